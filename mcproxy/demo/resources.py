@@ -1,0 +1,181 @@
+"""Which resources a simulated cluster serves: the built-in ones of a recorded discovery, and those of CRDs.
+
+`Registry` is the one place that knows; discovery, routing, storage and OpenAPI all read it. CRDs are added and removed
+while the cluster runs, so it counts generations for what is cached from it.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import resources as package_files
+from typing import Any
+
+JSONDict = dict[str, Any]
+StorageKey = tuple[str, str]
+
+SHARED_STORAGE: dict[StorageKey, StorageKey] = {("events.k8s.io", "events"): ("", "events")}
+"""Resources that are another view of the same stored objects."""
+
+
+@dataclass(frozen=True)
+class Subresource:
+    """One subresource; `group`, `version` are those of its kind, empty when it is the resource's own."""
+
+    name: str
+    kind: str
+    group: str
+    version: str
+    verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ResourceInfo:
+    """A resource in one version."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    verbs: tuple[str, ...]
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[Subresource, ...] = ()
+    builtin: bool = True
+    list_kind: str = ""
+    storage_version: str = ""
+    crd_version: JSONDict | None = field(default=None, compare=False, repr=False)
+    """The entry of a CRD's spec.versions (schema, additionalPrinterColumns, selectableFields, deprecated …)."""
+
+    @property
+    def group_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """`deployments.apps`, as messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def storage(self) -> StorageKey:
+        """What identifies the stored objects: all versions of a resource share it."""
+        key = (self.group, self.plural)
+        return SHARED_STORAGE.get(key, key)
+
+    @property
+    def printer_columns(self) -> list[JSONDict] | None:
+        """A CRD's additionalPrinterColumns; None for a built-in resource."""
+        return None if self.crd_version is None else list(self.crd_version.get("additionalPrinterColumns") or ())
+
+    def subresource(self, name: str) -> Subresource | None:
+        return next((item for item in self.subresources if item.name == name), None)
+
+
+class Registry:
+    """The resources that are served now. Owned by the cluster; changed by `crd.py` alone."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._groups: dict[str, dict[str, dict[str, ResourceInfo]]] = {}
+        self._sort: dict[str, int] = {}
+        for info in _builtin():
+            self._put(info)
+
+    def _put(self, info: ResourceInfo) -> None:
+        self._groups.setdefault(info.group, {}).setdefault(info.version, {})[info.plural] = info
+
+    def add(self, infos: Iterable[ResourceInfo]) -> None:
+        """Serve the versions of a CRD, in the order given (most preferred first)."""
+        for info in infos:
+            self._put(info)
+        self.generation += 1
+
+    def remove(self, group: str, plural: str) -> None:
+        """Stop serving a CRD's resource in all versions; groups and versions that are empty then go as well."""
+        versions = self._groups.get(group, {})
+        for version in list(versions):
+            versions[version].pop(plural, None)
+            if not versions[version]:
+                del versions[version]
+        if group in self._groups and not versions:
+            del self._groups[group]
+        self.generation += 1
+
+    def groups(self) -> list[str]:
+        """Group names, the core group ("") first."""
+        return list(self._groups)
+
+    def versions(self, group: str) -> list[str]:
+        """Versions of a group, the preferred one first; empty for an unknown group."""
+        return list(self._groups.get(group, ()))
+
+    def resources(self, group: str, version: str) -> list[ResourceInfo]:
+        """The resources of a group-version; empty for an unknown one."""
+        return list(self._groups.get(group, {}).get(version, {}).values())
+
+    def get(self, group: str, version: str, plural: str) -> ResourceInfo | None:
+        return self._groups.get(group, {}).get(version, {}).get(plural)
+
+    def by_kind(self, group: str, version: str, kind: str) -> ResourceInfo | None:
+        """The resource of a kind in one group-version."""
+        return next((info for info in self.resources(group, version) if info.kind == kind), None)
+
+    def preferred(self, group: str, plural: str) -> ResourceInfo | None:
+        """The resource in the first version that has it."""
+        for version in self.versions(group):
+            if found := self.get(group, version, plural):
+                return found
+        return None
+
+    def is_builtin_group(self, group: str) -> bool:
+        """Whether unknown resources in it are refused by a built-in API server (which phrases it differently)."""
+        return any(info.builtin for version in self.versions(group) for info in self.resources(group, version))
+
+    def __iter__(self) -> Iterator[ResourceInfo]:
+        for versions in self._groups.values():
+            for items in versions.values():
+                yield from items.values()
+
+
+@functools.cache
+def _builtin() -> tuple[ResourceInfo, ...]:
+    raw = (package_files.files("mcproxy.demo") / "data" / "discovery.json.gz").read_bytes()
+    document = json.loads(gzip.decompress(raw))
+    return tuple(
+        _from_discovery(group["name"], version["version"], entry)
+        for group in document["groups"]
+        for version in group["versions"]
+        for entry in version["resources"]
+    )
+
+
+def _from_discovery(group: str, version: str, entry: JSONDict) -> ResourceInfo:
+    kind = entry["responseKind"]["kind"]
+    return ResourceInfo(
+        group=group,
+        version=version,
+        kind=kind,
+        plural=entry["resource"],
+        singular=entry["singularResource"],
+        namespaced=entry["scope"] == "Namespaced",
+        verbs=tuple(entry["verbs"]),
+        short_names=tuple(entry.get("shortNames", ())),
+        categories=tuple(entry.get("categories", ())),
+        subresources=tuple(
+            Subresource(
+                sub["subresource"],
+                sub["responseKind"]["kind"],
+                sub["responseKind"]["group"],
+                sub["responseKind"]["version"],
+                tuple(sub["verbs"]),
+            )
+            for sub in entry.get("subresources", ())
+        ),
+        list_kind=f"{kind}List",
+        storage_version=version,
+    )
