@@ -1,0 +1,153 @@
+"""The access log: one line a request, gathered on the reactor and written in batches by a thread.
+
+Formatting happens at once, since a record's strings are at hand; writing happens at most every 100 ms, or when 64 KiB
+have come together. When the disk stalls, up to 8 MiB wait; what comes then is dropped, counted and reported, because a
+proxy that stops for its log would be worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from mcproxy.config import model
+from mcproxy.observe.format import FORMATTERS
+from mcproxy.observe.record import AccessRecord
+from mcproxy.observe.writer import FileWriter
+
+log = Logger()
+
+FLUSH_AFTER = 0.1
+"""Seconds that a line waits at most before it is handed to the writer."""
+FLUSH_SIZE = 64 * 1024
+"""Characters that are handed over at once."""
+LONGEST_BACKLOG = 8 * 1024 * 1024
+"""Characters that may wait for the disk."""
+REPORT_EVERY = 10.0
+"""Seconds between two reports of lost lines."""
+
+
+class AccessLog:
+    """One open access log: a `Recorder`."""
+
+    def __init__(
+        self, clock: IReactorTime, config: model.AccessLog, *, closed: Callable[[AccessLog], None] | None = None
+    ) -> None:
+        """Open the file. Raises OSError."""
+        self.config = config
+        self._clock = clock
+        self._format = FORMATTERS[config.format]()
+        self._writer = FileWriter(config.file)
+        self._closed = closed
+        self._lines: list[str] = []
+        self._size = 0
+        self._handed_over = 0
+        self._timer: IDelayedCall | None = None
+        self._dropped = 0
+        self._reported = 0
+        self._reported_error = ""
+        self._next_report = 0.0
+        self._open = True
+
+    @property
+    def lost(self) -> int:
+        """Lines lost since the start, to a full backlog or a failing disk."""
+        return self._dropped + self._writer.lines_lost
+
+    def finished(self, record: AccessRecord) -> None:
+        """Write the record of one request."""
+        self.write(record)
+
+    def write(self, record: AccessRecord) -> None:
+        """Add a line. Never blocks and never raises; after `close` the line is dropped."""
+        if self._handed_over - self._writer.bytes_done + self._size > LONGEST_BACKLOG or not self._open:
+            self._dropped += 1
+        else:
+            line = self._format(record)
+            self._lines.append(line)
+            self._size += len(line)
+            if self._size >= FLUSH_SIZE:
+                self._hand_over()
+        if self._timer is None and self._open:
+            self._timer = self._clock.callLater(FLUSH_AFTER, self._tick)
+
+    def reopen(self) -> None:
+        """Open the file anew under its name, once the lines so far are written to the old one."""
+        self._hand_over()
+        self._writer.reopen()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Write what is left and close, waiting at most `timeout` seconds for the disk. A second call does nothing."""
+        if not self._open:
+            return
+        self._open = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._hand_over()
+        if not self._writer.close(timeout):
+            log.warn(
+                "access log {path} could not be written to its end", path=self.config.file, cause="the disk stalls"
+            )
+        self._report()
+        if self._closed is not None:
+            self._closed(self)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._hand_over()
+        unreported = self.lost > self._reported or self._writer.error != self._reported_error
+        if unreported and self._clock.seconds() >= self._next_report:
+            self._report()
+        elif unreported:
+            self._timer = self._clock.callLater(self._next_report - self._clock.seconds(), self._tick)
+
+    def _hand_over(self) -> None:
+        if self._lines:
+            data = "".join(self._lines).encode("ascii")  # both formats escape everything else
+            self._writer.write(data, len(self._lines))
+            self._handed_over += len(data)
+            self._lines = []
+            self._size = 0
+
+    def _report(self) -> None:
+        lost = self.lost - self._reported
+        error = self._writer.error
+        if not lost and error == self._reported_error:
+            return
+        self._reported += lost
+        self._reported_error = error
+        self._next_report = self._clock.seconds() + REPORT_EVERY
+        log.warn(
+            "access log {path} lost {lines} lines",
+            path=self.config.file,
+            lines=lost,
+            cause=error or "the disk stalls",
+            todo="free space or check the disk; SIGUSR1 opens the file anew",
+        )
+
+
+class AccessLogs:
+    """Opens access logs and remembers them, so that one SIGUSR1 opens all of them anew."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._logs: list[AccessLog] = []
+
+    def open(self, config: model.AccessLog) -> AccessLog:
+        """Open an access log; whoever opens it closes it. Raises OSError."""
+        opened = AccessLog(self._clock, config, closed=self._logs.remove)
+        self._logs.append(opened)
+        return opened
+
+    def reopen(self) -> None:
+        """Open every file anew (after log rotation)."""
+        for access_log in self._logs:
+            access_log.reopen()
+
+    def close(self) -> None:
+        """Write and close all that are still open."""
+        for access_log in tuple(self._logs):
+            access_log.close()
