@@ -1,0 +1,218 @@
+"""SPDY/3.1 framing, the server's half, as much as kubectl and the Kubernetes proxies use of it.
+
+Pure: bytes in, events out, and functions that make frames. Source: the SPDY/3.1 draft
+(draft-mbelshe-httpbis-spdy-00), sections 2.2 (frames), 2.6 (control frames) and 2.6.10.1 (the header dictionary).
+Priorities, push and credentials do not occur.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = [
+    "Data",
+    "GoAway",
+    "Ping",
+    "Reset",
+    "Settings",
+    "SpdyError",
+    "SpdySession",
+    "SynReply",
+    "SynStream",
+    "WindowUpdate",
+]
+
+SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 1, 2, 3, 4, 6, 7, 9
+FLAG_FIN = 1
+MAX_FRAME = 1 << 24
+
+_NAMES = """
+options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age
+allow authorization cache-control connection content-base content-encoding content-language content-length
+content-location content-md5 content-range content-type date etag expect expires from host if-match if-
+modified-since if-none-match if-range if-unmodified-since last-modified location max-forwards pragma proxy-
+authenticate proxy-authorization range referer retry-after server te trailer transfer-encoding upgrade user-
+agent vary via warning www-authenticate method get status
+"""
+_TEXT = (
+    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505"
+    "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized"
+    "403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented503 Service Unavailable"
+    "Jan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 Mon, Tue, Wed, Thu, Fri, Sat, Sun, GMT"
+    "chunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,"
+    "text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
+)
+
+
+def _dictionary() -> bytes:
+    names = [*_NAMES.split(), "200 OK", "version", "HTTP/1.1", "url", "public", "set-cookie", "keep-alive", "origin"]
+    return b"".join(struct.pack(">I", len(name)) + name.encode() for name in names) + _TEXT.encode()
+
+
+DICTIONARY = _dictionary()
+
+
+class SpdyError(Exception):
+    """The peer sent something that is not SPDY/3.1; the session cannot go on."""
+
+
+@dataclass(frozen=True)
+class SynStream:
+    stream: int
+    headers: dict[str, str]
+    fin: bool
+
+
+@dataclass(frozen=True)
+class SynReply:
+    stream: int
+    headers: dict[str, str]
+    fin: bool
+
+
+@dataclass(frozen=True)
+class Data:
+    stream: int
+    payload: bytes
+    fin: bool
+
+
+@dataclass(frozen=True)
+class Reset:
+    stream: int
+    status: int
+
+
+@dataclass(frozen=True)
+class Ping:
+    ident: int
+
+
+@dataclass(frozen=True)
+class GoAway:
+    last_stream: int
+
+
+@dataclass(frozen=True)
+class WindowUpdate:
+    stream: int
+    delta: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    values: dict[int, int]
+
+
+Event = SynStream | SynReply | Data | Reset | Ping | GoAway | WindowUpdate | Settings
+
+
+class SpdySession:
+    """The state of one session: unparsed bytes and the two header compression contexts."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self._inflate = zlib.decompressobj(zdict=DICTIONARY)
+        self._deflate = zlib.compressobj(9, zlib.DEFLATED, 15, 8, zlib.Z_DEFAULT_STRATEGY, DICTIONARY)
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """The events completed by these bytes; SpdyError when they are not frames."""
+        self._pending += data
+        while len(self._pending) >= 8:
+            length = int.from_bytes(self._pending[5:8], "big")
+            if length > MAX_FRAME:
+                raise SpdyError("frame too long")
+            if len(self._pending) < 8 + length:
+                return
+            head, payload = bytes(self._pending[:8]), bytes(self._pending[8 : 8 + length])
+            del self._pending[: 8 + length]
+            event = self._frame(head, payload)
+            if event is not None:
+                yield event
+
+    def _frame(self, head: bytes, payload: bytes) -> Event | None:
+        flags = head[4]
+        if not head[0] & 0x80:
+            return Data(int.from_bytes(head[:4], "big"), payload, bool(flags & FLAG_FIN))
+        version, kind = struct.unpack(">HH", head[:4])
+        if version != 0x8003:
+            raise SpdyError(f"SPDY version {version & 0x7FFF} is not 3")
+        try:
+            return self._control(kind, flags, payload)
+        except (struct.error, zlib.error, UnicodeDecodeError, IndexError) as error:
+            raise SpdyError(f"damaged control frame of type {kind}: {error}") from error
+
+    def _control(self, kind: int, flags: int, payload: bytes) -> Event | None:
+        if kind == SYN_STREAM:
+            (stream,) = struct.unpack(">I", payload[:4])
+            return SynStream(stream & 0x7FFFFFFF, self._headers(payload[10:]), bool(flags & FLAG_FIN))
+        if kind == SYN_REPLY:
+            (stream,) = struct.unpack(">I", payload[:4])
+            return SynReply(stream & 0x7FFFFFFF, self._headers(payload[4:]), bool(flags & FLAG_FIN))
+        if kind == PING:
+            return Ping(*struct.unpack(">I", payload))
+        if kind == SETTINGS:
+            (count,) = struct.unpack(">I", payload[:4])
+            entries = (struct.unpack(">II", payload[4 + 8 * i : 12 + 8 * i]) for i in range(count))
+            return Settings({ident & 0xFFFFFF: value for ident, value in entries})
+        if kind in (RST_STREAM, GOAWAY, WINDOW_UPDATE):
+            first, second = struct.unpack(">II", payload)
+            made: Event = Reset(first & 0x7FFFFFFF, second)
+            if kind == GOAWAY:
+                made = GoAway(first & 0x7FFFFFFF)
+            elif kind == WINDOW_UPDATE:
+                made = WindowUpdate(first & 0x7FFFFFFF, second & 0x7FFFFFFF)
+            return made
+        return None  # HEADERS and CREDENTIAL carry nothing for us
+
+    def _headers(self, block: bytes) -> dict[str, str]:
+        raw = self._inflate.decompress(block)
+        (count,) = struct.unpack(">I", raw[:4])
+        position, items = 4, []
+        for _ in range(count * 2):
+            (length,) = struct.unpack(">I", raw[position : position + 4])
+            items.append(raw[position + 4 : position + 4 + length].decode("latin-1"))
+            position += 4 + length
+        return {name.lower(): value for name, value in zip(items[::2], items[1::2], strict=True)}
+
+    def _block(self, headers: dict[str, str]) -> bytes:
+        parts = [struct.pack(">I", len(headers))]
+        for text in (part for item in headers.items() for part in item):
+            encoded = text.encode("latin-1")
+            parts.append(struct.pack(">I", len(encoded)) + encoded)
+        return self._deflate.compress(b"".join(parts)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+
+    def syn_stream(self, stream: int, headers: dict[str, str], fin: bool = False) -> bytes:
+        block = struct.pack(">IIBB", stream, 0, 0, 0) + self._block(headers)
+        return _control_frame(SYN_STREAM, FLAG_FIN if fin else 0, block)
+
+    def syn_reply(self, stream: int, headers: dict[str, str] | None = None) -> bytes:
+        return _control_frame(SYN_REPLY, 0, struct.pack(">I", stream) + self._block(headers or {}))
+
+    @staticmethod
+    def data(stream: int, payload: bytes, fin: bool = False) -> bytes:
+        """One DATA frame; payload under 16 MiB."""
+        return struct.pack(">II", stream, (FLAG_FIN if fin else 0) << 24 | len(payload)) + payload
+
+    @staticmethod
+    def reset(stream: int, status: int) -> bytes:
+        return _control_frame(RST_STREAM, 0, struct.pack(">II", stream, status))
+
+    @staticmethod
+    def ping(ident: int) -> bytes:
+        return _control_frame(PING, 0, struct.pack(">I", ident))
+
+    @staticmethod
+    def go_away(last_stream: int) -> bytes:
+        return _control_frame(GOAWAY, 0, struct.pack(">II", last_stream, 0))
+
+    @staticmethod
+    def window_update(stream: int, delta: int) -> bytes:
+        return _control_frame(WINDOW_UPDATE, 0, struct.pack(">II", stream, delta))
+
+
+def _control_frame(kind: int, flags: int, payload: bytes) -> bytes:
+    return struct.pack(">HHI", 0x8003, kind, flags << 24 | len(payload)) + payload
