@@ -1,0 +1,156 @@
+"""A live cluster: endpoints, the proxy's credential, whose turn it is, and the health checks.
+
+A reload builds the new cluster beside the old one, which goes on untouched until the runtime is swapped:
+
+    new = Cluster.build(config, shared, previous=old)   # `old` itself if nothing changed
+    new.start()                                         # takes over what it kept
+    old.stop(successor=new)                             # ends what it did not
+
+Nothing that a running request uses is taken from it: its connection stays open until it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable
+
+from mcproxy.config import model
+from mcproxy.upstream.balance import RoundRobin
+from mcproxy.upstream.control import ControlClient
+from mcproxy.upstream.credential_source import credential_source
+from mcproxy.upstream.credentials import CredentialSource
+from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.health import ClusterHealth
+from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
+
+
+class Cluster:
+    """One cluster of the configuration."""
+
+    RETRY_AFTER = 5  # seconds, told to a client when no endpoint is ready
+
+    def __init__(self, config: model.Cluster, shared: Shared, *, previous: Cluster | None = None) -> None:
+        """Take over from `previous` what its connections and credential still have in common with `config`.
+
+        `previous` is not changed. Raises `CredentialError` for a credential that can never be sent.
+        """
+        self.config = config
+        self.name = config.name
+        self._shared = shared
+        if previous is not None and _credential_key(previous.config) == _credential_key(config):
+            self.credentials: CredentialSource = previous.credentials
+        else:
+            self.credentials = credential_source(config, shared)
+        self.endpoints = self._keep_or_make(previous)
+        self.balance: RoundRobin = RoundRobin(self.endpoints, None if previous is None else previous.balance)
+        self.control = ControlClient(self.credentials, shared)
+        self._health = ClusterHealth(config, self.endpoints, self.credentials, shared)
+        self._forget_certificate: Callable[[], None] | None = None
+
+    @classmethod
+    def build(cls, config: model.Cluster, shared: Shared, previous: Cluster | None = None) -> Cluster:
+        """Return `previous` if it has this very configuration, else a new cluster that keeps what it can of it."""
+        if previous is not None and previous.config == config:
+            return previous
+        return cls(config, shared, previous=previous)
+
+    def pick(self, exclude: Collection[Endpoint] = ()) -> Endpoint | None:
+        """Return the endpoint for the next request; `exclude` holds those that it was tried on."""
+        return self.balance.pick(exclude)
+
+    def unavailable_message(self) -> str:
+        """Say why `pick` returned None, endpoint by endpoint, for the message of a 503."""
+        reasons = "; ".join(f"{endpoint.name}: {endpoint.why}" for endpoint in self.endpoints)
+        return f'no endpoint of cluster "{self.name}" is ready: {reasons}'
+
+    def start(self) -> None:
+        """Begin health checks and follow the credential; does nothing if started already."""
+        if self._forget_certificate is not None:
+            return
+        for endpoint in self.endpoints:
+            self._hand_settings(endpoint)
+        if self.config.identity is not model.Identity.PASSTHROUGH:
+            self._forget_certificate = self.credentials.on_certificate_change(self._certificate_changed)
+        else:
+            self._forget_certificate = lambda: None
+        self._health.start()
+
+    def stop(self, successor: Cluster | None = None) -> None:
+        """End health checks and idle connections, except of what `successor` has taken over."""
+        if successor is self:
+            return
+        if self._forget_certificate is not None:
+            self._forget_certificate()
+            self._forget_certificate = None
+        self._health.stop()
+        self.control.close()
+        kept = () if successor is None else successor.endpoints
+        for endpoint in self.endpoints:
+            if endpoint not in kept:
+                endpoint.close()
+        if successor is None or successor.credentials is not self.credentials:
+            self.credentials.close()
+
+    def _keep_or_make(self, previous: Cluster | None) -> tuple[Endpoint, ...]:
+        spare = {} if previous is None else {endpoint.connection_key: endpoint for endpoint in previous.endpoints}
+        endpoints = []
+        for config in self.config.endpoints:
+            key = _connection_key(self.config, config)
+            endpoints.append(spare.pop(key) if key in spare else self._make(config))
+        return tuple(endpoints)
+
+    def _make(self, config: model.Endpoint) -> Endpoint:
+        data_tls = control_tls = None
+        if config.scheme == "https":
+            credentials = self.credentials  # not self: a kept endpoint must not keep every cluster before it alive
+            control_tls = self._tls(config, lambda: credentials.certificate)
+            passthrough = self.config.identity is model.Identity.PASSTHROUGH
+            data_tls = self._tls(config, _no_certificate) if passthrough else control_tls
+        return Endpoint(
+            config,
+            self.config,
+            key=_connection_key(self.config, config),
+            shared=self._shared,
+            data_tls=data_tls,
+            control_tls=control_tls,
+        )
+
+    def _tls(self, config: model.Endpoint, certificate: Callable[[], ClientCertificate | None]) -> EndpointTLS:
+        return EndpointTLS(self._shared.contexts, self.config.tls, config.host, certificate)
+
+    def _hand_settings(self, endpoint: Endpoint) -> None:
+        """Give a kept endpoint what may differ without touching its connections."""
+        check = self.config.health_check
+        endpoint.health.set_thresholds(unhealthy_after=check.unhealthy_after, healthy_after=check.healthy_after)
+        index = self.endpoints.index(endpoint)
+        endpoint.config = self.config.endpoints[index]
+
+    def _certificate_changed(self) -> None:
+        for endpoint in self.endpoints:
+            endpoint.renew_pool()
+        self.control.renew()
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.name}>"
+
+
+def _no_certificate() -> ClientCertificate | None:
+    return None
+
+
+def _credential_key(config: model.Cluster) -> Hashable:
+    """What the credential depends on: an exec plugin may also be told about the cluster."""
+    plugin = config.credentials.exec
+    told = plugin is not None and plugin.provide_cluster_info
+    return (config.credentials, config.tls, config.endpoints[0]) if told else config.credentials
+
+
+def _connection_key(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
+    """What the connections to an endpoint depend on; a change of anything else keeps them."""
+    credentials = cluster.credentials
+    return (
+        (cluster.name, endpoint.scheme, endpoint.host, endpoint.port, endpoint.path),
+        (cluster.tls, cluster.identity, cluster.connections),
+        (credentials.certificate, credentials.key),
+        None if credentials.exec is None else _credential_key(cluster),  # the source of the certificate
+    )

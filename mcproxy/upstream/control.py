@@ -1,0 +1,150 @@
+"""Control traffic to a cluster: requests of the proxy itself (reviews, discovery), on treq.
+
+treq gets its connections from `Endpoint.connect_control`, so this traffic runs over the same TLS transport as that of
+clients: chain and name (`tls.serverName`, SNI, addresses in certificates) are verified in one place for both planes.
+treq and twisted.web are imported with the first request; a daemon that needs none of this never carries them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred, TimeoutError
+
+from mcproxy.upstream.credentials import CredentialSource
+from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.shared import Shared
+
+if TYPE_CHECKING:
+    from treq.client import HTTPClient
+    from twisted.web.client import HTTPConnectionPool
+
+_IDLE_CONNECTIONS = 2  # kept for each endpoint
+_IDLE_SECONDS = 30.0
+_MAX_BODY = 4 * 1024 * 1024
+
+
+class ControlError(Exception):
+    """A control request got no whole answer; `cause` is an operator's sentence."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class ControlResponse:
+    """An answer of any status. `headers` in the order of the wire, names as the server wrote them."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+class ControlClient:
+    """The control connections of one cluster."""
+
+    def __init__(self, credentials: CredentialSource, shared: Shared) -> None:
+        self._credentials = credentials
+        self._shared = shared
+        self._clients: dict[Endpoint, tuple[HTTPClient, HTTPConnectionPool]] = {}
+
+    async def request(
+        self,
+        endpoint: Endpoint,
+        method: str,
+        path: str,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
+        body: bytes = b"",
+        timeout: float,
+        max_body: int = _MAX_BODY,
+    ) -> ControlResponse:
+        """Send one request with the cluster's credential; a 401 renews it and tries once more.
+
+        `path` begins with a slash and may have a query; `timeout` is in seconds for all of it. Raises `ControlError`,
+        `net.errors.ConnectError` or `CredentialError`.
+        """
+        work = Deferred.fromCoroutine(self._with_credential(endpoint, method, path, headers, body, max_body))
+        try:
+            return await work.addTimeout(timeout, self._shared.reactor)
+        except TimeoutError:
+            raise ControlError(f"no answer from {endpoint.name} on {path} within {timeout:g} s") from None
+
+    def renew(self) -> None:
+        """Use new connections from now on; requests that run go on over theirs."""
+        clients, self._clients = self._clients, {}
+        for _, pool in clients.values():
+            pool.closeCachedConnections()  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self.renew()
+
+    async def _with_credential(
+        self,
+        endpoint: Endpoint,
+        method: str,
+        path: str,
+        headers: tuple[tuple[str, str], ...],
+        body: bytes,
+        max_body: int,
+    ) -> ControlResponse:
+        for attempt in (1, 2):
+            if not self._credentials.is_ready:
+                await self._credentials.ready()
+            authorization = self._credentials.authorization()
+            own = () if authorization is None else (("authorization", authorization.decode("ascii")),)
+            response = await self._send(endpoint, method, path, (*headers, *own), body, max_body)
+            if response.status != 401 or attempt == 2 or not self._credentials.invalidate(authorization):
+                break
+        return response
+
+    async def _send(
+        self,
+        endpoint: Endpoint,
+        method: str,
+        path: str,
+        headers: tuple[tuple[str, str], ...],
+        body: bytes,
+        max_body: int,
+    ) -> ControlResponse:
+        from twisted.web.client import RequestTransmissionFailed, ResponseFailed
+        from twisted.web.http_headers import Headers
+
+        from mcproxy.upstream.control_agent import CutShort, EncodedAnswer, TooLarge, collect
+
+        fields = Headers()
+        for name, value in headers:
+            fields.addRawHeader(name, value)
+        try:
+            response = await self._client(endpoint).request(
+                method,
+                endpoint.config.url + path,
+                headers=fields,
+                data=body or None,
+                allow_redirects=False,  # a credential goes where the file says, nowhere else
+                unbuffered=True,
+                reactor=self._shared.reactor,  # type: ignore[arg-type]  # for its clock; else treq imports the global one
+            )
+            collected = await collect(response, max_body)
+        except (ResponseFailed, RequestTransmissionFailed, CutShort):
+            raise ControlError(f"{endpoint.name} broke off the connection, or its answer, on {path}") from None
+        except EncodedAnswer:
+            raise ControlError(f"{endpoint.name} sent a compressed answer on {path}, which was not asked for") from None
+        except TooLarge:
+            raise ControlError(f"{endpoint.name} answered with more than {max_body} bytes on {path}") from None
+        received = tuple((name, value) for name, values in response.headers.getAllRawHeaders() for value in values)
+        return ControlResponse(response.code, received, collected)
+
+    def _client(self, endpoint: Endpoint) -> HTTPClient:
+        known = self._clients.get(endpoint)
+        if known is None:
+            from mcproxy.upstream.control_agent import make_client
+
+            known = make_client(
+                self._shared.reactor, endpoint, idle_connections=_IDLE_CONNECTIONS, idle_seconds=_IDLE_SECONDS
+            )
+            self._clients[endpoint] = known
+        return known[0]

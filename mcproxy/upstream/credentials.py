@@ -1,0 +1,119 @@
+"""The proxy's own credential for a cluster: the Authorization header and the client certificate in use now.
+
+`authorization()` is on the way of every request, so it is a plain call. Where the answer may take time (an exec
+plugin), `is_ready` says whether it must be waited for:
+
+    if not credentials.is_ready:
+        await credentials.ready()
+    header = credentials.authorization()
+
+After a 401 the pipeline calls `invalidate(header)` and may send the request again once if that returns True.
+No secret is ever part of a repr, an error or a log line.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from mcproxy.config import model
+from mcproxy.upstream.tls import ClientCertificate
+
+_VISIBLE = re.compile(r"[\x20-\x7e]*")  # RFC 9110 5.5, without obs-text and tabs: tokens have neither
+
+
+class CredentialError(Exception):
+    """No credential can be had; `cause` is a sentence for operators without anything secret."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class CredentialSource(ABC):
+    """The credential of one cluster. The base class is right for what never changes."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True if `authorization()` can be called without waiting for `ready()`."""
+        return True
+
+    @property
+    @abstractmethod
+    def certificate(self) -> ClientCertificate | None:
+        """The client certificate for new connections."""
+
+    @abstractmethod
+    def authorization(self) -> bytes | None:
+        """Return the Authorization header's value, None without one; raises `CredentialError`."""
+
+    async def ready(self) -> None:
+        """Wait until `authorization()` has an answer; raises `CredentialError`."""
+        return
+
+    async def refresh(self) -> None:
+        """Get the credential anew from where it comes from; raises `CredentialError`."""
+        return
+
+    def invalidate(self, rejected: bytes | None = None) -> bool:
+        """Note that the cluster answered 401 to the header value `rejected` (None: to whatever was in use).
+
+        True if another credential is in use now, or can be had by `ready()`, so that one more try makes sense.
+        """
+        return False
+
+    def on_certificate_change(self, notify: Callable[[], None]) -> Callable[[], None]:
+        """Have `notify` called when `certificate` becomes another one; call the result to end that."""
+        return lambda: None
+
+    def close(self) -> None:
+        """Stop what goes on in the background; the last known credential stays usable."""
+        return
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class StaticCredentials(CredentialSource):
+    """A credential out of the configuration: a token, a name and password, or a client certificate alone."""
+
+    def __init__(self, header: bytes | None, certificate: ClientCertificate | None) -> None:
+        self._header = header
+        self._certificate = certificate
+
+    @property
+    def certificate(self) -> ClientCertificate | None:
+        return self._certificate
+
+    def authorization(self) -> bytes | None:
+        return self._header
+
+
+def bearer(token: str, origin: str) -> bytes:
+    """Return the header value for `token` as read from `origin`; surrounding whitespace is not part of it.
+
+    Raises `CredentialError` if it is empty or would not survive as a header (RFC 9110 5.5). Refused, never cleaned.
+    """
+    token = token.strip()
+    if not token:
+        raise CredentialError(f"the token from {origin} is empty")
+    if not _VISIBLE.fullmatch(token):
+        raise CredentialError(f"the token from {origin} has control or non-ASCII characters; it is not sent")
+    return b"Bearer " + token.encode("ascii")
+
+
+def basic(user: str, password: model.Secret) -> bytes:
+    """Return the header value for a name and password (RFC 7617); raises `CredentialError` for a colon in the name."""
+    if ":" in user:
+        raise CredentialError("the user name of basic authentication has a colon; it is not sent (RFC 7617)")
+    pair = f"{user}:{password.reveal()}".encode()
+    return b"Basic " + base64.b64encode(pair)
+
+
+def configured_certificate(credentials: model.Credentials) -> ClientCertificate | None:
+    """Return the client certificate that stands in the configuration, if one does."""
+    if credentials.certificate is None or credentials.key is None:
+        return None
+    return ClientCertificate(credentials.certificate.data, credentials.key.data)

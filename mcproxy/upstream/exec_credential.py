@@ -1,0 +1,110 @@
+"""The exec credential plugin protocol of client-go as data: what a plugin is told, and what its answer means.
+
+Source: client.authentication.k8s.io v1 and v1beta1 (KEP-541; k8s.io/client-go/plugin/pkg/client/auth/exec).
+Nothing here runs a process or knows the time of day, except that times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from mcproxy.config import model
+from mcproxy.upstream.credentials import CredentialError, bearer
+from mcproxy.upstream.tls import ClientCertificate
+
+
+@dataclass(frozen=True, slots=True)
+class ExecStatus:
+    """A plugin's answer. `expires` is in seconds since the epoch; None: until it is refused."""
+
+    header: bytes | None = field(repr=False)
+    certificate: ClientCertificate | None
+    expires: float | None
+
+
+def exec_info(plugin: model.ExecPlugin, cluster: model.Cluster) -> str:
+    """Return the value of KUBERNETES_EXEC_INFO; the cluster is described only if the plugin asks for it."""
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.provide_cluster_info:
+        spec["cluster"] = _cluster_info(cluster)
+    return json.dumps({"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec})
+
+
+def _cluster_info(cluster: model.Cluster) -> dict[str, Any]:
+    info: dict[str, Any] = {"server": cluster.endpoints[0].url}
+    if cluster.tls.server_name:
+        info["tls-server-name"] = cluster.tls.server_name
+    if cluster.tls.insecure_skip_verify:
+        info["insecure-skip-tls-verify"] = True
+    if cluster.tls.ca is not None:
+        info["certificate-authority-data"] = base64.b64encode(cluster.tls.ca.data).decode()
+    return info
+
+
+def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus:
+    """Read what a plugin printed; raises `CredentialError` that says what is wrong, and never repeats the output."""
+    origin = f"the exec plugin {plugin.command}"
+    try:
+        document = json.loads(output)
+    except (ValueError, RecursionError):
+        raise CredentialError(f"{origin} did not print an ExecCredential in JSON") from None
+    if not isinstance(document, dict) or document.get("kind") != "ExecCredential":
+        raise CredentialError(f"{origin} printed something else than an ExecCredential")
+    if document.get("apiVersion") != plugin.api_version:
+        raise CredentialError(f"{origin} answered in another apiVersion than the configured {plugin.api_version}")
+    status = document.get("status")
+    if not isinstance(status, dict):
+        raise CredentialError(f"{origin} printed no status")
+    token = _text(status, "token", origin)
+    certificate = _certificate(status, origin)
+    if not token and certificate is None:
+        raise CredentialError(f"{origin} gave neither a token nor a client certificate")
+    header = bearer(token, origin) if token else None
+    return ExecStatus(header, certificate, _expiry(status, origin))
+
+
+def _text(status: dict[str, Any], key: str, origin: str) -> str:
+    value = status.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise CredentialError(f"{origin}: status.{key} is not a string")
+    return value
+
+
+def _certificate(status: dict[str, Any], origin: str) -> ClientCertificate | None:
+    chain, key = (_text(status, name, origin).encode() for name in ("clientCertificateData", "clientKeyData"))
+    if not chain and not key:
+        return None
+    if not chain or not key:
+        raise CredentialError(f"{origin} gave one of clientCertificateData and clientKeyData without the other")
+    try:
+        leaf = x509.load_pem_x509_certificates(chain)[0]
+        private = load_pem_private_key(key, None)
+        shape = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        fits = leaf.public_key().public_bytes(*shape) == private.public_key().public_bytes(*shape)
+    except (ValueError, TypeError, IndexError):
+        raise CredentialError(f"{origin} gave a client certificate or key that is not PEM, or encrypted") from None
+    if not fits:
+        raise CredentialError(f"{origin} gave a client certificate and a key that do not belong together")
+    return ClientCertificate(chain, key)
+
+
+def _expiry(status: dict[str, Any], origin: str) -> float | None:
+    text = _text(status, "expirationTimestamp", origin)
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise ValueError
+        return moment.timestamp()
+    except (ValueError, OverflowError):
+        raise CredentialError(f"{origin}: status.expirationTimestamp is not a time as RFC 3339 writes it") from None

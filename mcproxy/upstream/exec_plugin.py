@@ -1,0 +1,197 @@
+"""The credential that an exec plugin gives: run when first needed, again before it expires, and after a 401.
+
+One run is in flight at a time and all who wait share it. While a credential is still good it is used and the next
+one is fetched behind it; only one that has expired, or none at all, makes a request wait. After a failed run, a short
+pause keeps a broken plugin from being started for every request.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.config import model
+from mcproxy.upstream.credentials import CredentialError, CredentialSource
+from mcproxy.upstream.exec_credential import ExecStatus, exec_info, parse_exec_credential
+from mcproxy.upstream.exec_process import PluginNotFound, PluginProblem, PluginRunner
+from mcproxy.upstream.tls import ClientCertificate
+
+log = Logger()
+
+_TIMEOUT = 30.0  # seconds for one run; cloud plugins sometimes take ten
+_PAUSE = 5.0  # seconds between runs after a failure, and between runs forced by a 401
+_EARLY = 60.0  # a credential is renewed this many seconds before it expires, or at four fifths of its life
+
+
+class ExecCredentials(CredentialSource):
+    """The credential of one cluster that has an exec plugin."""
+
+    def __init__(
+        self,
+        plugin: model.ExecPlugin,
+        cluster: model.Cluster,
+        configured: ClientCertificate | None,
+        *,
+        clock: IReactorTime,
+        runner: PluginRunner,
+    ) -> None:
+        """`clock` counts seconds since the epoch, as reactors do; `configured` is used where the plugin gives none."""
+        self._plugin = plugin
+        self._cluster_name = cluster.name
+        self._info = exec_info(plugin, cluster)
+        self._configured = configured
+        self._clock = clock
+        self._runner = runner
+        self._status: ExecStatus | None = None
+        self._renew_at: float | None = None
+        self._refused = False  # the cluster answered 401 to what is in `_status`
+        self._run_not_before = 0.0
+        self._error: CredentialError | None = None
+        self._running: Deferred[None] | None = None
+        self._waiting: list[Deferred[None]] = []
+        self._observers: list[Callable[[], None]] = []
+        self._closed = False
+
+    @property
+    def certificate(self) -> ClientCertificate | None:
+        given = None if self._status is None else self._status.certificate
+        return given or self._configured
+
+    @property
+    def is_ready(self) -> bool:
+        status = self._status
+        if status is None or self._refused:
+            return False
+        return status.expires is None or self._clock.seconds() < status.expires
+
+    def authorization(self) -> bytes | None:
+        status = self._status
+        if status is None:
+            raise self._error or CredentialError(f"the exec plugin {self._plugin.command} has not been run yet")
+        now = self._clock.seconds()
+        if status.expires is not None and now >= status.expires:
+            raise self._error or CredentialError(
+                f"the credential of the exec plugin {self._plugin.command} has expired"
+            )
+        if self._renew_at is not None and now >= self._renew_at:
+            self._run_if_due()
+        return status.header
+
+    async def ready(self) -> None:
+        """Wait for a plugin run if none of the credentials at hand is good; raises `CredentialError`."""
+        if self.is_ready:
+            return
+        self._run_if_due()
+        if self._running is not None:
+            await self._end_of_run()
+        if self._error is not None and not self.is_ready:
+            raise self._error
+
+    async def refresh(self) -> None:
+        self._start()
+        if self._running is not None:
+            await self._end_of_run()
+        if self._error is not None:
+            raise self._error
+
+    def invalidate(self, rejected: bytes | None = None) -> bool:
+        """Have the plugin run again before the next request, unless it was run for a 401 a moment ago."""
+        if self._status is None:
+            return False
+        if rejected is not None and rejected != self._status.header:
+            return True
+        if self._clock.seconds() < self._run_not_before:
+            return False
+        self._refused = True
+        return True
+
+    def on_certificate_change(self, notify: Callable[[], None]) -> Callable[[], None]:
+        self._observers.append(notify)
+        return lambda: self._observers.remove(notify)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _end_of_run(self) -> Deferred[None]:
+        waiter: Deferred[None] = Deferred(self._waiting.remove)
+        self._waiting.append(waiter)
+        return waiter
+
+    def _run_if_due(self) -> None:
+        if self._clock.seconds() >= self._run_not_before and not self._closed:
+            self._start()
+
+    def _start(self) -> None:
+        if self._running is None:
+            self._running = Deferred.fromCoroutine(self._run())
+            self._running.addErrback(self._failed)
+            self._running.addBoth(self._ended)
+
+    async def _run(self) -> None:
+        argv = [_command(self._plugin), *self._plugin.args]
+        env = {**dict(self._plugin.env), "KUBERNETES_EXEC_INFO": self._info}
+        try:
+            result = await self._runner.run(argv, env=env, cwd=self._plugin.working_dir, timeout=_TIMEOUT)
+        except PluginNotFound as problem:
+            raise CredentialError(_with_hint(str(problem), self._plugin)) from None
+        except PluginProblem as problem:
+            raise CredentialError(f"exec plugin: {problem}") from None
+        if result.exit_status != 0:
+            complaint = f": {result.complaint}" if result.complaint else ""
+            sentence = f"the exec plugin {self._plugin.command} ended with status {result.exit_status}{complaint}"
+            raise CredentialError(_with_hint(sentence, self._plugin))
+        self._take(parse_exec_credential(result.output, self._plugin))
+
+    def _take(self, status: ExecStatus) -> None:
+        now = self._clock.seconds()
+        before = self.certificate
+        self._status, self._error, self._refused = status, None, False
+        self._renew_at = None
+        if status.expires is not None:
+            life = max(0.0, status.expires - now)
+            self._renew_at = status.expires - min(_EARLY, life / 5)
+        self._run_not_before = now + _PAUSE
+        if self.certificate != before:
+            for notify in list(self._observers):
+                notify()
+
+    def _failed(self, failure: Failure) -> None:
+        error = failure.value
+        if not isinstance(error, CredentialError):
+            error = CredentialError(f"exec plugin: {type(error).__name__}")
+        self._error = error
+        self._refused = False  # what is at hand may still do (the 401 may have been the cluster's own trouble)
+        self._run_not_before = self._clock.seconds() + _PAUSE
+        log.error(
+            "credential of cluster {cluster}: {cause}",
+            cluster=self._cluster_name,
+            cause=error.cause,
+            todo="run the plugin's command by hand as the daemon's user",
+        )
+
+    def _ended(self, _: None) -> None:
+        self._running = None
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(None)
+
+    def __repr__(self) -> str:
+        return f"<ExecCredentials {self._plugin.command}>"
+
+
+def _command(plugin: model.ExecPlugin) -> str:
+    """Return the command to run: a path is relative to the file that named it, a bare name is looked up on PATH."""
+    if os.sep in plugin.command:
+        return os.path.join(plugin.working_dir or "", plugin.command)
+    return shutil.which(plugin.command) or plugin.command
+
+
+def _with_hint(sentence: str, plugin: model.ExecPlugin) -> str:
+    hint = " ".join(plugin.install_hint.split())
+    return f"{sentence}; {hint}" if hint else sentence

@@ -1,0 +1,138 @@
+"""Runs exec credential plugins: each in a thread that waits for it, a few at a time, with bounded time and output.
+
+A thread and `subprocess` rather than `reactor.spawnProcess`: that one forks the whole daemon in the reactor thread
+and depends on who owns SIGCHLD, while `subprocess` starts the child with vfork and a thread can simply wait. The
+threads are not the reactor's pool, so that slow plugins never stand before DNS lookups.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.interfaces import IReactorFromThreads
+
+_MAX_OUTPUT = 1024 * 1024
+
+
+class PluginProblem(Exception):
+    """A plugin could not be run to its end; str() is a sentence without secrets."""
+
+
+class PluginNotFound(PluginProblem):
+    """There is no such command."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginResult:
+    """`complaint` is the last line that a plugin wrote to stderr, cut to a readable length."""
+
+    exit_status: int
+    output: bytes = field(repr=False)
+    complaint: str
+
+
+class PluginRunner:
+    """Runs at most `parallel` plugins at once; further ones wait their turn."""
+
+    def __init__(self, reactor: IReactorFromThreads, *, parallel: int = 4) -> None:
+        self._reactor = reactor
+        self._turns = DeferredSemaphore(parallel)
+
+    def run(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, timeout: float
+    ) -> Deferred[PluginResult]:
+        """Run `argv` with the daemon's environment and `env` on top; `timeout` is in seconds.
+
+        Fails with `PluginProblem`. The child's stdin is empty, and it and its children are killed at the timeout.
+        """
+        return self._turns.run(self._in_thread, list(argv), dict(env), cwd, timeout)
+
+    def _in_thread(
+        self, argv: list[str], env: dict[str, str], cwd: str | None, timeout: float
+    ) -> Deferred[PluginResult]:
+        done: Deferred[PluginResult] = Deferred()
+
+        def work() -> None:
+            try:
+                result = _run(argv, env, cwd, timeout)
+            except PluginProblem as problem:
+                self._reactor.callFromThread(done.errback, problem)
+            except Exception as error:  # the thread has nobody to raise to
+                self._reactor.callFromThread(done.errback, PluginProblem(f"{argv[0]}: {type(error).__name__}"))
+            else:
+                self._reactor.callFromThread(done.callback, result)
+
+        threading.Thread(target=work, name="exec-plugin", daemon=True).start()
+        return done
+
+
+def _run(argv: list[str], env: dict[str, str], cwd: str | None, timeout: float) -> PluginResult:
+    deadline = time.monotonic() + timeout
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **env},
+            cwd=cwd,
+            start_new_session=True,  # so that the plugin's own children can be ended with it
+        )
+    except FileNotFoundError:
+        raise PluginNotFound(f"the command {argv[0]} was not found") from None
+    except OSError as error:
+        raise PluginProblem(f"the command {argv[0]} cannot be run: {error.strerror}") from None
+    with process:
+        try:
+            output, complaint = _read(process, deadline)
+            status = process.wait(max(0.0, deadline - time.monotonic()))
+        except (subprocess.TimeoutExpired, TimeoutError):
+            _kill(process)
+            raise PluginProblem(f"the command {argv[0]} did not end within {timeout:g} s") from None
+        except BaseException:
+            _kill(process)
+            raise
+    return PluginResult(status, output, _last_line(complaint))
+
+
+def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
+    """Read both streams to their end; raises `TimeoutError`, and `PluginProblem` for too much output."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    with selectors.DefaultSelector() as selector:
+        for number in kept:
+            selector.register(number, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            for key, _ in ready:
+                chunk = os.read(key.fd, 65536)
+                kept[key.fd] += chunk
+                if not chunk:
+                    selector.unregister(key.fd)
+            if any(len(data) > _MAX_OUTPUT for data in kept.values()):
+                raise PluginProblem(f"a plugin wrote more than {_MAX_OUTPUT} bytes")
+    output, complaint = kept.values()
+    return bytes(output), bytes(complaint)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a child that was not waited for yet (so its number cannot belong to another process), and its children."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _last_line(data: bytes) -> str:
+    lines = data.decode("utf-8", "replace").strip().splitlines()
+    return "".join(c for c in lines[-1] if c.isprintable())[:200] if lines else ""

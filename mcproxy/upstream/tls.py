@@ -1,0 +1,84 @@
+"""TLS towards an endpoint: which context, which name is verified, which sessions may be resumed.
+
+A cluster has two kinds of connections, which never mix: those of requests (with `Passthrough` they carry no client
+certificate of the proxy) and control traffic (health checks, reviews), which always uses the proxy's own credential.
+Each endpoint has an `EndpointTLS` for either. Sessions are kept for one endpoint and one client certificate, so
+that none is ever resumed under another identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from OpenSSL import SSL
+
+from mcproxy.config import model
+from mcproxy.net.client import ClientTLS, SessionCache, client_context
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """A certificate chain (leaf first) and its key, both PEM; repr shows neither."""
+
+    chain: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+
+
+_Key = tuple[bytes | None, ClientCertificate | None, bool]
+
+
+class ClientContexts:
+    """The OpenSSL contexts in use, one for each distinct content, shared by all endpoints.
+
+    200 clusters with one CA then cost one parse of it, and a context goes when its last user does.
+    """
+
+    def __init__(self) -> None:
+        self._contexts: WeakValueDictionary[_Key, SSL.Context] = WeakValueDictionary()
+
+    def get(self, ca: bytes | None, certificate: ClientCertificate | None, *, verify: bool) -> SSL.Context:
+        """Return the context for these authorities (None: the system's), client certificate and verification."""
+        key = (ca, certificate, verify)
+        context = self._contexts.get(key)
+        if context is None:
+            pair = None if certificate is None else (certificate.chain, certificate.key)
+            context = client_context(ca, pair, verify)
+            self._contexts[key] = context
+        return context
+
+
+class EndpointTLS:
+    """What the next connection of one kind to one endpoint uses; follows a client certificate that changes."""
+
+    __slots__ = ("_certificate", "_config", "_contexts", "_current", "_host", "_used")
+
+    def __init__(
+        self,
+        contexts: ClientContexts,
+        config: model.ClusterTLS,
+        host: str,
+        certificate: Callable[[], ClientCertificate | None],
+    ) -> None:
+        self._contexts = contexts
+        self._config = config
+        self._host = host
+        self._certificate = certificate
+        self._used: ClientCertificate | None = None
+        self._current: ClientTLS | None = None
+
+    def current(self) -> ClientTLS:
+        """Return the settings for a new connection; the context is built when the first connection needs it."""
+        certificate = self._certificate()
+        if self._current is None or certificate != self._used:
+            verify = not self._config.insecure_skip_verify
+            ca = None if self._config.ca is None else self._config.ca.data
+            self._current = ClientTLS(
+                context=self._contexts.get(ca, certificate, verify=verify),
+                server_name=self._config.server_name or self._host,
+                verify=verify,
+                sessions=SessionCache(),
+            )
+            self._used = certificate
+        return self._current

@@ -1,0 +1,104 @@
+"""A bearer token in a file that something else rotates (a projected service account token, an agent, a cron job).
+
+The file is looked at no more than once a second, and read only when it is another one or has changed. A token that
+was read once stays in use when the file cannot be read later: rotation by "remove, then write" must not cost requests.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from mcproxy.upstream.credentials import CredentialError, CredentialSource, bearer
+from mcproxy.upstream.tls import ClientCertificate
+
+log = Logger()
+
+_LOOK_INTERVAL = 1.0  # seconds
+_MAX_BYTES = 64 * 1024  # what fits into a request head
+
+_Signature = tuple[int, int, int, int]
+
+
+class TokenFile(CredentialSource):
+    """The token of one file, beside a client certificate if the configuration has one too."""
+
+    def __init__(self, path: str, certificate: ClientCertificate | None, *, clock: IReactorTime, cluster: str) -> None:
+        self._path = path
+        self._certificate = certificate
+        self._clock = clock
+        self._cluster = cluster
+        self._header: bytes | None = None
+        self._signature: _Signature | None = None
+        self._look_at = 0.0
+        self._trouble: str | None = None
+        self._look(clock.seconds())
+
+    @property
+    def certificate(self) -> ClientCertificate | None:
+        return self._certificate
+
+    def authorization(self) -> bytes | None:
+        now = self._clock.seconds()
+        if now >= self._look_at:
+            self._look(now)
+        if self._header is None:
+            raise CredentialError(self._trouble or f"{self._path} was not read yet")
+        return self._header
+
+    async def refresh(self) -> None:
+        self._signature = None
+        self._look(self._clock.seconds())
+        self.authorization()
+
+    def invalidate(self, rejected: bytes | None = None) -> bool:
+        """Read the file again, whatever its times say; True if it holds another token than `rejected`."""
+        before = rejected or self._header
+        if self._header == before:
+            self._signature = None
+            self._look(self._clock.seconds())
+        return self._header is not None and self._header != before
+
+    def _look(self, now: float) -> None:
+        self._look_at = now + _LOOK_INTERVAL
+        try:
+            self._read_if_changed()
+        except OSError as error:
+            self._failed(f"cannot read the token file {self._path}: {error.strerror or error}")
+        except CredentialError as error:
+            self._failed(error.cause)
+        else:
+            self._trouble = None
+
+    def _read_if_changed(self) -> None:
+        info = os.stat(self._path)
+        signature = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size)
+        if signature == self._signature:
+            return
+        if not stat.S_ISREG(info.st_mode):
+            raise CredentialError(f"the token file {self._path} is not a regular file")
+        with open(self._path, "rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise CredentialError(f"the token file {self._path} is larger than {_MAX_BYTES} bytes")
+        self._header = bearer(data.decode("latin-1"), self._path)
+        self._signature = signature
+
+    def _failed(self, cause: str) -> None:
+        self._signature = None
+        if cause == self._trouble:
+            return
+        self._trouble = cause
+        log.warn(
+            "credential of cluster {cluster}: {cause}; {effect}",
+            cluster=self._cluster,
+            cause=cause,
+            effect="there is none yet" if self._header is None else "the last token stays in use",
+            todo="make the file readable for the daemon's user and put one token into it",
+        )
+
+    def __repr__(self) -> str:
+        return f"<TokenFile {self._path}>"
