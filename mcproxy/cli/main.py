@@ -1,0 +1,69 @@
+"""`mcproxy COMMAND`: finds the command, imports only its module, runs it, and returns the exit status.
+
+Importing everything would cost `mcproxy check` and `--help` the time it takes to load Twisted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from mcproxy import __version__
+from mcproxy.cli import FAILED, OK
+
+COMMANDS = {
+    "run": "run the daemon",
+    "check": "check a configuration file, as the daemon would read it",
+    "dump": "show the effective configuration, secrets masked",
+    "reload": "have the running daemon read its configuration anew, and wait for the outcome",
+    "demo": "start two simulated clusters and a proxy in front of them",
+}
+"""By name, in the order of `--help`; each is the module of that name in this package."""
+
+INTERRUPTED = 130
+
+
+def load_command(name: str) -> ModuleType:
+    """Import the module of a command."""
+    return importlib.import_module(f"mcproxy.cli.{name}")
+
+
+def build_parser(command: str | None) -> argparse.ArgumentParser:
+    """Return the parser, with the options of `command` only; the other commands are known by name."""
+    parser = argparse.ArgumentParser(
+        prog="mcproxy",
+        description="An nginx for Kubernetes: one daemon, one YAML file, in front of one or many kube-apiservers.",
+        epilog="Manual pages: mcproxy(8), mcproxy.yaml(5).",
+    )
+    parser.add_argument("--version", action="version", version=f"mcproxy {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        if name == command:
+            load_command(name).add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return the exit status. An ordinary error is one sentence on standard error."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = next((argument for argument in arguments if not argument.startswith("-")), None)
+    args = build_parser(command).parse_args(arguments)
+    try:
+        status = int(load_command(args.command).run(args))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # `mcproxy dump | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it flushes at exit
+        return OK
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"mcproxy {args.command}: {where}{error.strerror or error}", file=sys.stderr)
+        return FAILED
+    return status

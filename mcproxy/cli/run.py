@@ -1,0 +1,32 @@
+"""`mcproxy run`: the daemon, in the foreground; systemd or a shell keeps it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from mcproxy.cli import DEFAULT_FILE
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's options."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run the daemon",
+        description="Run the daemon in the foreground. HUP reloads, TERM stops, USR1 opens log files anew.",
+    )
+    parser.add_argument(
+        "-c", "--config", metavar="FILE", default=DEFAULT_FILE, help="configuration file (default: %(default)s)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until stopped. The imports stand here so that asking for help costs nothing."""
+    from mcproxy.config.load import load
+    from mcproxy.daemon.main import run as run_daemon
+    from mcproxy.daemon.runtime import Service
+
+    return run_daemon(args.config, load=load, make_service=Service)

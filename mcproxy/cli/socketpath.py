@@ -1,0 +1,68 @@
+"""Finds `daemon.controlSocket` in a configuration file that may be wrong everywhere else.
+
+`mcproxy reload` must reach the daemon above all when the file is wrong, so that the daemon can tell the errors. So
+the one key is read leniently: the file as YAML, its includes, and if it isn't even YAML, the line that names the key.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Mapping
+
+import yaml
+
+_LINE = re.compile(
+    r"""^[ \t]*(?:daemon:[ \t]*\{)?[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*(?P<value>[^#,}\n]+)""", re.M
+)
+_VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def find_control_socket(path: str, environ: Mapping[str, str]) -> str | None:
+    """Return the absolute path of the control socket that `path` (or a file it includes) names, or None.
+
+    Raises OSError when `path` itself cannot be read; a variable that isn't set stands for itself.
+    """
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    found = _in_text(text)
+    if found is not None:
+        return _absolute(found, path, environ)
+    for included in _included(text, path, environ):
+        try:
+            with open(included, encoding="utf-8", errors="replace") as file:
+                found = _in_text(file.read())
+        except OSError:
+            continue
+        if found is not None:
+            return _absolute(found, included, environ)
+    return None
+
+
+def _in_text(text: str) -> str | None:
+    try:
+        document = yaml.load(text, Loader=yaml.BaseLoader)  # every scalar stays the text that it is
+    except yaml.YAMLError:
+        match = _LINE.search(text)
+        return match["value"].strip().strip("\"'") if match else None
+    daemon = document.get("daemon") if isinstance(document, dict) else None
+    value = daemon.get("controlSocket") if isinstance(daemon, dict) else None
+    return value if isinstance(value, str) and value else None
+
+
+def _included(text: str, path: str, environ: Mapping[str, str]) -> Iterable[str]:
+    try:
+        document = yaml.load(text, Loader=yaml.BaseLoader)
+    except yaml.YAMLError:
+        return
+    patterns = document.get("include") if isinstance(document, dict) else None
+    for pattern in patterns if isinstance(patterns, list) else ():
+        if isinstance(pattern, str):
+            yield from sorted(glob.glob(_absolute(pattern, path, environ)))
+
+
+def _absolute(value: str, file: str, environ: Mapping[str, str]) -> str:
+    """Expand ${NAME} and $$, and take a relative name as relative to the directory of `file`."""
+    expanded = _VARIABLE.sub(lambda match: environ.get(match[1], match[0]) if match[1] else "$", value)
+    return os.path.join(os.path.dirname(os.path.abspath(file)), expanded)

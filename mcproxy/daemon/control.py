@@ -1,0 +1,256 @@
+"""The control socket: a unix socket on which the daemon's owner and root ask for a reload or for the daemon's state.
+
+One JSON object a line each way. Who asks is told by the kernel (SO_PEERCRED), not by the file mode alone; what is asked
+is bounded in length, time and number of connections. It is never TCP.
+
+    {"command": "reload", "file": "/etc/mcproxy/mcproxy.yaml"}
+    {"ok": true, "file": "/etc/mcproxy/mcproxy.yaml", "warnings": [], "seconds": 0.12}
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import stat
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from twisted.internet import tcp, unix
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.daemon.errors import DaemonError
+
+log = Logger()
+
+LONGEST_REQUEST = 64 * 1024
+"""Bytes of a request line."""
+REQUEST_TIMEOUT = 10.0
+"""Seconds within which a request line must have come; an answer may take as long as a reload does."""
+MOST_CONNECTIONS = 16
+LONGEST_PATH = 107
+"""Bytes of a unix socket's name that Linux takes."""
+
+Answer = dict[str, Any]
+Command = Callable[[Mapping[str, Any]], Awaitable[Answer]]
+
+
+def permitted(uid: int, owner: int) -> bool:
+    """Tell whether a peer may command a daemon that runs as `owner`: its own user and root may."""
+    return uid in (0, owner)
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Return the user id of the process at the other end of a unix socket (unix(7), SO_PEERCRED)."""
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(uid)
+
+
+class ControlProtocol(Protocol):
+    """One connection. Requests are answered in order, one at a time."""
+
+    def __init__(self, factory: ControlFactory) -> None:
+        self._factory = factory
+        self._clock = factory.clock
+        self._buffer = b""
+        self._timer: IDelayedCall | None = None
+        self._answering = False
+        self._ended = False
+
+    def connectionMade(self) -> None:
+        if not self._factory.admits(self):
+            self._hang_up()
+            return
+        self._timer = self._clock.callLater(REQUEST_TIMEOUT, self._refuse, "no request came in time")
+
+    def dataReceived(self, data: bytes) -> None:
+        self._buffer += data
+        if len(self._buffer) > LONGEST_REQUEST:
+            self._refuse(f"a request has at most {LONGEST_REQUEST} bytes")
+        else:
+            self._next()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._ended = True
+        self._stop_timer()
+        self._factory.gone(self)
+
+    def _next(self) -> None:
+        if self._answering or self._ended or b"\n" not in self._buffer:
+            return
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        self._stop_timer()
+        self._answering = True
+        Deferred.fromCoroutine(self._answer(line)).addErrback(
+            lambda failure: log.failure("a control command failed", failure=failure)
+        )
+
+    async def _answer(self, line: bytes) -> None:
+        try:
+            self._send(await self._perform(line))
+        except Exception:
+            self._send(_refusal("the daemon failed in an unforeseen way; its log says more"))
+            raise
+        finally:
+            self._answering = False
+            if not self._ended:
+                self._timer = self._clock.callLater(REQUEST_TIMEOUT, self._hang_up)
+                self._clock.callLater(0, self._next)
+
+    async def _perform(self, line: bytes) -> Answer:
+        try:
+            request = json.loads(line)
+        except ValueError:
+            return _refusal("a request is one JSON object on one line")
+        commands = self._factory.commands
+        command = commands.get(str(request.get("command"))) if isinstance(request, dict) else None
+        if command is None:
+            return _refusal("unknown command; known are: " + ", ".join(sorted(commands)))
+        return await command(request)
+
+    def _send(self, answer: Answer) -> None:
+        if not self._ended and self.transport is not None:
+            self.transport.write(json.dumps(answer).encode() + b"\n")
+
+    def _refuse(self, why: str) -> None:
+        self._send(_refusal(why))
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._stop_timer()
+        self._ended = True
+        if self.transport is not None:
+            self.transport.loseConnection()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+
+def _refusal(why: str) -> Answer:
+    return {"ok": False, "invalid": False, "errors": [why], "warnings": []}
+
+
+class ControlFactory(Factory):
+    """Knows who may ask, and how many are asking."""
+
+    noisy = False
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        commands: Mapping[str, Command],
+        owner: int,
+        uid_of: Callable[[socket.socket], int] = peer_uid,
+    ) -> None:
+        self.clock = clock
+        self.commands = commands
+        self._owner = owner
+        self._uid_of = uid_of
+        self._open: set[ControlProtocol] = set()
+
+    def admits(self, connection: ControlProtocol) -> bool:
+        """Judge a new connection, before a byte of it is read."""
+        uid = self._uid_of(connection.transport.socket)  # type: ignore[union-attr]
+        if not permitted(uid, self._owner):
+            log.warn("control socket: user {uid} was turned away", uid=uid, todo="only root and the daemon's user may")
+            return False
+        if len(self._open) >= MOST_CONNECTIONS:
+            log.warn("control socket: too many connections", most=MOST_CONNECTIONS)
+            return False
+        self._open.add(connection)
+        return True
+
+    def gone(self, connection: ControlProtocol) -> None:
+        """Forget a connection."""
+        self._open.discard(connection)
+
+    def buildProtocol(self, addr: IAddress | None) -> ControlProtocol:
+        return ControlProtocol(self)
+
+
+class _Port(unix.Port):
+    """A listening unix socket that removes its file only while the file is still its own.
+
+    Twisted's removes whatever lies there, and raises when nothing does, which would leave the descriptor open.
+    """
+
+    _inode: tuple[int, int] | None = None
+
+    def remember_file(self) -> None:
+        status = os.stat(self._bindPath)
+        self._inode = (status.st_dev, status.st_ino)
+
+    def connectionLost(self, reason: Failure) -> None:
+        try:
+            status = os.stat(self._bindPath)
+            if (status.st_dev, status.st_ino) == self._inode:
+                os.unlink(self._bindPath)
+        except OSError as error:
+            log.debug("the control socket's file was gone already", cause=error.strerror)
+        tcp.Port.connectionLost(self, reason)  # type: ignore[no-untyped-call]
+
+
+class ControlSocket:
+    """The listening control socket."""
+
+    def __init__(self, reactor: Any, path: str, commands: Mapping[str, Command], *, owner: int | None = None) -> None:
+        """Bind `path`, mode 0600. Raises DaemonError, with nothing left behind.
+
+        `commands` answer with a JSON object; `owner` is the user who may ask beside root (default: this process's).
+        """
+        self.path = path
+        make_room(path)
+        factory = ControlFactory(reactor, commands, os.geteuid() if owner is None else owner)
+        self._port = _Port(os.fsencode(path), factory, 16, 0o600, reactor)
+        try:
+            self._port.startListening()  # type: ignore[no-untyped-call]  # binds, chmods, and only then listens: nobody slips in between
+        except Exception as error:
+            cause = getattr(error, "socketError", error)
+            raise DaemonError(f"control socket {path}: {getattr(cause, 'strerror', cause)}") from error
+        self._port.remember_file()
+
+    def close(self) -> None:
+        """Stop listening and remove the file; a command that is being answered still gets its answer."""
+        self._port.stopListening()  # type: ignore[no-untyped-call]
+
+
+def make_room(path: str) -> None:
+    """Remove a socket that nobody listens on any more. Raises DaemonError for anything else that is in the way."""
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        raise DaemonError(f"control socket {path}: longer than {LONGEST_PATH} bytes", todo="choose a shorter path")
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        _make_directory(directory)
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(status.st_mode):
+        raise DaemonError(f"control socket {path}: a file that is no socket is in its place", todo="remove that file")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # a full backlog answers EAGAIN, which means that somebody listens
+        if probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT):
+            raise DaemonError(
+                f"control socket {path}: another process listens on it",
+                todo="stop the other mcproxy, or give this one another daemon.controlSocket",
+            )
+    os.unlink(path)
+
+
+def _make_directory(directory: str) -> None:
+    """Make the socket's directory, 0755, but no directory above it: that would rather be a slip of the pen."""
+    try:
+        os.mkdir(directory, 0o755)
+    except OSError as error:
+        raise DaemonError(
+            f"control socket directory {directory}: {error.strerror}",
+            todo="create it, or let systemd do so with RuntimeDirectory=",
+        ) from error

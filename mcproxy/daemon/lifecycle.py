@@ -1,0 +1,288 @@
+"""The life of the daemon: starting, serving, reloading, stopping. Signals, systemd and the control socket all end here.
+
+    STARTING -> SERVING -> STOPPING -> STOPPED        a reload is something that happens while SERVING
+
+The `Service` that it drives is the proxy itself (`daemon.runtime`); here is only the order of things: nothing serves
+before all of it can, nothing changes before all of a reload is known to work, and nothing ends before its requests
+have, or their time is up.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy import __version__
+from mcproxy.config.model import Config
+from mcproxy.config.problem import ConfigErrors
+from mcproxy.daemon.control import Answer, ControlSocket
+from mcproxy.daemon.errors import DaemonError, explain
+from mcproxy.daemon.logging import LineObserver
+from mcproxy.daemon.reload import Reload, Reloader
+from mcproxy.daemon.systemd import Notifier
+from mcproxy.observe.access import AccessLogs
+
+if TYPE_CHECKING:
+    from mcproxy.config.load import Loaded
+
+log = Logger()
+
+
+class Service(Protocol):
+    """What the daemon needs of the running proxy (`daemon.runtime.Service`)."""
+
+    @property
+    def running(self) -> int:
+        """Open requests, watches and tunnels."""
+
+    async def start(self, config: Config) -> None:
+        """Build everything and bind all listeners; raises with nothing left open."""
+
+    async def apply(self, config: Config) -> None:
+        """Put a new configuration into force; raises with nothing changed."""
+
+    def begin_shutdown(self) -> None:
+        """Fail readiness now, close the listeners after `shutdownDelay`."""
+
+    async def drain(self, timeout: float) -> None:
+        """Wait for what is open, and end the rest within `timeout` seconds."""
+
+    def abort(self) -> None:
+        """End everything at once."""
+
+
+class State(enum.StrEnum):
+    STARTING = "starting"
+    SERVING = "serving"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a daemon is given: all of it can be replaced in a test."""
+
+    reactor: Any
+    path: str
+    """The configuration file, absolute."""
+    load: Callable[[], Awaitable[Loaded]]
+    """Reads and checks the files anew, without keeping the reactor waiting. Raises ConfigErrors."""
+    notifier: Notifier
+    observer: LineObserver
+    access_logs: AccessLogs
+
+
+class Daemon:
+    """One daemon. `start` and `stop` are called from outside; `exit_status` stands once it has stopped."""
+
+    def __init__(self, service: Service, around: Surroundings) -> None:
+        self.state = State.STARTING
+        self.exit_status = 0
+        self._service = service
+        self._around = around
+        self._reactor = around.reactor
+        self._config = Config()
+        self._control: ControlSocket | None = None
+        self._applying = DeferredLock()  # a stop waits for a change that is under way, and then none may begin
+        self._reloader = Reloader(self._reload)
+        self._last: Reload | None = None
+        self._begun = self._reactor.seconds()
+        self._watchdog = LoopingCall(around.notifier.alive)
+        self._watchdog.clock = self._reactor
+
+    async def start(self, loaded: Loaded) -> None:
+        """Serve; on an error log it and stop with status 1."""
+        try:
+            self._control = self._open_control(loaded.config)
+            await self._service.start(loaded.config)
+        except Exception as error:
+            self._log_failed("mcproxy does not start", error)
+            self._finish(1)
+            return
+        if self.state is not State.STARTING:  # stopped meanwhile; whoever stopped it does the rest
+            return
+        self._config = loaded.config
+        self.state = State.SERVING
+        self._tell_serving()
+        if self._around.notifier.watchdog_interval is not None:
+            self._watchdog.start(self._around.notifier.watchdog_interval)
+        for warning in loaded.warnings:
+            log.warn("configuration: {warning}", warning=str(warning))
+        log.info("mcproxy serves", version=__version__, file=self._around.path, **_counts(loaded.config))
+
+    def start_failed(self, failure: Failure) -> None:
+        """End after an error that `start` did not foresee."""
+        log.failure("starting failed", failure=failure, todo="report this bug")
+        self._service.abort()
+        self._finish(1)
+
+    def hangup(self) -> None:
+        """SIGHUP: reload, and let the log tell what came of it. Before the daemon serves there is nothing to reload."""
+        if self.state is State.SERVING:
+            self._reloader.request().addErrback(lambda failure: log.failure("reload failed", failure=failure))
+
+    def reopen_logs(self) -> None:
+        """SIGUSR1: open log files anew."""
+        self._around.access_logs.reopen()
+        log.info("log files are opened anew")
+
+    def stop(self) -> None:
+        """SIGTERM, SIGINT: stop taking new work, finish what there is; asked a second time, end at once."""
+        if self.state in (State.STARTING, State.STOPPING):
+            if self.state is State.STOPPING:
+                log.warn("mcproxy ends at once", open=self._service.running)
+            self._service.abort()
+            self._finish(0)
+        elif self.state is State.SERVING:
+            self.state = State.STOPPING
+            Deferred.fromCoroutine(self._stop()).addErrback(self._stop_failed)
+
+    async def _stop(self) -> None:
+        daemon = self._config.daemon
+        self._around.notifier.stopping("finishing what is open")
+        log.info("mcproxy stops", open=self._service.running, drainTimeout=daemon.drain_timeout)
+        await self._applying.acquire()
+        self._service.begin_shutdown()
+        await deferLater(self._reactor, daemon.shutdown_delay)
+        await self._service.drain(daemon.drain_timeout)
+        self._finish(0)
+
+    def _stop_failed(self, failure: Failure) -> None:
+        log.failure("stopping failed", failure=failure)
+        self._service.abort()
+        self._finish(1)
+
+    def _finish(self, status: int) -> None:
+        if self.state is State.STOPPED:
+            return
+        self.state = State.STOPPED
+        self.exit_status = status
+        if self._watchdog.running:
+            self._watchdog.stop()
+        if self._control is not None:
+            self._control.close()
+        self._around.access_logs.close()
+        if not status:
+            log.info("mcproxy has stopped")
+        self._reactor.callLater(0, self._reactor.stop)  # later: the control socket removes its file in between
+
+    async def _reload(self) -> Reload:
+        begun = self._reactor.seconds()
+        self._around.notifier.reloading()
+        errors: tuple[str, ...] = ()
+        warnings: tuple[str, ...] = ()
+        invalid = False
+        try:
+            loaded = await self._around.load()
+            warnings = tuple(str(warning) for warning in loaded.warnings)
+            await self._put_into_force(loaded.config)
+        except ConfigErrors as error:
+            invalid = True
+            errors = tuple(str(problem) for problem in error.problems)
+        except Exception as error:
+            self._log_failed("reload: the new configuration cannot be put into force", error)
+            cause, todo = explain(error) or (f"{type(error).__name__}: {error}", "report this bug, with the log")
+            errors = (cause + (f"; {todo}" if todo else ""),)
+        self._last = Reload(errors, warnings, self._reactor.seconds() - begun, invalid)
+        self._tell_reloaded(self._last)
+        return self._last
+
+    async def _put_into_force(self, config: Config) -> None:
+        """All or nothing: the new control socket is opened first, and closed again when the rest fails."""
+        async with self._applying:
+            if self.state is not State.SERVING:
+                raise DaemonError("mcproxy is stopping")
+            moved = config.daemon.control_socket != self._config.daemon.control_socket
+            control = self._open_control(config) if moved else self._control
+            try:
+                await self._service.apply(config)
+            except BaseException:
+                if moved and control is not None:
+                    control.close()
+                raise
+            if moved and self._control is not None:
+                self._control.close()
+            self._control = control
+            self._config = config
+            self._around.observer.set_level(config.logging.level)
+
+    def _tell_reloaded(self, reload: Reload) -> None:
+        for warning in reload.warnings:
+            log.warn("configuration: {warning}", warning=warning)
+        if reload.ok:
+            log.info("configuration reloaded", file=self._around.path, seconds=reload.seconds, **_counts(self._config))
+            status = ""
+        else:
+            for problem in reload.errors if reload.invalid else ():
+                log.error("configuration: {problem}", problem=problem)
+            log.error(
+                "reload refused, the old configuration stays",
+                file=self._around.path,
+                errors=len(reload.errors),
+                todo="mend the file and reload again",
+            )
+            status = f"reload failed: {reload.errors[0]}"
+        if self.state is State.SERVING:
+            self._tell_serving(status)
+
+    def _tell_serving(self, status: str = "") -> None:
+        counts = ", ".join(f"{number} {name}" for name, number in _counts(self._config).items())
+        self._around.notifier.ready(status or f"serving: {counts}")
+
+    def _log_failed(self, what: str, error: Exception) -> None:
+        told = explain(error)
+        if told is None:
+            log.failure(what, todo="report this bug")
+        else:
+            log.error(what, cause=told[0], todo=told[1])
+
+    def _open_control(self, config: Config) -> ControlSocket | None:
+        path = config.daemon.control_socket
+        if path is None:
+            return None
+        return ControlSocket(self._reactor, path, {"reload": self._command_reload, "status": self._command_status})
+
+    async def _command_reload(self, request: Mapping[str, Any]) -> Answer:
+        file = request.get("file")
+        if isinstance(file, str) and os.path.realpath(file) != os.path.realpath(self._around.path):
+            return _failed(f"this daemon runs {self._around.path}, not {file}; name that file with -c")
+        if self.state is not State.SERVING:
+            return _failed(f"mcproxy is {self.state}; ask again when it serves")
+        outcome = await self._reloader.request()
+        return {
+            "ok": outcome.ok,
+            "invalid": outcome.invalid,
+            "errors": list(outcome.errors),
+            "warnings": list(outcome.warnings),
+            "seconds": round(outcome.seconds, 3),
+            "file": self._around.path,
+        }
+
+    async def _command_status(self, request: Mapping[str, Any]) -> Answer:
+        last = self._last
+        return {
+            "ok": True,
+            "version": __version__,
+            "pid": os.getpid(),
+            "state": str(self.state),
+            "file": self._around.path,
+            "uptimeSeconds": round(self._reactor.seconds() - self._begun, 1),
+            "open": self._service.running,
+            "lastReload": None if last is None else {"ok": last.ok, "errors": list(last.errors)},
+        }
+
+
+def _failed(why: str) -> Answer:
+    return {"ok": False, "invalid": False, "errors": [why], "warnings": []}
+
+
+def _counts(config: Config) -> dict[str, int]:
+    return {"listeners": len(config.listeners), "servers": len(config.servers), "clusters": len(config.clusters)}

@@ -1,0 +1,162 @@
+"""The daemon's log: one line an event on standard error, as fields that both people and tools can read.
+
+    2026-11-21T11:42:00.123Z level=warn event="endpoint ejected" cluster=east endpoint=a cause="connection refused"
+
+Events come from `twisted.logger`. Much of what they hold was chosen by a peer, so values are escaped and bounded:
+nobody can forge a line or fill the disk with one. A traceback appears for bugs only, in one field of the same line.
+Twisted's own chatter (ports opened, factories started) is debug noise to an operator and is treated as that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent, globalLogBeginner
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+LONGEST_VALUE = 1000
+"""Characters of a field that are written; a traceback may have eight times as many."""
+MOST_FIELDS = 24
+
+_LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "critical": 3}
+_NAMES = ("debug", "info", "warn", "error")
+_FIRST = ("server", "listener", "cluster", "endpoint")
+_LAST = ("cause", "todo")
+_INTERNAL = {"format", "message", "isError", "failure", "why", "time", "system", "printed", "logLevel", "traceback"}
+_BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@+,-[]")
+
+bug = Logger(namespace="mcproxy")
+
+
+def escape(text: str, longest: int = LONGEST_VALUE) -> str:
+    """Return `text` cut to `longest` characters, with quotes, backslashes and everything unprintable escaped."""
+    if len(text) > longest:
+        text = text[:longest] + "..."
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return text
+    return "".join(_escape_character(character) for character in text)
+
+
+def _escape_character(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def field(name: str, value: object, longest: int = LONGEST_VALUE) -> str:
+    """Return ``name=value``, quoted unless the value is plainly one word."""
+    text = value if isinstance(value, str) else _text(value)
+    if text and len(text) <= longest and _BARE.issuperset(text):
+        return f"{name}={text}"
+    return f'{name}="{escape(text, longest)}"'
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    try:
+        return str(value)
+    except Exception as error:  # a broken __str__ must not cost the line
+        return f"<{type(value).__name__}: {type(error).__name__} in str()>"
+
+
+def format_line(event: LogEvent) -> str:
+    """Return an event of `twisted.logger` as one line, with its line end."""
+    when = event.get("log_time", 0.0)
+    whole, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+    parts = [f"{stamp}.{milliseconds:03d}Z", f"level={_NAMES[severity(event)]}", f'event="{escape(_what(event))}"']
+    names = [name for name in event if not name.startswith("log_") and name not in _INTERNAL]
+    between = [name for name in names if name not in _FIRST and name not in _LAST]
+    for name in [*(n for n in _FIRST if n in event), *between, *(n for n in _LAST if n in event)][:MOST_FIELDS]:
+        value = event[name]
+        if value is not None and value != "":
+            parts.append(field(name, value))
+    failure = event.get("log_failure")
+    if isinstance(failure, Failure):
+        if "cause" not in event:
+            parts.append(
+                field("cause", f"{failure.type.__name__ if failure.type else '?'}: {failure.getErrorMessage()}")
+            )
+        parts.append(field("traceback", failure.getTraceback(), 8 * LONGEST_VALUE))
+    return " ".join(parts) + "\n"
+
+
+def _what(event: LogEvent) -> str:
+    text = formatEvent(event)
+    return text.strip() or event.get("log_namespace", "event")
+
+
+def severity(event: LogEvent) -> int:
+    """Return 0 (debug) to 3 (error). Twisted's own information is an operator's debug noise."""
+    level = event.get("log_level")
+    number = _LEVELS[level.name] if level is not None else 1
+    if number == 1 and event.get("log_namespace", "").startswith(("twisted.", "log_legacy")):
+        return 0
+    return number
+
+
+@implementer(ILogObserver)
+class LineObserver:
+    """Writes events at or above a level that can be changed while running."""
+
+    def __init__(self, write: Callable[[str], None], level: str = "info") -> None:
+        self._write = write
+        self._least = _LEVELS[level]
+
+    def set_level(self, level: str) -> None:
+        """Write from now on what is at least `level`: debug, info, warn or error."""
+        self._least = _LEVELS[level]
+
+    def __call__(self, event: LogEvent) -> None:
+        level = event.get("log_level")
+        if level is LogLevel.debug and self._least > 0:  # the common case first: it must cost next to nothing
+            return
+        if severity(event) >= self._least:
+            self._write(format_line(event))
+
+
+def write_to_stderr(line: str) -> None:
+    """Write a line in one piece; a log that cannot be written must not end the daemon."""
+    try:
+        os.write(2, line.encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+
+
+def start_logging(level: str) -> LineObserver:
+    """Send all events of this process to standard error, and what would have been printed as a traceback as well."""
+    observer = LineObserver(write_to_stderr, level)
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
+    sys.excepthook = _log_uncaught
+    sys.unraisablehook = _log_unraisable
+    threading.excepthook = _log_thread
+    return observer
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    """pyOpenSSL's callbacks end here when they raise."""
+    failure = Failure(error, kind, where)  # type: ignore[no-untyped-call]
+    bug.failure("uncaught exception", failure=failure, todo="report this bug")
+
+
+def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    if unraisable.exc_value is not None:
+        _log_uncaught(unraisable.exc_type, unraisable.exc_value, unraisable.exc_traceback)
+
+
+def _log_thread(arguments: threading.ExceptHookArgs) -> None:
+    if arguments.exc_value is not None:
+        _log_uncaught(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)

@@ -1,0 +1,81 @@
+"""Assembles a daemon and runs it: the file is read, the reactor chosen, the service started, in this order.
+
+Linux only: epoll, SO_PEERCRED and systemd are taken for granted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+
+from mcproxy.config.problem import ConfigErrors
+from mcproxy.daemon import signals
+from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.lifecycle import Daemon, Service, Surroundings
+from mcproxy.daemon.logging import start_logging
+from mcproxy.daemon.systemd import Notifier, take_sockets
+from mcproxy.observe.access import AccessLogs
+
+if TYPE_CHECKING:
+    from mcproxy.config.load import Loaded
+
+Load = Callable[[str], "Loaded"]
+MakeService = Callable[..., Service]
+"""``(reactor, *, systemd_sockets, access_log_opener) -> Service``, as `daemon.runtime.Service` is made."""
+
+
+def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sys.stderr) -> int:
+    """Run a daemon with the configuration file `path` until it is stopped, and return its exit status.
+
+    0 after an orderly stop, 78 (EX_CONFIG) for a wrong file, 1 for anything else that keeps it from serving.
+    `load` is called in a thread for each reload; it raises ConfigErrors.
+    """
+    if not sys.platform.startswith("linux"):
+        print("mcproxy: the daemon needs Linux (epoll)", file=errors)
+        return 1
+    signals.ignore_until_ready()
+    path = os.path.abspath(path)
+    try:
+        sockets = take_sockets(os.environ, pid=os.getpid())
+        loaded = load(path)
+    except ConfigErrors as error:
+        for problem in error.problems:
+            print(problem, file=errors)
+        return os.EX_CONFIG
+    except DaemonError as error:
+        print(f"mcproxy: {error.cause}" + (f"; {error.todo}" if error.todo else ""), file=errors)
+        return 1
+    notifier = Notifier.from_environment(os.environ, pid=os.getpid())
+    observer = start_logging(loaded.config.logging.level)
+    reactor = _choose_reactor()
+    access_logs = AccessLogs(reactor)
+    service = make_service(reactor, systemd_sockets=sockets, access_log_opener=access_logs.open)
+
+    def load_again() -> Deferred[Loaded]:
+        # Reading and checking is work for a thread: requests go on meanwhile.
+        return deferToThreadPool(reactor, reactor.getThreadPool(), load, path)
+
+    around = Surroundings(
+        reactor=reactor, path=path, load=load_again, notifier=notifier, observer=observer, access_logs=access_logs
+    )
+    daemon = Daemon(service, around)
+    reactor.callWhenRunning(_begin, reactor, daemon, loaded)
+    reactor.run()
+    return daemon.exit_status
+
+
+def _begin(reactor: Any, daemon: Daemon, loaded: Loaded) -> None:
+    signals.install(reactor, daemon)
+    Deferred.fromCoroutine(daemon.start(loaded)).addErrback(daemon.start_failed)
+
+
+def _choose_reactor() -> Any:
+    """Install the lean reactor; here, and nowhere else, a reactor is chosen."""
+    from mcproxy.net.reactor import install
+
+    return install()

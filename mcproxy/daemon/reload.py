@@ -1,0 +1,64 @@
+"""Reloads come one at a time, however many ask: whoever asks during a reload gets the one that starts after it.
+
+That one reload serves all who asked meanwhile, since it reads the files as they are after their asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """What came of a reload: no `errors` means that the new configuration is in force, else the old one still is."""
+
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    invalid: bool = False
+    """The errors are the configuration's (as `mcproxy check` tells them), not those of putting it into force."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+
+class Reloader:
+    """Runs a coroutine function that never raises ordinarily, one run at a time, with at most one more queued."""
+
+    def __init__(self, reload: Callable[[], Awaitable[Reload]]) -> None:
+        self._reload = reload
+        self._running = False
+        self._waiting: list[Deferred[Reload]] = []
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
+    def request(self) -> Deferred[Reload]:
+        """Return a Deferred that fires with the outcome of the first reload that starts from now on."""
+        outcome: Deferred[Reload] = Deferred()
+        self._waiting.append(outcome)
+        if not self._running:
+            self._start()
+        return outcome
+
+    def _start(self) -> None:
+        served, self._waiting = self._waiting, []
+        self._running = True
+
+        async def run() -> Reload:
+            return await self._reload()
+
+        def finished(result: Reload | Failure) -> None:
+            self._running = False
+            for waiting in served:
+                waiting.callback(result)  # a Failure here becomes the waiting one's failure
+            if self._waiting and not self._running:
+                self._start()
+
+        Deferred.fromCoroutine(run()).addBoth(finished)

@@ -1,0 +1,85 @@
+"""A daemon with a fake proxy in it, run as a process of its own: `python -m tests.daemon.fake_daemon FILE`.
+
+FILE is JSON: `control_socket`, `drain_timeout`, `shutdown_delay`, `level`, `problems` (the file is wrong), `apply_error`
+and `start_error` (it cannot be put into force), `open` (requests that never end), `access` (an access log). What the service
+is told goes to standard output, a word a line.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.task import deferLater
+
+from mcproxy.config.model import AccessLog, Config, Daemon, Logging
+from mcproxy.config.problem import ConfigErrors, Problem
+from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.main import run
+
+SETTINGS: dict[Config, dict[str, Any]] = {}
+
+
+@dataclass
+class FakeLoaded:
+    config: Config
+    warnings: tuple[Problem, ...] = ()
+
+
+@dataclass
+class FakeService:
+    reactor: Any
+    systemd_sockets: dict[str, Any]
+    access_log_opener: Callable[[AccessLog], Any]
+    running: int = 0
+    told: list[str] = field(default_factory=list)
+    write: Callable[[str], None] = lambda line: print(line, flush=True)
+
+    async def start(self, config: Config) -> None:
+        self._use(config, "start_error")
+        self.write("started")
+
+    async def apply(self, config: Config) -> None:
+        self._use(config, "apply_error")
+        self.write("applied")
+
+    def _use(self, config: Config, error: str) -> None:
+        settings = SETTINGS[config]
+        if settings.get(error):
+            raise DaemonError(settings[error], todo="mend it")
+        self.running = settings.get("open", 0)
+
+    def begin_shutdown(self) -> None:
+        self.write("begin_shutdown")
+
+    async def drain(self, timeout: float) -> None:
+        if self.running:
+            await deferLater(self.reactor, timeout)
+        self.write("drained")
+
+    def abort(self) -> None:
+        self.write("aborted")
+
+
+def load(path: str) -> Any:
+    with open(path, encoding="utf-8") as file:
+        settings = json.load(file)
+    if settings.get("problems"):
+        raise ConfigErrors(Problem(None, "a.key", what, "another value") for what in settings["problems"])
+    access = settings.get("access")
+    config = Config(
+        daemon=Daemon(
+            control_socket=settings.get("control_socket"),
+            drain_timeout=settings.get("drain_timeout", 30.0),
+            shutdown_delay=settings.get("shutdown_delay", 0.0),
+        ),
+        logging=Logging(level=settings.get("level", "info"), access=AccessLog(file=access) if access else None),
+        files=(path,),
+    )
+    SETTINGS[config] = settings
+    return FakeLoaded(config, tuple(Problem(None, "a.key", warning) for warning in settings.get("warnings", ())))
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1], load=load, make_service=FakeService))
