@@ -113,7 +113,11 @@ class UnixBind:
 
 @dataclass(frozen=True, slots=True)
 class SystemdBind:
-    """A socket handed over by systemd, found by its FileDescriptorName."""
+    """A socket handed over by systemd, found by its FileDescriptorName.
+
+    Its address is known only at run time: whoever takes it over must refuse a listener without TLS on anything but
+    loopback and unix sockets, as the loader does for the other kinds.
+    """
 
     name: str
 
@@ -194,7 +198,8 @@ class ExecPlugin:
     api_version: str = "client.authentication.k8s.io/v1"
     provide_cluster_info: bool = False
     install_hint: str = ""
-    working_dir: str | None = None  # a relative command is relative to it
+    working_dir: str | None = None  # a relative command is relative to it; the loader makes commands absolute instead
+    cluster_config: str | None = field(default=None, repr=False)  # JSON for spec.cluster.config of KUBERNETES_EXEC_INFO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +236,14 @@ class Connections:
     response_timeout: float = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class KubeconfigReference:
+    """Where endpoints, tls and credentials of a cluster were taken from."""
+
+    file: str  # absolute
+    context: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     name: str
@@ -242,6 +255,7 @@ class Cluster:
     health_check: HealthCheck = HealthCheck()
     connections: Connections = Connections()
     preserve_host: bool = False
+    kubeconfig: KubeconfigReference | None = None  # already read into the fields above; kept for `mcproxy dump`
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,72 @@
+"""What one load carries along: where faults go, the environment, the time, and the files that were read.
+
+Files are read once a load, whoever names them: 200 clusters with one CA file share its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping as Environ
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from mcproxy.config.nodes import Document, Place
+from mcproxy.config.problem import Problems
+
+MAX_FILE_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Context:
+    problems: Problems
+    environ: Environ[str, str]
+    now: datetime  # with a time zone
+    kubeconfigs: dict[str, Document | None] = field(default_factory=dict)
+    _files: dict[str, bytes | str] = field(default_factory=dict)  # contents, or why there are none
+
+    def error(self, place: Place, what: str, right: str | None = None) -> None:
+        """Report a fault of the value at `place`."""
+        self.problems.error(place.mark, place.key, what, right)
+
+    def warn(self, place: Place, what: str, right: str | None = None) -> None:
+        self.problems.warn(place.mark, place.key, what, right)
+
+    def path(self, place: Place) -> str | None:
+        """Return the absolute name of the file that the text at `place` names, relative to the file it stands in."""
+        text = place.string
+        if text is None:
+            return None
+        if "\0" in text:
+            self.error(place, "a file name with a NUL byte", "write a file name")
+            return None
+        return os.path.normpath(os.path.join(place.document.directory, text))
+
+    def read(self, place: Place) -> tuple[str, bytes] | None:
+        """Return name and contents of the regular file that `place` names; None where there is none (reported)."""
+        path = self.path(place)
+        if path is None:
+            return None
+        if path not in self._files:
+            self._files[path] = _read(path)
+        found = self._files[path]
+        if isinstance(found, str):
+            self.error(place, f"{path} cannot be read: {found}", "name a file that the daemon's user can read")
+            return None
+        return path, found
+
+
+def _read(path: str) -> bytes | str:
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return "it is not a regular file"
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        return error.strerror or str(error)
+    return data if len(data) <= MAX_FILE_BYTES else f"it is larger than {MAX_FILE_BYTES // 2**20} MiB"
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open without waiting for the other end of a FIFO, which is then refused as no regular file."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,0 +1,73 @@
+"""The one way from a file's name to a `Config`: read, merge, build, check; all faults at once.
+
+The stages go on past faults as far as they can, each leaving aside what an earlier one has reported, so that an
+operator sees every error of the file in one go.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from mcproxy.config import build, servers
+from mcproxy.config.build import Named
+from mcproxy.config.context import Context
+from mcproxy.config.include import read_documents
+from mcproxy.config.merge import merge
+from mcproxy.config.model import Config
+from mcproxy.config.problem import ConfigErrors, Problem, Problems
+
+DEFAULT_FILE = "/etc/mcproxy/mcproxy.yaml"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    config: Config
+    warnings: tuple[Problem, ...]  # sorted by place
+
+
+def load(path: str, *, environ: Mapping[str, str] | None = None, now: datetime | None = None) -> Loaded:
+    """Read, check and build the configuration of the file `path` and of all that it names.
+
+    `environ` is what ${NAME} stands for (default: the process's), `now` (with a time zone) is held against
+    certificates' dates. Raises ConfigErrors with every error of the file. Opens files, but no sockets.
+    """
+    problems = Problems()
+    context = Context(
+        problems=problems,
+        environ=os.environ if environ is None else environ,
+        now=now if now is not None else datetime.now(UTC),
+    )
+    config = _config(context, path)
+    if problems.errors:
+        raise ConfigErrors(problems.errors, problems.warnings)
+    return Loaded(config, problems.warnings)
+
+
+def _config(context: Context, path: str) -> Config:
+    merged = merge(context, read_documents(context, path))
+    certificates = build.build_certificates(context, merged)
+    listeners = build.build_listeners(context, merged)
+    clusters = build.build_clusters(context, merged)
+    virtual = servers.build_servers(context, merged, listeners, clusters)
+    servers.check_listeners(context, listeners, certificates, virtual)
+    servers.check_servers(context, virtual, listeners, clusters)
+    servers.check_coverage(context, virtual, listeners, certificates)
+    return Config(
+        daemon=build.build_daemon(context, merged),
+        listeners=_values(listeners),
+        certificates=_values(certificates),
+        clusters=_values(clusters),
+        servers=_values(virtual),
+        logging=build.build_logging(context, merged),
+        files=tuple(os.path.abspath(document.file) for document in merged.documents),
+    )
+
+
+def _values(entries: Sequence[Named[T]]) -> tuple[T, ...]:
+    return tuple(entry.value for entry in entries if entry.value is not None)

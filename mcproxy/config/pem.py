@@ -1,0 +1,126 @@
+"""Certificates and keys as files give them: read, told apart, held against each other and against the calendar."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+
+from mcproxy.config.context import Context
+from mcproxy.config.model import PEMFile
+from mcproxy.config.names import is_server_name
+from mcproxy.config.nodes import Place
+
+EXPIRY_WARNING = timedelta(days=30)
+_MIN_RSA_BITS = 2048
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
+
+
+def read_file(context: Context, place: Place) -> PEMFile | None:
+    """Return the file that `place` names; what is in it is not looked at."""
+    found = context.read(place)
+    return PEMFile(*found) if found is not None else None
+
+
+def authorities(context: Context, place: Place, pem: PEMFile) -> None:
+    """Check a bundle of authorities; a warning where none of them is valid today."""
+    found = _certificates(context, place, pem)
+    if found and all(certificate.not_valid_after_utc < context.now for certificate in found):
+        last = max(certificate.not_valid_after_utc for certificate in found)
+        what = f"every certificate in {pem.path} has expired, the last on {last:%Y-%m-%d}"
+        context.warn(place, what, "get the authority's new certificate")
+
+
+def pair(
+    context: Context, cert_place: Place, chain: PEMFile, key_place: Place, key: PEMFile
+) -> x509.Certificate | None:
+    """Check that a chain (leaf first) and a key are good and belong together; return the leaf, or None if not."""
+    certificates = _certificates(context, cert_place, chain)
+    private = _private_key(context, key_place, key)
+    if certificates:
+        _calendar(context, cert_place, chain, certificates[0])
+    if not certificates or private is None:
+        return None
+    public = _spki(private.public_key())
+    if _spki(certificates[0].public_key()) != public:
+        if any(_spki(certificate.public_key()) == public for certificate in certificates[1:]):
+            right = f"put the leaf certificate first in {chain.path}"
+        else:
+            right = "name the key that the certificate was made for"
+        context.error(key_place, f"{key.path} does not belong to the certificate in {chain.path}", right)
+        return None
+    for issued, issuer in itertools.pairwise(certificates):
+        if issued.issuer != issuer.subject:
+            what = f"{chain.path} is no chain: {issuer.subject.rfc4514_string()} did not issue what stands before it"
+            context.warn(cert_place, what, "order it leaf first, each followed by its issuer")
+            break
+    return certificates[0]
+
+
+def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
+    """Return the server names in a certificate, lower case, each once: usable DNS names, then addresses."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ()
+    found = [name.lower().rstrip(".") for name in names.get_values_for_type(x509.DNSName)]
+    found += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    return tuple(dict.fromkeys(name for name in found if is_server_name(name)))
+
+
+def _certificates(context: Context, place: Place, pem: PEMFile) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem.data)
+    except ValueError:
+        if b"PRIVATE KEY-----" in pem.data and b"BEGIN CERTIFICATE-----" not in pem.data:
+            context.error(place, f"{pem.path} holds a key, no certificate", "name the certificate's file")
+        else:
+            context.error(place, f"{pem.path} holds no readable certificate", "give certificates in PEM form")
+        return []
+
+
+def _private_key(context: Context, place: Place, pem: PEMFile) -> PrivateKey | None:
+    try:
+        key = serialization.load_pem_private_key(pem.data, None)
+    except TypeError:
+        context.error(
+            place, f"the key in {pem.path} is encrypted", "store it without a passphrase, readable by the daemon alone"
+        )
+        return None
+    except (ValueError, UnsupportedAlgorithm):
+        if b"BEGIN CERTIFICATE-----" in pem.data and b"PRIVATE KEY-----" not in pem.data:
+            context.error(place, f"{pem.path} holds a certificate, no key", "name the key's file")
+        else:
+            context.error(place, f"{pem.path} holds no readable private key", "give the key in PEM form")
+        return None
+    if not isinstance(key, PrivateKey):
+        context.error(place, f"the key in {pem.path} is neither RSA nor ECDSA", "use an RSA or ECDSA key")
+        return None
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size < _MIN_RSA_BITS:
+        what = f"the RSA key in {pem.path} has {key.key_size} bits"
+        context.error(place, what, f"use one of at least {_MIN_RSA_BITS} bits, or ECDSA")
+        return None
+    return key
+
+
+def _spki(key: object) -> bytes | None:
+    if not hasattr(key, "public_bytes"):
+        return None
+    spki: bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return spki
+
+
+def _calendar(context: Context, place: Place, pem: PEMFile, leaf: x509.Certificate) -> None:
+    end = leaf.not_valid_after_utc
+    if leaf.not_valid_before_utc > context.now:
+        what = f"the certificate in {pem.path} is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        context.warn(place, what, "check this machine's clock, or wait")
+    elif end < context.now:
+        context.warn(place, f"the certificate in {pem.path} expired on {end:%Y-%m-%d %H:%M} UTC", "renew it")
+    elif end - context.now < EXPIRY_WARNING:
+        context.warn(place, f"the certificate in {pem.path} expires on {end:%Y-%m-%d %H:%M} UTC", "renew it")

@@ -1,0 +1,112 @@
+"""Addresses: where an endpoint is, where a listener binds, and which of them stay on this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from mcproxy.config.model import Bind, Endpoint, IPNetwork, SystemdBind, TCPBind, UnixBind
+
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z")
+_PATH = re.compile(r"(/[!-~]*)?\Z")
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+class AddressError(ValueError):
+    """An address that cannot be used: `what` is wrong with it, and what would be `right`."""
+
+    def __init__(self, what: str, right: str) -> None:
+        super().__init__(f"{what}; {right}")
+        self.what = what
+        self.right = right
+
+
+def parse_endpoint(url: str, name: str | None = None) -> Endpoint:
+    """Take a kube-apiserver's URL apart; raises AddressError. A path stays, less its trailing slashes.
+
+    Messages do not repeat the URL, which may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = parts.hostname
+    except ValueError:
+        raise AddressError("is no URL", "write a URL such as https://10.0.0.1:6443") from None
+    if parts.scheme not in _DEFAULT_PORTS or not host:
+        raise AddressError("is no URL of a server", "write a URL such as https://10.0.0.1:6443")
+    if "@" in parts.netloc:
+        raise AddressError("has a user name in it", "take it out, and use credentials")
+    if "?" in url or "#" in url:
+        raise AddressError("has a query or fragment", "end the URL with host, port or path")
+    _check_host(host)
+    if parts.netloc.endswith(":") or port == 0:
+        raise AddressError("has no usable port", "write a port from 1 to 65535, or none")
+    path = parts.path.rstrip("/")
+    if not _PATH.match(path) or {"..", "."} & set(path.split("/")) or "//" in path:
+        raise AddressError("has an unusable path", "write a plain path such as /k8s/clusters/a, without . or ..")
+    endpoint = Endpoint(name="", scheme=parts.scheme, host=host, port=port or _DEFAULT_PORTS[parts.scheme], path=path)
+    return Endpoint(
+        name=name or endpoint.url, scheme=endpoint.scheme, host=host, port=endpoint.port, path=endpoint.path
+    )
+
+
+def _check_host(host: str) -> None:
+    if ":" in host:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise AddressError("has an ill-formed IPv6 address", "write it as in https://[fd00::1]:6443") from None
+        return
+    if not _HOST.match(host) or ".." in host or len(host) > 253:
+        raise AddressError("has an ill-formed host name", "write a DNS name (in its ASCII form) or an IP address")
+    if host.rpartition(".")[2].isdigit():
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            raise AddressError("has an ill-formed IPv4 address", "write it as in https://10.0.0.1:6443") from None
+
+
+def parse_bind(text: str) -> Bind:
+    """Read a listener's bind, of the form that the schema allows; raises AddressError."""
+    if text.startswith("unix:"):
+        if len(text.encode()) > 107 + len("unix:"):
+            raise AddressError("is longer than the 107 bytes of a unix socket's path", "use a shorter path")
+        if "\0" in text:
+            raise AddressError("has a NUL byte", "write unix:/absolute/path")
+        return UnixBind(text.removeprefix("unix:"))
+    if text.startswith("systemd:"):
+        return SystemdBind(text.removeprefix("systemd:"))
+    host, _, port = text.rpartition(":")
+    if int(port) > 65535:
+        raise AddressError(f"{port} is no port", "write a port from 0 to 65535")
+    if host.startswith("["):
+        host = host[1:-1]
+    try:
+        _check_host(host)
+    except AddressError as error:
+        raise AddressError(error.what, "write host:port such as 127.0.0.1:6443, or [v6]:port") from None
+    return TCPBind(host, int(port))
+
+
+def parse_network(text: str) -> IPNetwork:
+    """Read a network or a single address; raises AddressError."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        pass
+    try:
+        right = f"did you mean {ipaddress.ip_interface(text).network}?"
+    except ValueError:
+        raise AddressError("is no network", "write a network such as 10.0.0.0/8, or one address") from None
+    raise AddressError("has bits set beyond its prefix", right)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name certainly stays on this machine."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
