@@ -1,0 +1,179 @@
+"""Listening sockets: bound by us (TCP, unix) or handed over by systemd, and why one could not be had."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Mapping
+
+from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
+
+BACKLOG = 1024
+UNIX_MODE = 0o600
+_FIRST_FD = 3  # SD_LISTEN_FDS_START
+
+
+class BindError(Exception):
+    """A listening socket cannot be had; `in_use` tells that somebody else has the address."""
+
+    def __init__(self, bind: Bind, cause: str, *, in_use: bool = False) -> None:
+        super().__init__(f"cannot listen on {bind}: {cause}")
+        self.bind = bind
+        self.cause = cause
+        self.in_use = in_use
+
+
+class SystemdSockets:
+    """Listening sockets by FileDescriptorName (sd_listen_fds_with_names(3)).
+
+    They stay open here for the life of the process, so a listener that a reload removes can come back with another.
+    """
+
+    def __init__(self, descriptors: Mapping[str, int]) -> None:
+        self._descriptors = dict(descriptors)
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str], pid: int) -> SystemdSockets:
+        """Read LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES; none when they are for another process or malformed."""
+        try:
+            count = int(environ.get("LISTEN_FDS", "0"))
+            meant = int(environ.get("LISTEN_PID", "-1")) == pid
+        except ValueError:
+            meant, count = False, 0
+        if not meant:
+            return cls({})
+        names = environ.get("LISTEN_FDNAMES", "").split(":") if environ.get("LISTEN_FDNAMES") else []
+        descriptors: dict[str, int] = {}
+        for index in range(count):
+            os.set_inheritable(_FIRST_FD + index, False)
+            name = names[index] if index < len(names) else "unknown"
+            descriptors.setdefault(name, _FIRST_FD + index)
+        return cls(descriptors)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._descriptors)
+
+    def take(self, bind: SystemdBind) -> socket.socket:
+        """Return a socket of its own on the descriptor with that name; raise BindError."""
+        descriptor = self._descriptors.get(bind.name)
+        if descriptor is None:
+            known = ", ".join(self.names) or "none"
+            raise BindError(bind, f"systemd handed over no socket of that name (it handed over: {known})")
+        try:
+            sock = socket.socket(fileno=os.dup(descriptor))
+            accepts = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        except OSError as error:
+            raise BindError(bind, f"the descriptor is no socket: {error.strerror}") from None
+        if not accepts or sock.type != socket.SOCK_STREAM:
+            sock.close()
+            raise BindError(bind, "the socket is not a listening stream socket")
+        sock.setblocking(False)
+        return sock
+
+
+def open_socket(bind: Bind, systemd: SystemdSockets | None = None) -> socket.socket:
+    """Return a listening, non-blocking socket; raise BindError."""
+    if isinstance(bind, SystemdBind):
+        return (systemd or SystemdSockets({})).take(bind)
+    sock = _bound_unix(bind) if isinstance(bind, UnixBind) else _bound_tcp(bind)
+    try:
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise _bind_error(bind, error) from None
+    return sock
+
+
+def probe_bind(bind: Bind, systemd: SystemdSockets | None = None) -> None:
+    """Try whether `bind` can be had, and leave nothing behind. Raises BindError; look at its `in_use`: a check
+    beside the running daemon finds the daemon's own sockets so. A systemd socket is tried only when some are given."""
+    if isinstance(bind, SystemdBind):
+        if systemd is not None:
+            systemd.take(bind).close()
+    elif isinstance(bind, UnixBind):
+        _probe_unix(bind)
+    else:
+        _bound_tcp(bind, listening=True).close()
+
+
+def _bind_error(bind: Bind, error: OSError) -> BindError:
+    in_use = error.errno == errno.EADDRINUSE
+    return BindError(bind, "the address is in use" if in_use else (error.strerror or str(error)).lower(), in_use=in_use)
+
+
+def _bound_tcp(bind: TCPBind, *, listening: bool = False) -> socket.socket:
+    try:
+        family, _, _, _, name = socket.getaddrinfo(
+            bind.host or None, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise _bind_error(bind, error) from None
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as nginx: [::] does not take 0.0.0.0
+        sock.bind(name)
+        if listening:  # with SO_REUSEADDR, only listen(2) finds another listener that has not finished binding
+            sock.listen(1)
+    except OSError as error:
+        sock.close()
+        raise _bind_error(bind, error) from None
+    return sock
+
+
+def _bound_unix(bind: UnixBind) -> socket.socket:
+    """A unix socket is made with mode 0600 (nginx: 0666): a proxy may lend its own rights to whoever connects.
+
+    A socket file that nobody listens on is left over from a process that was killed, and is replaced.
+    """
+    _clear_stale(bind)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o777 & ~UNIX_MODE)  # from the start, so that nobody connects before a chmod
+    try:
+        sock.bind(bind.path)
+    except OSError as error:
+        sock.close()
+        raise _bind_error(bind, error) from None
+    finally:
+        os.umask(before)
+    return sock
+
+
+def _clear_stale(bind: UnixBind) -> None:
+    try:
+        mode = os.lstat(bind.path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _bind_error(bind, error) from None
+    if not stat.S_ISSOCK(mode):
+        raise BindError(bind, "a file that is not a socket is in the way")
+    if _somebody_listens(bind):
+        raise BindError(bind, "the address is in use", in_use=True)
+    try:
+        os.unlink(bind.path)
+    except OSError as error:
+        raise _bind_error(bind, error) from None
+
+
+def _somebody_listens(bind: UnixBind) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        return probe.connect_ex(bind.path) != errno.ECONNREFUSED
+
+
+def _probe_unix(bind: UnixBind) -> None:
+    existed = os.path.lexists(bind.path)
+    if existed:
+        if not stat.S_ISSOCK(os.lstat(bind.path).st_mode):
+            raise BindError(bind, "a file that is not a socket is in the way")
+        if _somebody_listens(bind):
+            raise BindError(bind, "the address is in use", in_use=True)
+        return
+    _bound_unix(bind).close()
+    os.unlink(bind.path)

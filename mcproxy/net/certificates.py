@@ -1,0 +1,90 @@
+"""Which certificate a TLS client gets: an immutable table from server names to OpenSSL contexts.
+
+A reload builds a new store and new contexts; connections that are up keep theirs. All contexts of a store have the same
+policy (versions, ciphers, client certificates asked for, ALPN), which matters, because OpenSSL takes the verify mode
+and the options from the context that a connection was made with, and keeps them when the SNI callback changes it.
+So every connection is made with `default`, and the callback changes only which certificate is shown.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from OpenSSL import SSL
+from twisted.logger import Logger
+
+from mcproxy.config.model import Certificate
+from mcproxy.net.contexts import PairError, server_context
+
+log = Logger()
+
+
+class CertificateStore:
+    """Server contexts by name; look-up is exact name, then one-label wildcard, then the default."""
+
+    __slots__ = ("_names", "default")
+
+    def __init__(self, default: SSL.Context, names: Mapping[str, SSL.Context]) -> None:
+        self.default = default
+        self._names = MappingProxyType(dict(names))
+
+    @classmethod
+    def build(cls, certificates: Iterable[Certificate], min_version: str = "1.2") -> CertificateStore:
+        """Make the contexts; the first certificate is the default, and the first with a name has that name.
+
+        `min_version` is "1.2" or "1.3". Raises PairError, naming the certificate, and ValueError for none at all.
+        """
+        contexts: list[SSL.Context] = []
+        names: dict[str, SSL.Context] = {}
+        for certificate in certificates:
+            try:
+                context = server_context(certificate.chain.data, certificate.key.data, min_version)
+            except PairError as error:
+                raise PairError(f"certificate {certificate.name}: {error}") from error
+            contexts.append(context)
+            for name in certificate.server_names:
+                names.setdefault(name.lower(), context)
+        if not contexts:
+            raise ValueError("a TLS listener needs a certificate")
+        store = cls(contexts[0], names)
+        # The callback is called on the context that a connection is made with, which is always the default.
+        contexts[0].set_tlsext_servername_callback(store._choose)
+        return store
+
+    def find(self, name: str | None) -> SSL.Context:
+        """Return the context for a server name in lower case; None (no SNI) and unknown names get the default."""
+        if name is None:
+            return self.default
+        context = self._names.get(name)
+        if context is None:
+            _, dot, parent = name.partition(".")
+            context = self._names.get(f"*.{parent}") if dot else None
+        return context or self.default
+
+    def connection(self, sock: socket.socket) -> SSL.Connection:
+        """Make the server side of a TLS connection on a connected socket, ready for its handshake."""
+        connection = SSL.Connection(self.default, sock)
+        connection.set_accept_state()
+        return connection
+
+    def _choose(self, connection: SSL.Connection) -> None:
+        """SNI callback. An exception here would go to sys.excepthook, so it is caught and logged instead."""
+        try:
+            context = self.find(server_name(connection))
+            if context is not self.default:
+                connection.set_context(context)
+        except Exception:
+            log.failure("choosing a certificate failed; the default one is shown")
+
+
+def server_name(connection: SSL.Connection) -> str | None:
+    """The name that the client asked for by SNI, in lower case and without a trailing dot; None without (valid) SNI."""
+    raw = connection.get_servername()
+    if not raw:
+        return None
+    try:
+        return raw.decode("ascii").lower().rstrip(".") or None
+    except UnicodeDecodeError:
+        return None

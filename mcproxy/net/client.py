@@ -1,0 +1,280 @@
+"""Outgoing connections: name to addresses, TCP, TLS, the check of chain and name; only then the protocol is connected.
+
+Everything stays within one time limit. A host with several addresses is tried in order, each with an equal share of the
+time that is left, so that one that does not answer leaves time for the next.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from OpenSSL import SSL
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IProtocol, IReadWriteDescriptor, IResolutionReceiver
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from mcproxy.net.contexts import PairError, VerifyNote, client_context, verify_reason
+from mcproxy.net.errors import (
+    ConnectError,
+    ConnectFailed,
+    ConnectTimeout,
+    DNSError,
+    TLSError,
+    from_errno,
+    from_handshake,
+)
+from mcproxy.net.plain import PlainStream
+from mcproxy.net.sessions import SessionCache
+from mcproxy.net.sockets import tune
+from mcproxy.net.tls import Handshake, TLSStream
+from mcproxy.net.types import Reactor
+from mcproxy.net.verify import check_name, is_ip
+
+__all__ = ["ClientTLS", "PairError", "SessionCache", "client_context", "connect", "connect_unix"]
+
+_SocketAddress = tuple[int, Any]  # family, what connect(2) takes
+
+
+@dataclass(frozen=True)
+class ClientTLS:
+    """How to speak TLS to one endpoint. With `verify`, chain and `server_name` must be right; the context must have
+    been made by `client_context` with the same `verify`.
+    """
+
+    context: SSL.Context
+    server_name: str  # a DNS name (also sent as SNI) or an IP address
+    verify: bool
+    sessions: SessionCache | None = None
+
+
+def connect(
+    reactor: Reactor, host: str, port: int, protocol: IProtocol, *, tls: ClientTLS | None, timeout: float
+) -> Deferred[None]:
+    """Connect `protocol` to host:port within `timeout` seconds.
+
+    Fires after TCP, TLS and certificate checks, when `protocol.makeConnection` has been called; fails with
+    ConnectError. Cancelling closes whatever is under way.
+    """
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    attempt = _Attempt(reactor, where, timeout)
+    return attempt.run(attempt.over_tcp(host, port, protocol, tls))
+
+
+def connect_unix(reactor: Reactor, path: str, protocol: IProtocol, timeout: float) -> Deferred[None]:
+    """Connect `protocol` to a unix socket; otherwise as `connect`."""
+    attempt = _Attempt(reactor, f"unix:{path}", timeout)
+    return attempt.run(attempt.over_unix(path, protocol))
+
+
+class _Attempt:
+    """One connection being made; `stage` is what a timeout would have cut short."""
+
+    def __init__(self, reactor: Reactor, where: str, timeout: float) -> None:
+        self.reactor = reactor
+        self.where = where
+        self.timeout = timeout
+        self.deadline = reactor.seconds() + timeout
+        self.stage = "resolving its name"
+
+    def run(self, work: Any) -> Deferred[None]:
+        done: Deferred[None] = Deferred.fromCoroutine(work)
+        return done.addTimeout(self.timeout, self.reactor, self._timed_out)  # type: ignore[arg-type]
+
+    def _timed_out(self, result: Any, timeout: float) -> Any:
+        if isinstance(result, Failure) and not isinstance(result.value, CancelledError):
+            return result
+        raise ConnectTimeout(f"{self.where} took longer than {timeout:g} s in {self.stage}")
+
+    async def over_unix(self, path: str, protocol: IProtocol) -> None:
+        self.stage = "connecting"
+        sock = await self._open((socket.AF_UNIX, path), self.timeout)
+        PlainStream(self.reactor, sock, path).attach(protocol)
+
+    async def over_tcp(self, host: str, port: int, protocol: IProtocol, tls: ClientTLS | None) -> None:
+        addresses = [_literal(host, port)] if is_ip(host) else await _resolve(self.reactor, host, port)
+        sock, name = await self._first(addresses)
+        if tls is None:
+            PlainStream(self.reactor, sock, name).attach(protocol)
+            return
+        try:
+            stream = await self._secure(sock, name, tls)
+        except BaseException:
+            sock.close()
+            raise
+        stream.attach(protocol)
+
+    async def _first(self, addresses: list[_SocketAddress]) -> tuple[socket.socket, Any]:
+        self.stage = "connecting"
+        for tried, address in enumerate(addresses, 1):
+            left = self.deadline - self.reactor.seconds()
+            try:
+                return await self._open(address, left / (len(addresses) - tried + 1)), address[1]
+            except ConnectError:
+                if tried == len(addresses):
+                    raise
+        raise AssertionError("never without an address")
+
+    async def _open(self, address: _SocketAddress, timeout: float) -> socket.socket:
+        family, name = address
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            raise from_errno(error.errno or 0, self.where) from None
+        try:
+            tune(sock)
+            number = sock.connect_ex(name)
+            if number == errno.EINPROGRESS:
+                waiting = _Connecting(self.reactor, sock, name)
+                number = await waiting.done.addTimeout(timeout, self.reactor, _no_answer)  # type: ignore[arg-type]
+            if number:
+                raise from_errno(number, self.where)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _secure(self, sock: socket.socket, name: Any, tls: ClientTLS) -> TLSStream:
+        self.stage = "the TLS handshake"
+        now = self.reactor.seconds()
+        connection = SSL.Connection(tls.context, sock)
+        connection.set_connect_state()
+        if not is_ip(tls.server_name):
+            connection.set_tlsext_host_name(_sni(tls.server_name))
+        note = VerifyNote()
+        connection.set_app_data(note)
+        offered = None if tls.sessions is None else tls.sessions.offer(connection, now)
+        await _handshake(self.reactor, sock, connection, note, self.where)
+        if tls.verify:
+            check_name(connection.get_peer_certificate(as_cryptography=True), tls.server_name)
+        connection.set_app_data(None)
+        remember = None
+        if tls.sessions is not None:
+            verified_at = now if offered is None or note.ran else offered
+            remember = partial(_remember, tls.sessions, verified_at)
+        return TLSStream(self.reactor, sock, name, connection, server_name=tls.server_name, first_read=remember)
+
+
+def _sni(name: str) -> bytes:
+    try:
+        return name.encode("idna")
+    except UnicodeError:
+        raise TLSError(f"{name} is no possible server name") from None
+
+
+def _remember(sessions: SessionCache, verified_at: float, connection: SSL.Connection) -> None:
+    sessions.put(connection.get_session(), verified_at)
+
+
+def _no_answer(result: Any, timeout: float) -> int:
+    return errno.ETIMEDOUT
+
+
+async def _handshake(
+    reactor: Reactor, sock: socket.socket, connection: SSL.Connection, note: VerifyNote, where: str
+) -> None:
+    done: Deferred[None] = Deferred(lambda _: handshake.stop())
+
+    def finished(error: Exception | None) -> None:
+        if error is None:
+            done.callback(None)
+        else:
+            done.errback(error)
+
+    handshake = Handshake(reactor, sock, connection, None, finished)
+    handshake.start()
+    try:
+        await done
+    except CancelledError:
+        raise
+    except Exception as error:
+        if note.number:
+            raise TLSError(f"the certificate of {where} is not trusted: {verify_reason(note.number)}") from None
+        raise from_handshake(error, where) from None
+
+
+def _literal(host: str, port: int) -> _SocketAddress:
+    try:
+        family, _, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
+    except OSError as error:
+        raise ConnectFailed(f"{host} is no usable address: {error.strerror}") from None
+    return family, name
+
+
+async def _resolve(reactor: Reactor, host: str, port: int) -> list[_SocketAddress]:
+    """Ask the reactor's resolver (getaddrinfo in its thread pool); raise DNSError when it knows no address."""
+    receiver = _Receiver()
+    reactor.nameResolver.resolveHostName(receiver, host, port)
+    addresses = [_literal(address.host, port) for address in await receiver.done]
+    if not addresses:
+        raise DNSError(f"the name {host} has no address")
+    return addresses
+
+
+@implementer(IResolutionReceiver)
+class _Receiver:
+    """Collects the addresses of one look-up; an answer that comes after cancelling is dropped."""
+
+    def __init__(self) -> None:
+        self.done: Deferred[list[Any]] = Deferred()
+        self._addresses: list[Any] = []
+
+    def resolutionBegan(self, resolutionInProgress: Any) -> None:
+        pass
+
+    def addressResolved(self, address: Any) -> None:
+        self._addresses.append(address)
+
+    def resolutionComplete(self) -> None:
+        if not self.done.called:
+            self.done.callback(self._addresses)
+
+
+@implementer(IReadWriteDescriptor)
+class _Connecting:
+    """Waits for a non-blocking connect(2); `done` fires with an errno, 0 for success."""
+
+    def __init__(self, reactor: Reactor, sock: socket.socket, name: Any) -> None:
+        self._reactor = reactor
+        self._socket = sock
+        self._name = name
+        self.done: Deferred[int] = Deferred(lambda _: self._stop())
+        reactor.addReader(self)
+        reactor.addWriter(self)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def logPrefix(self) -> str:
+        return "net"
+
+    def doRead(self) -> None:
+        self._look()
+
+    def doWrite(self) -> None:
+        self._look()
+
+    def connectionLost(self, reason: Failure) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        if self.done.called:
+            return
+        number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if not number:
+            # Once more, as an event may have been for the descriptor's previous owner: is it connected?
+            number = self._socket.connect_ex(self._name)
+            if number in (errno.EALREADY, errno.EINPROGRESS):
+                return
+            if number == errno.EISCONN:
+                number = 0
+        self._stop()
+        self.done.callback(number)
+
+    def _stop(self) -> None:
+        self._reactor.removeReader(self)
+        self._reactor.removeWriter(self)

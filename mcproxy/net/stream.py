@@ -1,0 +1,499 @@
+"""A connected stream socket as a Twisted transport: write queue, back-pressure, half-close, orderly and abrupt ends.
+
+Why not twisted.internet.tcp.Connection: it joins and copies what is written, always waits for the reactor before it
+sends, and costs several KB a connection. Here a write goes to the socket at once while nothing is queued (one send
+for a small answer, no epoll_ctl), big buffers are queued as they are with an offset, and every loop has a budget, so
+that one fast connection cannot hold up the others.
+
+`Stream` knows the life of a connection; `plain.PlainStream` and `tls.TLSStream` know how bytes are moved.
+
+The life of the writing side:  open -> (loseWriteConnection: flush) -> shut,
+or of both:                    open -> (loseConnection: flush) -> shut -> linger -> closed.
+The life of the reading side:  open <-> paused -> ended (the peer closed its side).
+When both sides have ended, the connection is closed.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import (
+    IConsumer,
+    IHalfCloseableProtocol,
+    IProtocol,
+    IPushProducer,
+    IReadWriteDescriptor,
+    ITransport,
+)
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from mcproxy.net.failures import failure, is_aborted, is_done
+from mcproxy.net.sockets import Address, address_of
+from mcproxy.net.types import Owner, Reactor
+
+log = Logger()
+
+READ_BUDGET = 256 * 1024  # bytes handed on in one reactor turn
+WRITE_BUDGET = 256 * 1024  # bytes sent in one call of write() or doWrite(); one unbounded write of 40 MB blocks 116 ms
+HIGH_WATER = 64 * 1024  # bytes queued before the producer is asked to pause
+SMALL = 4 * 1024  # queued pieces under this are joined, up to RECORD, before they are sent
+RECORD = 16 * 1024
+FLUSH_STALL = 60.0  # seconds that a closing connection may go without sending a byte of what is queued
+LINGER = 3.0  # seconds to wait for the peer's own end after ours
+
+BLOCKED = 0
+BROKEN = -1
+
+_DONE = failure(ConnectionDone())
+
+
+@implementer(ITransport, IPushProducer, IConsumer, IReadWriteDescriptor)
+class Stream:
+    """Base of the transports; made with a connected, non-blocking socket, live after `attach`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_ending",
+        "_fd",
+        "_name",
+        "_offset",
+        "_owner",
+        "_paused",
+        "_peer",
+        "_producer",
+        "_producer_paused",
+        "_push",
+        "_queue",
+        "_queued",
+        "_read_ended",
+        "_reading",
+        "_timer",
+        "_write_ended",
+        "_write_failed",
+        "_writing",
+        "connected",
+        "disconnecting",
+        "protocol",
+        "reactor",
+        "socket",
+    )
+
+    is_tls = False
+    server_name: str | None = None
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        sock: socket.socket,
+        name: Any,
+        *,
+        peer: Address | None = None,
+        owner: Owner | None = None,
+    ) -> None:
+        """`name` is the other end as accept(2) or connect(2) knows it; `peer` an address to show instead of it."""
+        self.reactor = reactor
+        self.socket = sock
+        self._fd = sock.fileno()
+        self._name = name
+        self._peer = peer
+        self._owner = owner
+        self.protocol: IProtocol | None = None
+        self.connected = False
+        self.disconnecting = False
+        self._queue: deque[bytes] = deque()
+        self._offset = 0  # bytes of the queue's head that are sent
+        self._queued = 0  # bytes in the queue, without those
+        self._producer: Any = None
+        self._push = True
+        self._producer_paused = False
+        self._paused = False
+        self._reading = False
+        self._writing = False
+        self._read_ended = False
+        self._ending = False  # loseWriteConnection or loseConnection: what is queued is the last
+        self._write_ended = False
+        self._write_failed = False
+        self._timer: Any = None
+
+    def attach(self, protocol: IProtocol) -> None:
+        """Connect the protocol and begin to read. An exception of the protocol is logged and ends the connection."""
+        self.protocol = protocol
+        self.connected = True
+        self._start_reading()
+        try:
+            protocol.makeConnection(self)
+        except Exception:
+            log.failure("a protocol failed at the start of a connection; the connection is closed")
+            self.abortConnection()
+
+    # -- what subclasses give --------------------------------------------------------------------------------
+
+    def _send(self, data: bytes | memoryview) -> int:
+        """Send some of the data; return how much, BLOCKED or BROKEN (after `_note_broken`)."""
+        raise NotImplementedError
+
+    def doRead(self) -> None:
+        """Read until the socket is empty, the budget is spent or the protocol pauses."""
+        raise NotImplementedError
+
+    def _shut(self) -> bool:
+        """Tell the peer that no more comes; False when that has to wait for the socket."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Let go of what the subclass holds; the socket is about to be closed."""
+
+    # -- identity --------------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def logPrefix(self) -> str:
+        return "net"
+
+    def getPeer(self) -> Address:
+        """The client's address: of the PROXY header where there is one, else the socket's."""
+        return self._peer or self.direct_peer
+
+    @property
+    def direct_peer(self) -> Address:
+        """The other end of the socket itself."""
+        return address_of(self.socket.family, self._name)
+
+    def getHost(self) -> Address:
+        return address_of(self.socket.family, self.socket.getsockname())
+
+    def peer_certificate(self) -> Any:
+        """The peer's certificate (cryptography.x509.Certificate), unverified on the server side; None without one."""
+        return None
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send now if nothing is queued, else queue. Ignored once the writing side is closing."""
+        if self._ending or not data:
+            return
+        if not self._queued:
+            sent = self._send(data)
+            if sent == len(data) or sent == BROKEN:
+                return
+            self._enqueue(data, sent)
+            if sent:
+                self._flush(WRITE_BUDGET - sent)
+            if self._queued:
+                self._start_writing()
+        else:
+            self._enqueue(data, 0)
+        if self._queued > HIGH_WATER:
+            self._pause_producer()
+
+    def writeSequence(self, iovec: Iterable[bytes]) -> None:
+        """Send the pieces; together in one record where that is small."""
+        pieces = list(iovec)
+        if sum(map(len, pieces)) <= RECORD:
+            self.write(b"".join(pieces))
+        else:
+            for piece in pieces:
+                self.write(piece)
+
+    def _enqueue(self, data: bytes, sent: int) -> None:
+        if not self._queue:
+            self._offset = sent
+        self._queue.append(data)
+        self._queued += len(data) - sent
+
+    def _flush(self, budget: int) -> None:
+        """Send from the queue until it is empty, the socket is full or the budget is spent."""
+        queue = self._queue
+        while queue and budget > 0:
+            head = queue[0]
+            offset = self._offset
+            if len(head) - offset < SMALL and len(queue) > 1:
+                head, offset = self._join_small(), 0
+            sent = self._send(memoryview(head)[offset:] if offset else head)
+            if sent <= 0:
+                return
+            budget -= sent
+            self._queued -= sent
+            if offset + sent == len(head):
+                queue.popleft()
+                self._offset = 0
+            else:
+                self._offset = offset + sent
+
+    def _join_small(self) -> bytes:
+        """Make one piece of the small pieces at the head: fewer records and system calls for a queue of small events.
+
+        A send that has blocked must be tried again with the same bytes, or more: joining only adds at the end.
+        """
+        queue = self._queue
+        pieces = [queue.popleft()[self._offset :]]
+        size = len(pieces[0])
+        while queue and size + len(queue[0]) <= RECORD:
+            size += len(queue[0])
+            pieces.append(queue.popleft())
+        head = b"".join(pieces)
+        queue.appendleft(head)
+        self._offset = 0
+        return head
+
+    def doWrite(self) -> None:
+        """The socket takes bytes again (or a pull producer is to be asked)."""
+        if self._fd < 0:
+            return
+        before = self._queued
+        self._flush(WRITE_BUDGET)
+        if self._fd < 0 or self._write_failed:
+            return
+        if self._queued:
+            if self._queued < before and self.disconnecting and self._timer is not None:
+                self._timer.reset(FLUSH_STALL)
+            return
+        if self._producer is not None:
+            self._ask_producer()
+        else:
+            self._stop_writing()
+            self._drained()
+
+    def _ask_producer(self) -> None:
+        """The queue is empty: let the producer go on. A pull producer is asked once a turn, so writing stays armed."""
+        if self._push:
+            self._stop_writing()
+            if self._producer_paused:
+                self._producer_paused = False
+                self._producer.resumeProducing()
+        else:
+            self._producer.resumeProducing()
+
+    def _drained(self) -> None:
+        """Nothing is queued and no producer is registered: go on with closing, if that was asked for."""
+        if self._ending and not self._write_ended and not self._queued and self._fd >= 0:
+            if not self._shut():
+                self._start_writing()
+                return
+            self._write_side_ended()
+
+    def _write_side_ended(self) -> None:
+        self._write_ended = True
+        self._stop_writing()
+        if self._read_ended:
+            self._close_soon(_DONE)
+        elif self.disconnecting:
+            self._linger()
+        else:
+            half = IHalfCloseableProtocol(self.protocol, None)
+            if half is not None:
+                half.writeConnectionLost()
+
+    def _note_broken(self, why: str) -> None:
+        """Sending failed. What the peer sent before it went may still be unread, so reading has the last word, soon."""
+        if self._write_failed:
+            return
+        log.debug("sending failed: {cause}", cause=why)
+        self._write_failed = self._ending = True
+        self._queue.clear()
+        self._queued = self._offset = 0
+        self._stop_writing()
+        if self._paused or self._read_ended or self.disconnecting:
+            self._close_soon(failure(ConnectionLost(why)))
+        else:
+            self._set_timer(LINGER, self._close, failure(ConnectionLost(why)))
+
+    # -- producers -------------------------------------------------------------------------------------------
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """A push producer is paused above HIGH_WATER and resumed when all is sent; a pull one is asked."""
+        if self._producer is not None:
+            raise RuntimeError("a producer is already registered")
+        if self._fd < 0 or self._write_failed:
+            producer.stopProducing()
+            return
+        self._producer = producer
+        self._push = bool(streaming)
+        self._producer_paused = False
+        if not streaming:
+            self._start_writing()
+        elif self._queued > HIGH_WATER:
+            self._pause_producer()
+
+    def unregisterProducer(self) -> None:
+        self._producer = None
+        self._producer_paused = False
+        if self.disconnecting and not self._ending:
+            self._ending = True
+        if not self._queued and self._fd >= 0:
+            self._stop_writing()
+            self._drained()
+
+    def _pause_producer(self) -> None:
+        if self._producer is not None and self._push and not self._producer_paused:
+            self._producer_paused = True
+            self._producer.pauseProducing()
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def pauseProducing(self) -> None:
+        self._paused = True
+        if not self.disconnecting:
+            self._stop_reading()
+
+    def resumeProducing(self) -> None:
+        self._paused = False
+        if self.connected and not self._read_ended and not self.disconnecting:
+            self._start_reading()
+
+    def stopProducing(self) -> None:
+        self.loseConnection()
+
+    def _peer_ended(self, clean: bool) -> None:
+        """The peer sends no more: by close_notify or FIN (clean), or in the middle of a TLS stream (not clean)."""
+        self._read_ended = True
+        self._stop_reading()
+        if not clean or self._write_failed:
+            self._close(failure(ConnectionLost("the peer closed the connection without ending the stream")))
+        elif self.disconnecting:
+            if self._write_ended:
+                self._close(_DONE)
+        else:
+            half = IHalfCloseableProtocol(self.protocol, None)
+            if half is None:
+                if not self._write_ended:
+                    self._shut()
+                self._close(_DONE)
+            else:
+                half.readConnectionLost()
+                if self._write_ended:
+                    self._close_soon(_DONE)
+
+    # -- ends ------------------------------------------------------------------------------------------------
+
+    def loseConnection(self) -> None:
+        """Send what is queued, tell the peer, wait a little for its own end, close. Nothing more is handed on.
+
+        With a producer registered, the end comes after it is unregistered (Twisted's rule).
+        """
+        if self.disconnecting or not self.connected:
+            return
+        self.disconnecting = True
+        if self._write_failed:
+            self._close_soon(failure(ConnectionLost("sending failed")))
+            return
+        if self._producer is None:
+            self._ending = True
+        self._stop_reading()
+        if self._write_ended:
+            self._write_side_ended()
+            return
+        self._set_timer(FLUSH_STALL, self._close, failure(ConnectionAborted("the peer does not read")))
+        if self._ending and not self._queued:
+            self._drained()
+
+    def loseWriteConnection(self) -> None:
+        """Half-close: send what is queued, then close_notify (TLS) or FIN (plain); reading goes on."""
+        if self._ending or not self.connected:
+            return
+        self._ending = True
+        if not self._queued:
+            self._drained()
+
+    def abortConnection(self) -> None:
+        """Drop what is queued and reset the connection; connectionLost(ConnectionAborted) follows in the next turn."""
+        if self._fd < 0:
+            return
+        self._ending = self.disconnecting = self._paused = True
+        self._queue.clear()
+        self._queued = self._offset = 0
+        self._close_soon(failure(ConnectionAborted()))
+
+    def _linger(self) -> None:
+        """Our end is sent. Closing at once would make the kernel reset the connection if the peer still sends, and the
+        peer could lose our last bytes; so read and drop for a moment."""
+        self._set_timer(LINGER, self._close, _DONE)
+        self._start_reading()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Called by the reactor: the socket is dead, or doRead or doWrite raised."""
+        if is_done(reason) and not (self.disconnecting and self._write_ended):
+            reason = failure(ConnectionLost("the connection was reset"))
+        self._close(reason)
+
+    def _close_soon(self, reason: Failure) -> None:
+        """Close in the next turn: a protocol is never told of the end from within its own call."""
+        self._stop_reading()
+        self._stop_writing()
+        self._set_timer(0, self._close, reason)
+
+    def _close(self, reason: Failure) -> None:
+        if self._fd < 0:
+            return
+        self._stop_reading()
+        self._stop_writing()
+        self._cancel_timer()
+        self._release()
+        self._close_socket(abrupt=is_aborted(reason))
+        self._fd = -1
+        self.connected = False
+        self._ending = self.disconnecting = True
+        self._queue.clear()
+        self._queued = self._offset = 0
+        producer, self._producer = self._producer, None
+        protocol, self.protocol = self.protocol, None
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.closed(self)
+        try:
+            if producer is not None:
+                producer.stopProducing()
+        finally:
+            if protocol is not None:
+                protocol.connectionLost(reason)
+
+    def _close_socket(self, abrupt: bool) -> None:
+        try:
+            if abrupt:  # linger of 0: the kernel sends RST
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        except OSError:
+            pass
+        self.socket.close()
+
+    # -- timers and the reactor ------------------------------------------------------------------------------
+
+    def _set_timer(self, delay: float, call: Any, reason: Failure) -> None:
+        self._cancel_timer()
+        self._timer = self.reactor.callLater(delay, self._timed_out, call, reason)
+
+    def _timed_out(self, call: Any, reason: Failure) -> None:
+        self._timer = None
+        call(reason)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start_reading(self) -> None:
+        if not self._reading and not self._read_ended and self._fd >= 0:
+            self._reading = True
+            self.reactor.addReader(self)
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self.reactor.removeReader(self)
+
+    def _start_writing(self) -> None:
+        if not self._writing and self._fd >= 0:
+            self._writing = True
+            self.reactor.addWriter(self)
+
+    def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self.reactor.removeWriter(self)

@@ -1,0 +1,240 @@
+"""TLS straight on the non-blocking socket, without Twisted's memory BIOs.
+
+Two ideas make the speed: `doRead` lets OpenSSL read the socket itself, and `write` (in Stream) sends at once. OpenSSL
+works a record at a time (at most 16 KiB), so a read of that size leaves nothing decrypted behind, and what is not read
+yet stays in the socket, where the level-triggered reactor sees it.
+
+The handshake has its own selectable, `Handshake`, so a connection that is up carries none of its state. A protocol
+never sees a connection before its handshake, on either side.
+
+Renegotiation is refused by an option of every context (see contexts). A FIN without close_notify is a truncated stream
+and ends in ConnectionLost.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from cryptography import x509
+from OpenSSL import SSL
+from twisted.internet.error import ConnectionAborted, ConnectionLost
+from twisted.internet.interfaces import IReadWriteDescriptor
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from mcproxy.net.errors import tls_reason
+from mcproxy.net.failures import failure
+from mcproxy.net.sockets import Address
+from mcproxy.net.stream import BLOCKED, BROKEN, READ_BUDGET, RECORD, Stream
+from mcproxy.net.types import Owner, Reactor
+
+log = Logger()
+
+_RECEIVED_SHUTDOWN = SSL.RECEIVED_SHUTDOWN
+
+
+class TLSStream(Stream):
+    """A stream over a `Connection` whose handshake is done.
+
+    `first_read` is called once, after the first bytes came in: by then a TLS 1.3 server has sent its session tickets.
+    """
+
+    __slots__ = ("_first_read", "_read_wants_write", "_tls", "_write_wants_read", "server_name")
+
+    is_tls = True
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        sock: socket.socket,
+        name: Any,
+        tls: SSL.Connection,
+        *,
+        server_name: str | None,
+        peer: Address | None = None,
+        owner: Owner | None = None,
+        first_read: Callable[[SSL.Connection], None] | None = None,
+    ) -> None:
+        super().__init__(reactor, sock, name, peer=peer, owner=owner)
+        self._tls: SSL.Connection | None = tls
+        self.server_name = server_name
+        self._first_read = first_read
+        self._read_wants_write = False
+        self._write_wants_read = False
+
+    def peer_certificate(self) -> x509.Certificate | None:
+        return None if self._tls is None else self._tls.get_peer_certificate(as_cryptography=True)
+
+    def peer_chain(self) -> list[x509.Certificate]:
+        """What the peer sent beside its own certificate, unverified; for building a chain to an authority."""
+        chain = None if self._tls is None else self._tls.get_peer_cert_chain(as_cryptography=True)
+        leaf = self.peer_certificate()
+        return [certificate for certificate in chain or () if certificate != leaf]
+
+    # -- moving bytes ----------------------------------------------------------------------------------------
+
+    def _send(self, data: bytes | memoryview) -> int:
+        assert self._tls is not None
+        try:
+            return self._tls.send(data)
+        except SSL.WantWriteError:
+            return BLOCKED
+        except SSL.WantReadError:
+            self._write_wants_read = True
+            return BLOCKED
+        except SSL.Error as error:
+            self._note_broken(tls_reason(error))
+            return BROKEN
+
+    def doRead(self) -> None:
+        budget = READ_BUDGET
+        try:
+            while budget > 0 and self._reading and self._tls is not None:
+                data = self._tls.recv(RECORD)
+                if not self.disconnecting and self.protocol is not None:
+                    self.protocol.dataReceived(data)
+                if len(data) < RECORD:
+                    # A record that is not full is most often the last of a message; asking once more would cost a
+                    # system call and an exception to learn nothing. If there is more, the reactor calls again.
+                    break
+                budget -= RECORD
+        except SSL.WantReadError:
+            pass
+        except SSL.WantWriteError:
+            self._read_wants_write = True
+            self._start_writing()
+        except SSL.ZeroReturnError:
+            self._peer_ended(clean=True)
+        except SSL.Error as error:
+            self._read_failed(error)
+        if self._first_read is not None and self._tls is not None:
+            first_read, self._first_read = self._first_read, None
+            first_read(self._tls)
+        if self._write_wants_read and self._fd >= 0:
+            self._write_wants_read = False
+            self._start_writing()
+
+    def _read_failed(self, error: SSL.Error) -> None:
+        if isinstance(error, SSL.SysCallError) and error.args[0] == -1:
+            self._peer_ended(clean=False)
+            return
+        why = tls_reason(error)
+        log.debug("a TLS connection ended in an error: {cause}", cause=why)
+        self._write_ended = True  # after a fatal error not even close_notify may be sent
+        self._close(failure(ConnectionLost(why)))
+
+    def doWrite(self) -> None:
+        if self._read_wants_write:
+            self._read_wants_write = False
+            if self._reading:
+                self.doRead()
+        super().doWrite()
+        if self._write_wants_read:
+            self._stop_writing()  # writable as it is, the socket would call for ever
+
+    def _shut(self) -> bool:
+        assert self._tls is not None
+        try:
+            self._tls.shutdown()
+        except SSL.WantWriteError:
+            return False
+        except SSL.Error as error:
+            log.debug("close_notify was not sent: {cause}", cause=tls_reason(error))
+        return True
+
+    def _release(self) -> None:
+        self._tls = None
+        self._first_read = None
+
+
+@implementer(IReadWriteDescriptor)
+class Handshake:
+    """A TLS handshake in progress on a connected socket; calls `done(None)` or `done(error)` once.
+
+    The error is an SSL.Error, or ConnectionAborted when it took longer than `timeout` seconds (None: no limit of its
+    own) or the reactor found the socket dead. The socket is not closed here.
+    """
+
+    __slots__ = ("_done", "_fd", "_reactor", "_reading", "_timer", "_tls", "_writing")
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        sock: socket.socket,
+        tls: SSL.Connection,
+        timeout: float | None,
+        done: Callable[[Exception | None], None],
+    ) -> None:
+        self._reactor = reactor
+        self._fd = sock.fileno()
+        self._tls = tls
+        self._done = done
+        self._writing = False
+        self._timer = None
+        if timeout:
+            self._timer = reactor.callLater(timeout, self._timed_out)
+
+    def start(self) -> None:
+        """Begin; as a client this sends the ClientHello."""
+        self._reactor.addReader(self)
+        self._step()
+
+    def stop(self) -> None:
+        """Give up without a call of `done`."""
+        self._finish()
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def logPrefix(self) -> str:
+        return "net"
+
+    def doRead(self) -> None:
+        self._step()
+
+    def doWrite(self) -> None:
+        self._step()
+
+    def _step(self) -> None:
+        if self._fd < 0:
+            return
+        try:
+            self._tls.do_handshake()
+        except SSL.WantReadError:
+            self._want_write(False)
+        except SSL.WantWriteError:
+            self._want_write(True)
+        except Exception as error:
+            self._finish()(error)
+        else:
+            self._finish()(None)
+
+    def _want_write(self, want: bool) -> None:
+        if want is not self._writing:
+            self._writing = want
+            if want:
+                self._reactor.addWriter(self)
+            else:
+                self._reactor.removeWriter(self)
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        self._finish()(ConnectionAborted("the TLS handshake took too long"))
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Called by the reactor when the socket is dead."""
+        if self._fd >= 0:
+            self._finish()(ConnectionAborted("the peer closed the connection"))
+
+    def _finish(self) -> Callable[[Exception | None], None]:
+        if self._fd >= 0:
+            self._reactor.removeReader(self)
+            self._want_write(False)
+            self._fd = -1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return self._done

@@ -1,0 +1,31 @@
+"""What this package asks of a reactor, and of the owner of a connection.
+
+Twisted describes reactors by several interfaces; the sockets here need a few methods of three of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from mcproxy.net.stream import Stream
+
+
+class Reactor(Protocol):
+    """The part of IReactorFDSet, IReactorTime and IReactorPluggableNameResolver that is used in `net`."""
+
+    nameResolver: Any
+
+    def addReader(self, reader: Any) -> Any: ...
+    def removeReader(self, reader: Any) -> Any: ...
+    def addWriter(self, writer: Any) -> Any: ...
+    def removeWriter(self, writer: Any) -> Any: ...
+    def seconds(self) -> Any: ...
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: object, **kw: object) -> Any: ...
+
+
+class Owner(Protocol):
+    """Whoever counts connections: told once, when a connection's socket is closed."""
+
+    def closed(self, stream: Stream) -> None: ...
