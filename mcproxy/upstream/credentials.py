@@ -21,6 +21,7 @@ from collections.abc import Callable
 from mcproxy.config import model
 from mcproxy.upstream.tls import ClientCertificate
 
+_BLANK = " \t\r\n"  # what editors and echo leave around a token
 _VISIBLE = re.compile(r"[\x20-\x7e]*")  # RFC 9110 5.5, without obs-text and tabs: tokens have neither
 
 
@@ -96,7 +97,7 @@ def bearer(token: str, origin: str) -> bytes:
 
     Raises `CredentialError` if it is empty or would not survive as a header (RFC 9110 5.5). Refused, never cleaned.
     """
-    token = token.strip()
+    token = token.strip(_BLANK)
     if not token:
         raise CredentialError(f"the token from {origin} is empty")
     if not _VISIBLE.fullmatch(token):

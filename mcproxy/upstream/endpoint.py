@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IProtocol
 from twisted.logger import Logger
 
 from mcproxy.config import model
+from mcproxy.net.errors import TLSError
 from mcproxy.upstream.health_state import Health, HealthState
 from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import EndpointTLS
@@ -109,12 +110,12 @@ class Endpoint:
         self.pool.close()
 
     def _connect(self, protocol: IProtocol, tls: EndpointTLS | None) -> Deferred[None]:
+        try:
+            settings = None if tls is None else tls.current()
+        except ValueError as error:  # certificates of the file were checked at load; an exec plugin's are new
+            return fail(TLSError(f"the certificates for {self.name} cannot be used: {error}"))
         return self._shared.connect(
-            self.config.host,
-            self.config.port,
-            protocol,
-            tls=None if tls is None else tls.current(),
-            timeout=self._connections.connect_timeout,
+            self.config.host, self.config.port, protocol, tls=settings, timeout=self._connections.connect_timeout
         )
 
     def _noted(self, changed: bool) -> None:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocol, IReactorFromThreads, IReactorTime
 
+from mcproxy.config import model
+from mcproxy.net.client import ClientTLS, connect
+from mcproxy.upstream.exec_process import PluginRunner
+from mcproxy.upstream.tls import ClientContexts
+
 if TYPE_CHECKING:
-    from mcproxy.config import model
     from mcproxy.http.pool import Pool
-    from mcproxy.net.client import ClientTLS
-    from mcproxy.upstream.exec_process import PluginRunner
-    from mcproxy.upstream.tls import ClientContexts
 
 
 class UpstreamReactor(IReactorTime, IReactorFromThreads):
@@ -73,3 +76,16 @@ class Shared:
     plugins: PluginRunner
     pacer: Pacer
     random: Callable[[], float]
+
+    @classmethod
+    def of(cls, reactor: Any, pool_factory: PoolFactory) -> Shared:
+        """Return what a daemon uses: real connections by `reactor`, real chance."""
+        return cls(
+            reactor=reactor,
+            connect=partial(connect, reactor),
+            pool_factory=pool_factory,
+            contexts=ClientContexts(),
+            plugins=PluginRunner(reactor),
+            pacer=Pacer(),
+            random=Random().random,
+        )

@@ -1,0 +1,122 @@
+"""What the tests of this room give a cluster instead of a network: a clock, a connector and a pool that record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocol
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+
+from mcproxy.config import model
+from mcproxy.upstream.exec_process import PluginResult
+from mcproxy.upstream.shared import Pacer, Shared
+from mcproxy.upstream.tls import ClientContexts
+
+
+class FakeReactor(Clock):
+    """A clock that begins at a believable date, as real reactors do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rightNow = 1_790_000_000.0
+
+
+class Attempt:
+    """One connection that was asked for."""
+
+    def __init__(self, host: str, port: int, protocol: IProtocol, tls: Any, at: float) -> None:
+        self.host = host
+        self.port = port
+        self.protocol: Any = protocol
+        self.tls = tls
+        self.at = at
+        self.transport = StringTransport()
+        self.cancelled = False
+        self.done: Deferred[None] = Deferred(self._cancel)
+
+    def _cancel(self, _: Any) -> None:
+        self.cancelled = True
+
+    def open(self) -> None:
+        self.protocol.makeConnection(self.transport)
+        self.done.callback(None)
+
+    def answer(self, status: int, body: bytes = b"ok") -> None:
+        self.open()
+        head = f"HTTP/1.1 {status} Reason\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        self.protocol.dataReceived(head + body)
+
+    @property
+    def sent(self) -> bytes:
+        return self.transport.value()
+
+
+class FakeConnector:
+    """Keeps every attempt; `behaviour`, if set, decides each at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.attempts: list[Attempt] = []
+        self.behaviour: Callable[[Attempt], None] | None = None
+
+    def __call__(self, host: str, port: int, protocol: IProtocol, *, tls: Any, timeout: float) -> Deferred[None]:
+        attempt = Attempt(host, port, protocol, tls, self.clock.seconds())
+        self.attempts.append(attempt)
+        if self.behaviour is not None:
+            self.behaviour(attempt)
+        return attempt.done
+
+
+class FakePool:
+    """Only knows whether it was closed."""
+
+    def __init__(self, connect: Any, settings: model.Connections) -> None:
+        self.connect = connect
+        self.settings = settings
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeRunner:
+    """Keeps every run of an exec plugin; the test ends them."""
+
+    def __init__(self) -> None:
+        self.runs: list[Deferred[PluginResult]] = []
+        self.asked: list[tuple[Any, Any]] = []
+
+    def run(self, argv: Any, *, env: Any, cwd: Any, timeout: float) -> Deferred[PluginResult]:
+        self.asked.append((argv, env))
+        run: Deferred[PluginResult] = Deferred()
+        self.runs.append(run)
+        return run
+
+
+def make_shared(clock: FakeReactor | None = None, **parts: Any) -> Shared:
+    """A `Shared` without a network; `parts` replace its parts."""
+    clock = clock or FakeReactor()
+    usual: dict[str, Any] = {
+        "reactor": clock,
+        "connect": FakeConnector(clock),
+        "pool_factory": FakePool,
+        "contexts": ClientContexts(),
+        "plugins": FakeRunner(),
+        "pacer": Pacer(),
+        "random": lambda: 0.5,
+    }
+    return Shared(**{**usual, **parts})
+
+
+def endpoint_config(name: str = "a", host: str = "10.0.0.1", scheme: str = "http", path: str = "") -> model.Endpoint:
+    return model.Endpoint(name=name, scheme=scheme, host=host, port=6443, path=path)
+
+
+def cluster_config(*endpoints: model.Endpoint, **fields: Any) -> model.Cluster:
+    """A cluster "east" with identity Proxy, of the given endpoints or one."""
+    return model.Cluster(
+        **{"name": "east", "identity": model.Identity.PROXY, "endpoints": endpoints or (endpoint_config(),), **fields}
+    )

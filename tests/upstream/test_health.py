@@ -1,0 +1,249 @@
+"""When endpoints are checked, and what becomes of the results: with a clock, and connections that the test holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
+
+from mcproxy.config import model
+from mcproxy.net.errors import ConnectionRefused, TLSError
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.credentials import CredentialError
+from tests.upstream.fakes import Attempt, FakeConnector, FakeReactor, cluster_config, endpoint_config, make_shared
+
+CHECK = model.HealthCheck(interval=5.0, timeout=3.0, unhealthy_after=3, healthy_after=2)
+
+
+class Bench:
+    """A started cluster on a clock."""
+
+    def __init__(self, *endpoints: model.Endpoint, chance: float = 0.5, **fields: Any) -> None:
+        self.clock = FakeReactor()
+        self.net = FakeConnector(self.clock)
+        self.shared = make_shared(self.clock, connect=self.net, random=lambda: chance)
+        self.cluster = Cluster(cluster_config(*endpoints, **{"health_check": CHECK, **fields}), self.shared)
+        self.endpoint = self.cluster.endpoints[0]
+        self.cluster.start()
+        self.clock.advance(0)
+
+    @property
+    def last(self) -> Attempt:
+        return self.net.attempts[-1]
+
+    def answers(self, status: int, body: bytes = b"ok") -> None:
+        self.net.behaviour = lambda attempt: attempt.answer(status, body)
+
+    def refuses(self) -> None:
+        self.net.behaviour = lambda attempt: attempt.done.errback(ConnectionRefused("it refused the connection"))
+
+    def rounds(self, count: int) -> None:
+        for _ in range(count):
+            self.clock.advance(5.0)
+
+
+def test_an_endpoint_is_checked_at_once_and_ready_after_its_first_success() -> None:
+    bench = Bench()
+    assert len(bench.net.attempts) == 1
+    assert not bench.endpoint.ready
+    bench.last.answer(200)
+    assert bench.endpoint.ready
+    assert bench.last.sent.startswith(b"GET /readyz HTTP/1.1\r\nHost: 10.0.0.1:6443\r\n")
+
+
+def test_a_path_in_the_url_is_put_before_the_check() -> None:
+    bench = Bench(endpoint_config(path="/prefix"))
+    bench.last.open()
+    assert bench.last.sent.startswith(b"GET /prefix/readyz ")
+
+
+def test_the_credential_goes_with_the_check() -> None:
+    bench = Bench(credentials=model.Credentials(token=model.Secret("abc")))
+    bench.last.open()
+    assert b"\r\nAuthorization: Bearer abc\r\n" in bench.last.sent
+
+
+@pytest.mark.parametrize(("chance", "seconds"), [(0.0, 4.5), (0.5, 5.0), (0.999999, 5.5)])
+def test_checks_are_an_interval_apart_give_or_take_a_tenth(chance: float, seconds: float) -> None:
+    bench = Bench(chance=chance)
+    bench.last.answer(200)
+    bench.clock.advance(seconds - 0.01)
+    assert len(bench.net.attempts) == 1
+    bench.clock.advance(0.02)
+    assert len(bench.net.attempts) == 2
+
+
+def test_it_goes_out_after_the_threshold_and_comes_back_after_the_other() -> None:
+    bench = Bench()
+    bench.last.answer(200)
+    bench.answers(500, b"[-]etcd failed: reason withheld\n")
+    with capturedLogs() as events:
+        bench.rounds(2)
+        assert bench.endpoint.ready
+        bench.rounds(1)
+        assert not bench.endpoint.ready
+        bench.rounds(5)
+        bench.answers(200)
+        bench.rounds(1)
+        assert not bench.endpoint.ready
+        bench.rounds(1)
+        assert bench.endpoint.ready
+    assert [formatEvent(event) for event in events] == [
+        "endpoint a of cluster east is out: answered 500 on /readyz: etcd failed; "
+        "it comes back by itself when checks succeed",
+        "endpoint a of cluster east takes requests",
+    ]
+
+
+def test_no_answer_in_time_is_a_failure_and_the_connection_is_closed() -> None:
+    bench = Bench()
+    bench.last.open()
+    bench.clock.advance(3.0)
+    assert bench.endpoint.why == "no answer on /readyz within 3 s (out for 0 s)"
+    assert bench.last.transport.disconnecting
+
+
+def test_a_connection_that_does_not_open_in_time_is_given_up() -> None:
+    bench = Bench()
+    bench.clock.advance(3.0)
+    assert bench.last.cancelled
+    assert not bench.endpoint.ready
+
+
+@pytest.mark.parametrize("error", [ConnectionRefused("it refused"), TLSError("the certificate is for another name")])
+def test_the_cause_of_a_failed_connection_is_told(error: Exception) -> None:
+    bench = Bench()
+    bench.last.done.errback(error)
+    assert str(error) in bench.endpoint.why
+
+
+def test_readyz_that_does_not_exist_becomes_healthz_for_good() -> None:
+    bench = Bench()
+    bench.last.answer(404)
+    assert len(bench.net.attempts) == 2
+    bench.last.answer(200)
+    assert b"GET /healthz " in bench.last.sent
+    assert bench.endpoint.ready
+    bench.rounds(1)
+    bench.last.open()
+    assert b"GET /healthz " in bench.last.sent
+
+
+def test_neither_path_is_a_failure_and_the_configured_one_stays() -> None:
+    bench = Bench()
+    bench.answers(404)
+    bench.last.answer(404)
+    assert "answered 404 on /readyz" in bench.endpoint.why
+    bench.rounds(1)
+    assert [b"/readyz" in attempt.sent for attempt in bench.net.attempts] == [True, False, True, False]
+
+
+def test_another_path_has_no_second_chance() -> None:
+    bench = Bench(health_check=model.HealthCheck(path="/livez"))
+    bench.last.answer(404)
+    assert len(bench.net.attempts) == 1
+    assert not bench.endpoint.ready
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_credential_means_alive_and_is_warned_of_once(status: int) -> None:
+    with capturedLogs() as events:
+        bench = Bench(endpoint_config("a"), endpoint_config("b", "10.0.0.2"))
+        bench.answers(status)
+        bench.last.answer(status)
+        bench.clock.advance(0.1)
+        bench.rounds(3)
+    assert all(endpoint.ready for endpoint in bench.cluster.endpoints)
+    warnings = [formatEvent(event) for event in events if event["log_level"].name == "warn"]
+    assert warnings == [f"health check of cluster east: /readyz answered {status}; it counts as alive"]
+
+
+def test_a_refused_connection_of_a_request_counts_and_brings_the_check_forward() -> None:
+    bench = Bench()
+    bench.last.answer(200)
+    bench.clock.advance(2.0)
+    for _ in range(2):
+        bench.endpoint.record_connect_failure("refused")
+    assert bench.endpoint.ready
+    bench.clock.advance(0)
+    assert len(bench.net.attempts) == 2
+    bench.last.done.errback(ConnectionRefused("refused"))
+    assert not bench.endpoint.ready
+
+
+def test_a_storm_of_refused_connections_is_no_storm_of_checks() -> None:
+    bench = Bench()
+    bench.last.answer(200)
+    bench.refuses()
+    for _ in range(100):
+        bench.endpoint.record_connect_failure("refused")
+        bench.clock.advance(0.05)
+    assert len(bench.net.attempts) <= 6
+
+
+def test_many_endpoints_are_checked_one_after_the_other_within_a_second() -> None:
+    bench = Bench(*(endpoint_config(f"e{n}", f"10.0.0.{n}") for n in range(200)))
+    begin = bench.clock.seconds()
+    assert len(bench.net.attempts) == 1
+    for _ in range(200):
+        bench.clock.advance(0.005)
+    times = [attempt.at - begin for attempt in bench.net.attempts]
+    assert len({attempt.host for attempt in bench.net.attempts}) == 200
+    assert times[-1] <= 1.0
+    assert max(times.count(time) for time in times) <= 2
+
+
+def test_stop_ends_checks_and_the_one_that_runs() -> None:
+    bench = Bench()
+    bench.last.open()
+    bench.cluster.stop()
+    assert bench.last.transport.disconnecting
+    assert bench.endpoint.why == "not checked yet"
+    assert not bench.clock.getDelayedCalls()
+    bench.endpoint.record_connect_failure("refused")
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_stop_between_checks_leaves_no_timer() -> None:
+    bench = Bench()
+    bench.last.answer(200)
+    bench.cluster.stop()
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_without_a_credential_it_is_still_checked(tmp_path: Any) -> None:
+    bench = Bench(credentials=model.Credentials(token_file=str(tmp_path / "missing")))
+    with pytest.raises(CredentialError):
+        bench.cluster.credentials.authorization()
+    bench.last.answer(200)
+    assert b"Authorization" not in bench.last.sent
+    assert bench.endpoint.ready
+
+
+def test_a_plugin_that_hangs_delays_a_check_but_does_not_end_checks() -> None:
+    bench = Bench(credentials=model.Credentials(exec=model.ExecPlugin(command="x")))
+    assert not bench.net.attempts
+    bench.clock.advance(3.0)
+    bench.last.answer(200)
+    assert bench.endpoint.ready
+
+
+def test_a_401_has_the_token_file_read_again(tmp_path: Any) -> None:
+    path = tmp_path / "token"
+    path.write_text("old")
+    bench = Bench(credentials=model.Credentials(token_file=str(path)))
+    path.write_text("new!")
+    bench.last.answer(401)
+    assert bench.cluster.credentials.authorization() == b"Bearer new!"
+
+
+def test_a_mistake_of_ours_does_not_end_the_checks() -> None:
+    bench = Bench()
+    broken: Deferred[None] = bench.last.done
+    with capturedLogs() as events:
+        broken.errback(RuntimeError("a mistake"))
+    assert len(events) == 1
+    bench.rounds(1)
+    assert len(bench.net.attempts) == 2

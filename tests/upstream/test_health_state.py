@@ -1,0 +1,113 @@
+"""The state machine of health: thresholds, the first check, and connections of requests."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.upstream.health_state import Health, HealthState
+
+GOOD, BAD, REFUSED, OPENED = "good", "bad", "refused", "opened"
+EVENTS = st.lists(st.sampled_from([GOOD, BAD, REFUSED, OPENED]), max_size=40)
+THRESHOLD = st.integers(1, 5)
+
+
+def feed(state: HealthState, event: str) -> bool:
+    match event:
+        case "good":
+            return state.check_succeeded()
+        case "bad":
+            return state.check_failed("it is bad")
+        case "refused":
+            return state.connect_failed("it refused")
+    state.connect_succeeded()
+    return False
+
+
+def machine(unhealthy_after: int = 3, healthy_after: int = 1) -> HealthState:
+    return HealthState(unhealthy_after=unhealthy_after, healthy_after=healthy_after)
+
+
+def test_nothing_is_known_before_the_first_check() -> None:
+    assert machine().status is Health.UNCHECKED
+
+
+def test_the_first_good_check_is_enough_whatever_the_threshold() -> None:
+    state = machine(healthy_after=5)
+    assert state.check_succeeded()
+    assert state.status is Health.READY
+
+
+@pytest.mark.parametrize("event", [BAD, REFUSED])
+def test_the_first_failure_is_enough_for_an_endpoint_that_was_never_good(event: str) -> None:
+    state = machine(unhealthy_after=5)
+    assert feed(state, event)
+    assert state.status is Health.FAILED
+
+
+def test_refused_connections_and_failed_checks_add_up() -> None:
+    state = machine(unhealthy_after=3)
+    state.check_succeeded()
+    assert [feed(state, event) for event in (REFUSED, BAD, REFUSED)] == [False, False, True]
+    assert state.cause == "it refused"
+
+
+def test_a_connection_that_opens_takes_back_refused_ones_but_no_failed_check() -> None:
+    state = machine(unhealthy_after=3)
+    state.check_succeeded()
+    for event in (REFUSED, REFUSED, OPENED, BAD, OPENED, BAD, OPENED):
+        feed(state, event)
+    assert state.status is Health.READY
+    assert state.check_failed("once more")
+
+
+def test_a_connection_that_opens_brings_no_endpoint_back() -> None:
+    state = machine()
+    state.check_failed("dead")
+    state.connect_succeeded()
+    assert state.status is Health.FAILED
+
+
+def test_a_new_threshold_applies_to_the_next_result() -> None:
+    state = machine(unhealthy_after=5)
+    state.check_succeeded()
+    state.check_failed("x")
+    state.set_thresholds(unhealthy_after=2, healthy_after=1)
+    assert state.check_failed("x")
+
+
+def after_last(event: str, events: list[str]) -> list[str]:
+    return events[len(events) - events[::-1].index(event) :] if event in events else events
+
+
+def expected(events: list[str], unhealthy_after: int, healthy_after: int) -> Health:
+    """The documented meaning, computed from the whole history instead of from counters."""
+    status = Health.UNCHECKED
+    for end in range(1, len(events) + 1):
+        past, last = events[:end], events[end - 1]
+        since_good = past[len(past) - past[::-1].index(GOOD) :] if GOOD in past else past
+        since_opened = (
+            since_good[len(since_good) - since_good[::-1].index(OPENED) :] if OPENED in since_good else since_good
+        )
+        failures = since_good.count(BAD) + since_opened.count(REFUSED)
+        good_run = 0
+        for event in reversed(past):
+            if event in (BAD, REFUSED):
+                break
+            good_run += event == GOOD
+        if last == GOOD and (status is Health.UNCHECKED or good_run >= healthy_after):
+            status = Health.READY
+        elif last in (BAD, REFUSED) and (status is not Health.READY or failures >= unhealthy_after):
+            status = Health.FAILED
+    return status
+
+
+@given(EVENTS, THRESHOLD, THRESHOLD)
+def test_any_history_has_the_documented_outcome(events: list[str], unhealthy_after: int, healthy_after: int) -> None:
+    state = machine(unhealthy_after, healthy_after)
+    for event in events:
+        before = state.status
+        assert feed(state, event) == (state.status is not before)
+    assert state.status is expected(events, unhealthy_after, healthy_after)
+    assert (state.status is Health.FAILED) <= bool(state.cause)

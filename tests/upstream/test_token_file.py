@@ -1,0 +1,141 @@
+"""Token files: rotation, the pace of looking, trouble later, and a 401."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from twisted.logger import capturedLogs, formatEvent
+
+from mcproxy.upstream.credentials import CredentialError
+from mcproxy.upstream.token_file import TokenFile
+from tests.upstream.fakes import FakeReactor
+
+
+@pytest.fixture
+def clock() -> FakeReactor:
+    return FakeReactor()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    return path
+
+
+def opened(path: Path, clock: FakeReactor) -> TokenFile:
+    return TokenFile(str(path), None, clock=clock, cluster="east")
+
+
+def replace(path: Path, token: str) -> None:
+    """Rotate as careful writers do: a new file that takes the old one's name."""
+    new = path.with_name("new")
+    new.write_text(token)
+    os.replace(new, path)
+
+
+def test_the_token_is_used_without_its_line_end(path: Path, clock: FakeReactor) -> None:
+    assert opened(path, clock).authorization() == b"Bearer first"
+
+
+def test_a_rotated_token_is_used_within_a_second(path: Path, clock: FakeReactor) -> None:
+    source = opened(path, clock)
+    replace(path, "other")
+    assert source.authorization() == b"Bearer first"
+    clock.advance(1.0)
+    assert source.authorization() == b"Bearer other"
+
+
+def test_a_file_written_in_place_with_the_same_length_is_noticed(path: Path, clock: FakeReactor) -> None:
+    source = opened(path, clock)
+    path.write_text("fIrst\n")
+    os.utime(path, ns=(1, 1))
+    clock.advance(1.0)
+    assert source.authorization() == b"Bearer fIrst"
+
+
+def test_a_rotation_by_symbolic_link_is_noticed(tmp_path: Path, clock: FakeReactor) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "token").write_text(name)
+    (tmp_path / "data").symlink_to("one")
+    source = opened(tmp_path / "data" / "token", clock)
+    assert source.authorization() == b"Bearer one"
+    (tmp_path / "data").unlink()
+    (tmp_path / "data").symlink_to("two")
+    clock.advance(1.0)
+    assert source.authorization() == b"Bearer two"
+
+
+def test_an_unchanged_file_is_not_read_again(path: Path, clock: FakeReactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = opened(path, clock)
+    monkeypatch.setattr("builtins.open", lambda *_, **__: pytest.fail("it was read"))
+    clock.advance(5.0)
+    assert source.authorization() == b"Bearer first"
+
+
+def test_a_401_reads_the_file_at_once(path: Path, clock: FakeReactor) -> None:
+    source = opened(path, clock)
+    replace(path, "other")
+    assert source.invalidate(b"Bearer first")
+    assert source.authorization() == b"Bearer other"
+
+
+def test_a_401_for_the_token_that_is_in_the_file_is_final(path: Path, clock: FakeReactor) -> None:
+    assert not opened(path, clock).invalidate(b"Bearer first")
+
+
+def test_a_401_for_a_token_that_was_replaced_meanwhile_is_worth_another_try(path: Path, clock: FakeReactor) -> None:
+    assert opened(path, clock).invalidate(b"Bearer older")
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "control", "directory", "huge"])
+def test_later_trouble_keeps_the_last_token_and_is_logged_once(path: Path, clock: FakeReactor, damage: str) -> None:
+    source = opened(path, clock)
+    path.unlink()
+    match damage:
+        case "empty":
+            path.write_text("")
+        case "control":
+            path.write_text("sec\x01ret")
+        case "directory":
+            path.mkdir()
+        case "huge":
+            path.write_text("x" * 70_000)
+    with capturedLogs() as events:
+        for _ in range(3):
+            clock.advance(1.0)
+            assert source.authorization() == b"Bearer first"
+    lines = [formatEvent(event) for event in events]
+    assert len(lines) == 1
+    assert str(path) in lines[0]
+    assert "ret" not in lines[0].replace(str(path), "").replace("characters", "")
+
+
+def test_a_file_that_comes_back_is_read_and_a_new_trouble_is_logged_again(path: Path, clock: FakeReactor) -> None:
+    source = opened(path, clock)
+    with capturedLogs() as events:
+        for token in ("two", "three"):
+            path.unlink()
+            clock.advance(1.0)
+            source.authorization()
+            path.write_text(token)
+            clock.advance(1.0)
+            assert source.authorization() == b"Bearer " + token.encode()
+    assert len(events) == 2
+
+
+def test_a_file_that_was_never_readable_is_an_error_until_it_is(tmp_path: Path, clock: FakeReactor) -> None:
+    path = tmp_path / "late"
+    source = opened(path, clock)
+    with pytest.raises(CredentialError, match=r"cannot read the token file .*late"):
+        source.authorization()
+    path.write_text("now")
+    clock.advance(1.0)
+    assert source.authorization() == b"Bearer now"
+
+
+def test_repr_names_the_file_and_not_the_token(path: Path, clock: FakeReactor) -> None:
+    assert "first" not in repr(opened(path, clock))
