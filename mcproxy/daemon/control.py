@@ -106,7 +106,7 @@ class ControlProtocol(Protocol):
     async def _perform(self, line: bytes) -> Answer:
         try:
             request = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return _refusal("a request is one JSON object on one line")
         commands = self._factory.commands
         command = commands.get(str(request.get("command"))) if isinstance(request, dict) else None

@@ -114,10 +114,11 @@ class LineObserver:
 
     def __init__(self, write: Callable[[str], None], level: str = "info") -> None:
         self._write = write
-        self._least = _LEVELS[level]
+        self.set_level(level)
 
     def set_level(self, level: str) -> None:
         """Write from now on what is at least `level`: debug, info, warn or error."""
+        self.level = level
         self._least = _LEVELS[level]
 
     def __call__(self, event: LogEvent) -> None:

@@ -1,8 +1,8 @@
 """A daemon with a fake proxy in it, run as a process of its own: `python -m tests.daemon.fake_daemon FILE`.
 
-FILE is JSON: `control_socket`, `drain_timeout`, `shutdown_delay`, `level`, `problems` (the file is wrong), `apply_error`
-and `start_error` (it cannot be put into force), `open` (requests that never end), `access` (an access log). What the service
-is told goes to standard output, a word a line.
+FILE is JSON: `control_socket`, `drain_timeout`, `shutdown_delay`, `level`, `problems` (the file is wrong),
+`apply_error` and `start_error` (it cannot be put into force), `open` (requests that never end). What the service is
+told goes to standard output, a word a line.
 """
 
 import json
@@ -67,14 +67,13 @@ def load(path: str) -> Any:
         settings = json.load(file)
     if settings.get("problems"):
         raise ConfigErrors(Problem(None, "a.key", what, "another value") for what in settings["problems"])
-    access = settings.get("access")
     config = Config(
         daemon=Daemon(
             control_socket=settings.get("control_socket"),
             drain_timeout=settings.get("drain_timeout", 30.0),
             shutdown_delay=settings.get("shutdown_delay", 0.0),
         ),
-        logging=Logging(level=settings.get("level", "info"), access=AccessLog(file=access) if access else None),
+        logging=Logging(level=settings.get("level", "info")),
         files=(path,),
     )
     SETTINGS[config] = settings

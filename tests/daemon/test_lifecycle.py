@@ -1,0 +1,196 @@
+"""What happens in which order when reloads and stops meet; the outside of the daemon is in test_main."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from mcproxy.config.model import Config, Daemon, Logging
+from mcproxy.daemon import lifecycle
+from mcproxy.daemon.lifecycle import State, Surroundings
+from mcproxy.daemon.logging import LineObserver
+from mcproxy.daemon.systemd import Notifier
+from mcproxy.observe.access import AccessLogs
+from tests.daemon.fake_daemon import FakeLoaded
+
+
+class Reactor(Clock):
+    stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@dataclass
+class RecordingService:
+    told: list[str] = field(default_factory=list)
+    running: int = 0
+    starting: Deferred[None] | None = None
+    applying: Deferred[None] | None = None
+    draining: Deferred[None] = field(default_factory=Deferred)
+
+    async def start(self, config: Config) -> None:
+        if self.starting:
+            await self.starting
+        self.told.append("started")
+
+    async def apply(self, config: Config) -> None:
+        self.told.append("apply begins")
+        if self.applying:
+            await self.applying
+        self.told.append("applied")
+
+    def begin_shutdown(self) -> None:
+        self.told.append("begin_shutdown")
+
+    async def drain(self, timeout: float) -> None:
+        self.told.append(f"drain {timeout:g}")
+        await self.draining
+
+    def abort(self) -> None:
+        self.told.append("abort")
+
+
+CONFIG = Config(daemon=Daemon(shutdown_delay=5.0, drain_timeout=20.0))
+
+
+class World:
+    """A daemon with everything around it under the test's control."""
+
+    def __init__(self) -> None:
+        self.reactor = Reactor()
+        self.service = RecordingService()
+        self.lines: list[str] = []
+        self.next: Callable[[], Awaitable[Any]] = self.same
+        self.observer = LineObserver(self.lines.append)
+        self.daemon = lifecycle.Daemon(
+            self.service,
+            Surroundings(
+                reactor=self.reactor,
+                path="/etc/mcproxy/mcproxy.yaml",
+                load=lambda: self.next(),
+                notifier=Notifier(""),
+                observer=self.observer,
+                access_logs=AccessLogs(self.reactor),
+            ),
+        )
+
+    async def same(self) -> FakeLoaded:
+        return FakeLoaded(CONFIG)
+
+    def start(self) -> None:
+        Deferred.fromCoroutine(self.daemon.start(FakeLoaded(CONFIG)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_stop_waits_for_the_shutdown_delay_then_drains(world: World) -> None:
+    world.start()
+    world.daemon.stop()
+    assert world.service.told == ["started", "begin_shutdown"]
+    world.reactor.advance(4.9)
+    assert world.service.told == ["started", "begin_shutdown"]
+    world.reactor.advance(0.1)
+    assert world.service.told[2:] == ["drain 20"]
+    assert not world.reactor.stopped
+    world.service.draining.callback(None)
+    world.reactor.advance(0)
+    assert world.reactor.stopped
+    assert world.daemon.exit_status == 0
+
+
+def test_stop_while_starting_aborts(world: World) -> None:
+    world.service.starting = Deferred()
+    world.start()
+    world.daemon.stop()
+    world.reactor.advance(0)
+    assert world.reactor.stopped
+    world.service.starting.callback(None)
+    assert world.service.told == ["abort", "started"]
+    assert world.daemon.state is State.STOPPED
+
+
+def test_stop_waits_until_a_change_under_way_is_whole(world: World) -> None:
+    world.start()
+    world.service.applying = Deferred()
+    world.daemon.hangup()
+    world.daemon.stop()
+    assert world.service.told == ["started", "apply begins"]
+    world.service.applying.callback(None)
+    assert world.service.told == ["started", "apply begins", "applied", "begin_shutdown"]
+
+
+def test_reload_that_is_still_reading_when_the_stop_comes_changes_nothing(world: World) -> None:
+    world.start()
+    reading: Deferred[FakeLoaded] = Deferred()
+
+    async def read() -> FakeLoaded:
+        return await reading
+
+    world.next = read
+    world.daemon.hangup()
+    world.daemon.stop()
+    world.reactor.advance(5)
+    reading.callback(FakeLoaded(CONFIG))
+    assert world.service.told == ["started", "begin_shutdown", "drain 20"]
+
+
+def test_hangup_while_starting_or_stopping_does_nothing(world: World) -> None:
+    world.service.starting = Deferred()
+    world.start()
+    world.daemon.hangup()
+    world.service.starting.callback(None)
+    world.daemon.stop()
+    world.daemon.hangup()
+    assert world.service.told == ["started", "begin_shutdown"]
+
+
+def test_second_stop_ends_while_draining(world: World) -> None:
+    world.start()
+    world.daemon.stop()
+    world.reactor.advance(5)
+    world.daemon.stop()
+    world.reactor.advance(0)
+    assert world.service.told[-1] == "abort"
+    assert world.reactor.stopped
+
+
+def test_bug_in_the_start_is_logged_with_its_traceback_and_ends_with_status_1(world: World) -> None:
+    world.service.starting = Deferred()
+    world.start()
+    world.service.starting.errback(ZeroDivisionError("oh"))
+    world.reactor.advance(0)
+    assert world.reactor.stopped
+    assert world.daemon.exit_status == 1
+
+
+def test_drain_that_fails_still_ends_the_daemon(world: World) -> None:
+    world.start()
+    world.daemon.stop()
+    world.reactor.advance(5)
+    world.service.draining.errback(ZeroDivisionError())
+    world.reactor.advance(0)
+    assert world.reactor.stopped
+    assert world.daemon.exit_status == 1
+
+
+def test_level_of_a_reload_that_fails_is_not_taken(world: World) -> None:
+    world.start()
+    world.service.applying = Deferred()
+
+    async def quiet() -> FakeLoaded:
+        return FakeLoaded(Config(logging=Logging(level="error")))
+
+    world.next = quiet
+    world.daemon.hangup()
+    world.service.applying.errback(OSError(98, "Address already in use"))
+    assert world.observer.level == "info"
+    world.service.applying = None
+    world.daemon.hangup()
+    assert world.observer.level == "error"

@@ -1,0 +1,72 @@
+"""Reloads come one at a time, and all who ask during one share the next."""
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from mcproxy.daemon.reload import Reload, Reloader
+
+
+class Script:
+    """A reload that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.runs: list[Deferred[Reload]] = []
+
+    async def __call__(self) -> Reload:
+        run: Deferred[Reload] = Deferred()
+        self.runs.append(run)
+        return await run
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+def outcome(deferred: Deferred[Reload]) -> list[Reload]:
+    """The result so far: empty while there is none."""
+    results: list[Reload] = []
+    deferred.addCallback(results.append)
+    return results
+
+
+def test_request_starts_a_reload_and_gets_its_outcome(script: Script) -> None:
+    result = outcome(Reloader(script).request())
+    assert result == []
+    script.runs[0].callback(Reload(warnings=("old",)))
+    assert result == [Reload(warnings=("old",))]
+
+
+def test_all_requests_during_a_reload_share_exactly_one_more(script: Script) -> None:
+    reloader = Reloader(script)
+    first = outcome(reloader.request())
+    later = [outcome(reloader.request()) for _ in range(5)]
+    assert len(script.runs) == 1
+    script.runs[0].callback(Reload(errors=("wrong",)))
+    assert first == [Reload(errors=("wrong",))]
+    assert later == [[]] * 5
+    assert len(script.runs) == 2
+    script.runs[1].callback(Reload())
+    assert later == [[Reload()]] * 5
+    assert len(script.runs) == 2
+
+
+def test_request_from_within_an_answer_starts_the_next(script: Script) -> None:
+    reloader = Reloader(script)
+    again: list[Deferred[Reload]] = []
+    reloader.request().addCallback(lambda _: again.append(reloader.request()))
+    script.runs[0].callback(Reload())
+    assert len(script.runs) == 2
+    script.runs[1].callback(Reload())
+    assert outcome(again[0]) == [Reload()]
+
+
+def test_unforeseen_error_reaches_who_asked_and_does_not_end_reloading(script: Script) -> None:
+    reloader = Reloader(script)
+    failed = reloader.request()
+    script.runs[0].errback(ZeroDivisionError())
+    caught: list[object] = []
+    failed.addErrback(lambda failure: caught.append(failure.type))
+    assert caught == [ZeroDivisionError]
+    assert outcome(reloader.request()) == []
+    assert len(script.runs) == 2

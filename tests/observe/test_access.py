@@ -1,0 +1,196 @@
+"""The access log writes in batches, survives a stalled or full disk, and follows rotation."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+
+from mcproxy.config import model
+from mcproxy.observe import access
+from mcproxy.observe.access import FLUSH_AFTER, REPORT_EVERY, AccessLog, AccessLogs
+from mcproxy.observe.record import AccessRecord, Recorders
+from mcproxy.observe.writer import FileWriter
+
+
+def record(uri: str = "/api") -> AccessRecord:
+    return AccessRecord(time=1795261320.0, client="10.1.2.3", method="GET", uri=uri, status=200)
+
+
+def lines(path: Path) -> list[str]:
+    return [json.loads(line)["uri"] for line in path.read_text().splitlines()]
+
+
+class StalledWriter:
+    """A writer whose disk does nothing until the test says so."""
+
+    def __init__(self, path: str) -> None:
+        self.bytes_done = 0
+        self.lines_lost = 0
+        self.error = ""
+        self.handed: list[int] = []
+
+    def write(self, data: bytes, lines: int) -> None:
+        self.handed.append(lines)
+
+    def close(self, timeout: float) -> bool:
+        return False
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(access.log, "warn", lambda text, **fields: told.append(fields))
+    return told
+
+
+def test_lines_are_handed_over_together_after_a_while(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    log = AccessLog(clock, model.AccessLog(file="/x"))
+    for _ in range(5):
+        log.finished(record())
+    assert log._writer.handed == []  # type: ignore[attr-defined]
+    clock.advance(FLUSH_AFTER)
+    assert log._writer.handed == [5]  # type: ignore[attr-defined]
+    assert clock.getDelayedCalls() == []
+
+
+def test_many_lines_are_handed_over_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    log = AccessLog(clock, model.AccessLog(file="/x"))
+    for _ in range(400):
+        log.finished(record())
+    assert sum(log._writer.handed) > 100  # type: ignore[attr-defined]
+
+
+def test_stalled_disk_costs_lines_which_are_counted_and_reported(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, warnings: list[dict[str, Any]]
+) -> None:
+    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    monkeypatch.setattr(access, "LONGEST_BACKLOG", 10_000)
+    log = AccessLog(clock, model.AccessLog(file="/x"))
+    for _ in range(200):
+        log.finished(record())
+    assert log.lost > 100
+    clock.advance(FLUSH_AFTER)
+    assert [fields["lines"] for fields in warnings] == [log.lost]
+    assert warnings[0]["cause"] == "the disk stalls"
+    log.finished(record())
+    clock.advance(FLUSH_AFTER)
+    assert len(warnings) == 1
+    clock.advance(REPORT_EVERY)
+    assert [fields["lines"] for fields in warnings][1:] == [1]
+    assert clock.getDelayedCalls() == []
+
+
+def test_backlog_that_shrinks_takes_lines_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    monkeypatch.setattr(access, "LONGEST_BACKLOG", 1000)
+    log = AccessLog(clock, model.AccessLog(file="/x"))
+    while not log.lost:
+        log.finished(record())
+    clock.advance(FLUSH_AFTER)
+    log._writer.bytes_done = log._handed_over
+    log.finished(record())
+    assert log.lost == 1
+
+
+def test_full_disk_is_reported_with_its_cause(clock: Clock, warnings: list[dict[str, Any]]) -> None:
+    log = AccessLog(clock, model.AccessLog(file="/dev/full"))
+    log.finished(record())
+    log.close()
+    assert warnings[-1]["lines"] == 1
+    assert warnings[-1]["cause"] == "/dev/full: No space left on device"
+
+
+def test_new_file_is_not_for_everybody(clock: Clock, tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    old = os.umask(0)
+    try:
+        AccessLog(clock, model.AccessLog(file=str(path))).close()
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_reopen_follows_a_rotated_file(clock: Clock, tmp_path: Path) -> None:
+    path, rotated = tmp_path / "access.log", tmp_path / "access.log.1"
+    logs = AccessLogs(clock)
+    log = logs.open(model.AccessLog(file=str(path)))
+    log.finished(record("/before"))
+    path.rename(rotated)
+    logs.reopen()
+    log.finished(record("/after"))
+    logs.close()
+    assert lines(rotated) == ["/before"]
+    assert lines(path) == ["/after"]
+
+
+def test_reopen_that_fails_goes_on_with_the_old_file(
+    clock: Clock, tmp_path: Path, warnings: list[dict[str, Any]]
+) -> None:
+    directory = tmp_path / "logs"
+    directory.mkdir()
+    log = AccessLog(clock, model.AccessLog(file=str(directory / "access.log")))
+    directory.rename(tmp_path / "moved")
+    log.reopen()
+    log.finished(record("/after"))
+    log.close()
+    assert lines(tmp_path / "moved" / "access.log") == ["/after"]
+    assert "No such file" in warnings[0]["cause"]
+
+
+def test_closed_log_takes_no_more_and_is_forgotten(clock: Clock, tmp_path: Path) -> None:
+    logs = AccessLogs(clock)
+    log = logs.open(model.AccessLog(file=str(tmp_path / "a")))
+    log.close()
+    log.close()
+    log.finished(record())
+    assert log.lost == 1
+    assert clock.getDelayedCalls() == []
+    logs.reopen()
+
+
+def test_log_that_cannot_be_opened_raises(clock: Clock, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        AccessLog(clock, model.AccessLog(file=str(tmp_path / "no" / "access.log")))
+
+
+def test_fifo_that_nobody_reads_is_an_error_not_a_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="No such device"):
+        FileWriter(str(tmp_path / "fifo"))
+
+
+def test_dash_is_standard_output() -> None:
+    program = (
+        "from twisted.internet.task import Clock\n"
+        "from mcproxy.config import model\n"
+        "from mcproxy.observe.access import AccessLog\n"
+        "from tests.observe.test_access import record\n"
+        "log = AccessLog(Clock(), model.AccessLog(file='-', format='combined'))\n"
+        "log.finished(record('/out'))\n"
+        "log.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert '"GET /out HTTP/1.1" 200' in done.stdout
+
+
+def test_several_recorders_all_hear_of_a_request() -> None:
+    class List(list[AccessRecord]):
+        def finished(self, record: AccessRecord) -> None:
+            self.append(record)
+
+    first, second = List(), List()
+    Recorders([first, second]).finished(record())
+    assert first == second == [record()]

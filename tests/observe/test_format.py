@@ -1,0 +1,105 @@
+"""An access record becomes one line that can be read back, whatever a client put into it."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.observe.format import LONGEST, combined_formatter, json_formatter, mask_query
+from mcproxy.observe.record import AccessRecord
+
+
+def record(**fields: Any) -> AccessRecord:
+    least: dict[str, Any] = {
+        "time": 1795261320.1234,
+        "client": "10.1.2.3",
+        "method": "GET",
+        "uri": "/api",
+        "status": 200,
+    }
+    return AccessRecord(**{**least, **fields})
+
+
+def test_json_line_has_every_field() -> None:
+    line = json_formatter()(
+        record(
+            uri="/apis/apps/v1/deployments?watch=true", reason="client_closed", server="s", cluster="east",
+            endpoint="a", user="jane", verb="watch", resource="deployments.apps", request_id="1f",
+            user_agent="kubectl", bytes_in=1,
+            bytes_out=2, first_byte=0.0125, total=3.5, upgraded=True,
+        )
+    )  # fmt: skip
+    assert json.loads(line) == {
+        "ts": "2026-11-21T11:42:00.123Z", "client": "10.1.2.3", "method": "GET",
+        "uri": "/apis/apps/v1/deployments?watch=true", "server": "s", "cluster": "east", "endpoint": "a",
+        "user": "jane",
+        "status": 200, "reason": "client_closed", "bytesIn": 1, "bytesOut": 2, "totalSeconds": 3.5, "upgraded": True,
+        "requestId": "1f", "verb": "watch", "resource": "deployments.apps", "userAgent": "kubectl",
+        "firstByteSeconds": 0.0125,
+    }  # fmt: skip
+
+
+def test_json_line_leaves_out_what_is_unknown() -> None:
+    told = json.loads(json_formatter()(record()))
+    assert {"requestId", "verb", "resource", "userAgent", "firstByteSeconds"}.isdisjoint(told)
+    assert (told["server"], told["user"], told["upgraded"]) == ("-", "-", False)
+
+
+def test_time_goes_on_within_and_across_seconds() -> None:
+    formatter = json_formatter()
+    times = [1795261320.0, 1795261320.9996, 1795261320.5, 1795261321.5]
+    stamps = [json.loads(formatter(record(time=when)))["ts"][17:] for when in times]
+    assert stamps == ["00.000Z", "01.000Z", "00.500Z", "01.500Z"]
+
+
+@given(uri=st.text(), agent=st.text(), client=st.text(), method=st.text(), user=st.text())
+def test_json_line_reads_back_and_is_one_ascii_line(uri: str, agent: str, client: str, method: str, user: str) -> None:
+    line = json_formatter()(record(uri=uri, user_agent=agent, client=client, method=method, user=user))
+    assert line.isascii()
+    assert line.count("\n") == 1
+    told = json.loads(line)
+    assert told["uri"] == mask_query(uri)
+    assert told.get("userAgent", "") == agent
+
+
+def test_combined_line_is_what_log_tools_know() -> None:
+    line = combined_formatter()(record(uri="/api?limit=5", user_agent="kubectl/v1", bytes_out=77, total=0.01))
+    assert line == (
+        '10.1.2.3 - - [21/Nov/2026:11:42:00 +0000] "GET /api?limit=5 HTTP/1.1" 200 77 "-" "kubectl/v1" - - ok 0.010\n'
+    )
+
+
+@given(uri=st.text(), agent=st.text(), user=st.text(), method=st.text())
+def test_combined_line_cannot_be_forged(uri: str, agent: str, user: str, method: str) -> None:
+    line = combined_formatter()(record(uri=uri, user_agent=agent, user=user, method=method))
+    assert line.isascii()
+    assert re.fullmatch(r'10\.1\.2\.3 - [^ "]+ \[[^]]+\] "[^"]*" 200 0 "-" "[^"]+" - - ok 0\.000\n', line)
+
+
+@pytest.mark.parametrize(
+    ("uri", "masked"),
+    [
+        ("/api", "/api"),
+        ("/api?limit=500&continue=abc", "/api?limit=500&continue=abc"),
+        ("/x?token=abc", "/x?token=***"),
+        ("/x?a=1&access_token=abc.def&b=2", "/x?a=1&access_token=***&b=2"),
+        ("/x?Authorization=Bearer%20abc", "/x?Authorization=***"),
+        ("/x?to%6ben=abc", "/x?to%6ben=***"),
+        ("/x?X-Amz-Signature=abc", "/x?X-Amz-Signature=***"),
+        ("/x?password=a=b", "/x?password=***"),
+        ("/token?", "/token?"),
+        ("/x?token", "/x?token"),
+        ("/x?a=token", "/x?a=token"),
+    ],
+)
+def test_secrets_in_the_query_are_masked(uri: str, masked: str) -> None:
+    assert mask_query(uri) == masked
+
+
+def test_long_target_is_cut_in_both_formats() -> None:
+    long = record(uri="/" + "x" * 30000, user_agent="y" * 30000)
+    assert len(json_formatter()(long)) < 2 * LONGEST + 500
+    assert len(combined_formatter()(long)) < 2 * LONGEST + 500
