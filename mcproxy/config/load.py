@@ -18,9 +18,8 @@ from mcproxy.config.context import Context
 from mcproxy.config.include import read_documents
 from mcproxy.config.merge import merge
 from mcproxy.config.model import Config
+from mcproxy.config.nodes import Place
 from mcproxy.config.problem import ConfigErrors, Problem, Problems
-
-DEFAULT_FILE = "/etc/mcproxy/mcproxy.yaml"
 
 T = TypeVar("T")
 
@@ -29,6 +28,7 @@ T = TypeVar("T")
 class Loaded:
     config: Config
     warnings: tuple[Problem, ...]  # sorted by place
+    places: Mapping[tuple[str, str], Place]  # (section, name) -> where that is written, for faults found later
 
 
 def load(path: str, *, environ: Mapping[str, str] | None = None, now: datetime | None = None) -> Loaded:
@@ -43,13 +43,13 @@ def load(path: str, *, environ: Mapping[str, str] | None = None, now: datetime |
         environ=os.environ if environ is None else environ,
         now=now if now is not None else datetime.now(UTC),
     )
-    config = _config(context, path)
+    loaded = _load(context, path)
     if problems.errors:
         raise ConfigErrors(problems.errors, problems.warnings)
-    return Loaded(config, problems.warnings)
+    return loaded
 
 
-def _config(context: Context, path: str) -> Config:
+def _load(context: Context, path: str) -> Loaded:
     merged = merge(context, read_documents(context, path))
     certificates = build.build_certificates(context, merged)
     listeners = build.build_listeners(context, merged)
@@ -58,7 +58,7 @@ def _config(context: Context, path: str) -> Config:
     servers.check_listeners(context, listeners, certificates, virtual)
     servers.check_servers(context, virtual, listeners, clusters)
     servers.check_coverage(context, virtual, listeners, certificates)
-    return Config(
+    config = Config(
         daemon=build.build_daemon(context, merged),
         listeners=_values(listeners),
         certificates=_values(certificates),
@@ -67,6 +67,9 @@ def _config(context: Context, path: str) -> Config:
         logging=build.build_logging(context, merged),
         files=tuple(os.path.abspath(document.file) for document in merged.documents),
     )
+    sections = (("listeners", listeners), ("certificates", certificates), ("clusters", clusters), ("servers", virtual))
+    places = {(section, entry.name): entry.place for section, entries in sections for entry in entries if entry.name}
+    return Loaded(config, context.problems.warnings, places)
 
 
 def _values(entries: Sequence[Named[T]]) -> tuple[T, ...]:
