@@ -1,0 +1,100 @@
+"""The command line: exit statuses, and that only what is needed is imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mcproxy import __version__
+from mcproxy.cli import main as cli
+from mcproxy.cli.main import COMMANDS, build_parser, load_command, main
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def fake_command(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None, status: int = 0) -> None:
+    """Make `check` do what the test wants."""
+
+    def run(args: object) -> int:
+        if error is not None:
+            raise error
+        return status
+
+    module = SimpleNamespace(add_parser=lambda subparsers: subparsers.add_parser("check"), run=run)
+    monkeypatch.setattr(cli, "load_command", lambda name: module)
+
+
+def test_module_run_is_the_command() -> None:
+    done = python("-m", "mcproxy", "--version")
+    assert (done.returncode, done.stdout) == (0, f"mcproxy {__version__}\n")
+
+
+def test_help_lists_every_command_and_imports_neither_twisted_nor_yaml() -> None:
+    done = python("-X", "importtime", "-m", "mcproxy", "--help")
+    assert done.returncode == 0
+    for name, summary in COMMANDS.items():
+        assert name in done.stdout
+        assert summary.split()[0] in done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "argparse" in imported
+    assert imported.isdisjoint({"twisted", "yaml", "jsonschema", "OpenSSL", "mcproxy.cli.check"})
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run", "--fly"], ["reload", "--timeout", "soon"]])
+def test_wrong_usage_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: mcproxy")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_help_and_a_module_that_can_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert callable(load_command(name).run)
+    with pytest.raises(SystemExit) as stopped:
+        build_parser(name).parse_args([name, "--help"])
+    assert stopped.value.code == 0
+    assert f"usage: mcproxy {name}" in capsys.readouterr().out
+
+
+def test_status_is_the_command_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_command(monkeypatch, status=78)
+    assert main(["check"]) == 78
+
+
+def test_system_error_is_one_sentence_and_status_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_command(monkeypatch, PermissionError(13, "Permission denied", "/etc/x"))
+    assert main(["check"]) == 1
+    assert capsys.readouterr().err == "mcproxy check: /etc/x: Permission denied\n"
+
+
+def test_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_command(monkeypatch, KeyboardInterrupt())
+    assert main(["check"]) == 130
+
+
+def test_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_command(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        main(["check"])
+
+
+def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom types import SimpleNamespace\nfrom mcproxy.cli import main as cli\n"
+        "def run(args):\n    sys.stdout.write('x' * 1000000)\n    return 0\n"
+        "cli.load_command = lambda n: SimpleNamespace(add_parser=lambda s: s.add_parser('check'), run=run)\n"
+        "sys.exit(cli.main(['check']))\n"
+    )
+    command = f'"{sys.executable}" -c "$PROGRAM" | head -c 1 >/dev/null; exit "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(
+        ["bash", "-c", command], env={"PROGRAM": program, "PATH": "/usr/bin:/bin"}, capture_output=True, timeout=60,
+        cwd=Path(__file__).parents[2], check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")

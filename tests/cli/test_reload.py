@@ -1,0 +1,119 @@
+"""`mcproxy reload`: tells the outcome, or what to do when the daemon cannot be reached."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcproxy.cli.main import main
+from tests.daemon.process import PATIENCE, Process
+
+StartDaemon = Callable[[bytes], None]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text("daemon: {controlSocket: control.sock}\nservers: wrong\n")
+    return path
+
+
+@pytest.fixture
+def answering(tmp_path: Path) -> Iterator[tuple[StartDaemon, list[dict[str, Any]]]]:
+    """A stand-in for the daemon that gives one fixed answer."""
+    asked: list[dict[str, Any]] = []
+    threads: list[threading.Thread] = []
+    with socket.socket(socket.AF_UNIX) as listening:
+
+        def start(answer: bytes) -> None:
+            listening.bind(str(tmp_path / "control.sock"))
+            listening.listen()
+            listening.settimeout(PATIENCE)
+            threads.append(threading.Thread(target=serve, args=(answer,)))
+            threads[0].start()
+
+        def serve(answer: bytes) -> None:
+            connection, _ = listening.accept()
+            with connection, connection.makefile("rb") as lines:
+                asked.append(json.loads(lines.readline()))
+                connection.sendall(answer)
+
+        yield start, asked
+        for thread in threads:
+            thread.join(PATIENCE)
+
+
+def test_success_is_told(file: Path, answering: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    start, asked = answering
+    start(b'{"ok": true, "file": "/f", "seconds": 0.5, "warnings": ["soon"]}\n')
+    assert main(["reload", "-c", str(file)]) == 0
+    assert capsys.readouterr() == ("reloaded /f in 0.5 s\n", "warning: soon\n")
+    assert asked == [{"command": "reload", "file": str(file)}]
+
+
+def test_errors_of_the_file_are_told_as_check_does_with_status_78(
+    file: Path, answering: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering[0](b'{"ok": false, "invalid": true, "errors": ["f:1:1: a: one", "f:2:1: b: two"], "warnings": []}\n')
+    assert main(["reload", "-c", str(file)]) == 78
+    assert capsys.readouterr() == ("", "f:1:1: a: one\nf:2:1: b: two\n")
+
+
+def test_other_errors_are_status_1(file: Path, answering: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    answering[0](b'{"ok": false, "invalid": false, "errors": ["port taken"], "warnings": []}\n')
+    assert main(["reload", "-c", str(file)]) == 1
+    assert capsys.readouterr().err == "mcproxy reload: port taken\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [(b"", "hung up"), (b'{"ok": tr', "hung up"), (b"hello\n", "no mcproxy"), (b"[]\n", "no mcproxy")],
+)
+def test_daemon_that_gives_no_sensible_answer_is_status_1(
+    file: Path, answering: Any, capsys: pytest.CaptureFixture[str], answer: bytes, told: str
+) -> None:
+    answering[0](answer)
+    assert main(["reload", "-c", str(file)]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_daemon_that_does_not_run_is_status_1_and_says_what_to_do(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reload", "-c", str(file)]) == 1
+    assert "is the daemon running?" in capsys.readouterr().err
+
+
+def test_daemon_that_takes_too_long_is_status_1(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "control.sock"))
+        listening.listen()
+        assert main(["reload", "-c", str(file), "--timeout", "0.05"]) == 1
+    assert "no answer within 0.05 s" in capsys.readouterr().err
+
+
+def test_file_without_control_socket_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text("daemon: {}\n")
+    assert main(["reload", "-c", str(file)]) == 1
+    assert "names no daemon.controlSocket; send the daemon SIGHUP" in capsys.readouterr().err
+
+
+def test_file_that_is_not_there_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reload", "-c", str(tmp_path / "gone.yaml")]) == 1
+    assert capsys.readouterr().err.endswith("gone.yaml: No such file or directory\n")
+
+
+def test_reload_of_a_real_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    control = str(tmp_path / "control.sock")
+    with Process(tmp_path, control_socket=control) as daemon:
+        daemon.wait_for("mcproxy serves")
+        daemon.configure(control_socket=control, daemon={"controlSocket": control})  # JSON is YAML too
+        assert main(["reload", "-c", str(daemon.file)]) == 0
+        daemon.configure(problems=["wrong"], daemon={"controlSocket": control})
+        assert main(["reload", "-c", str(daemon.file)]) == 78
+    assert "a.key: wrong; another value" in capsys.readouterr().err
