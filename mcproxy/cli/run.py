@@ -27,6 +27,6 @@ def run(args: argparse.Namespace) -> int:
     """Run until stopped. The imports stand here so that asking for help costs nothing."""
     from mcproxy.config.load import load
     from mcproxy.daemon.main import run as run_daemon
-    from mcproxy.daemon.runtime import Service
+    from mcproxy.daemon.service import Service
 
     return run_daemon(args.config, load=load, make_service=Service)

@@ -1,0 +1,130 @@
+"""The Runtime: one configuration, alive; and the Service that puts one into force after the other.
+
+A Runtime is an immutable snapshot. `build` makes the next one beside the one in force, keeping each live part whose
+configuration did not change; nothing in force is touched until all of the new one stands and all its sockets are
+bound. Then one reference is swapped in each listener. Requests keep the pipeline that they started with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from mcproxy.config import model
+from mcproxy.http.pool import Pool
+from mcproxy.net.certificates import CertificateStore
+from mcproxy.observe.record import Recorder
+from mcproxy.proxy.pipeline import Pipeline
+from mcproxy.proxy.routes import Routes, VirtualServer
+from mcproxy.proxy.running import Running
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.shared import Shared
+
+
+class OpenAccessLog(Recorder, Protocol):
+    """An access log that somebody has to close."""
+
+    def close(self) -> None: ...
+
+
+AccessLogOpener = Callable[[model.AccessLog], OpenAccessLog]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every Runtime of a process is built with."""
+
+    shared: Shared
+    running: Running
+    open_access_log: AccessLogOpener
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """One configuration and the live parts that serve it; the maps are by name."""
+
+    config: model.Config
+    clusters: Mapping[str, Cluster]
+    certificates: Mapping[str, CertificateStore | None]  # by listener
+    pipelines: Mapping[str, Pipeline]  # by listener
+    access_log: OpenAccessLog | None
+
+    def discard(self, keep: Runtime | None) -> None:
+        """Let go of every live part that `keep` does not share."""
+        for name, cluster in self.clusters.items():
+            cluster.stop(None if keep is None else keep.clusters.get(name))
+        if self.access_log is not None and (keep is None or keep.access_log is not self.access_log):
+            self.access_log.close()
+
+
+def build(config: model.Config, previous: Runtime | None, parts: Parts) -> Runtime:
+    """Make the Runtime of `config`, reusing what it has in common with `previous`, which stays as it is.
+
+    Raises CredentialError, PairError or OSError; nothing has changed then.
+    """
+    clusters = {
+        cluster.name: Cluster.build(
+            cluster, parts.shared, None if previous is None else previous.clusters.get(cluster.name)
+        )
+        for cluster in config.clusters
+    }
+    certificates = {listener.name: _certificates(config, listener, previous) for listener in config.listeners}
+    access_log = _access_log(config.logging.access, previous, parts)
+    servers = [(server, VirtualServer(server, clusters)) for server in config.servers]
+    pipelines = {
+        listener.name: Pipeline(
+            Routes((server, live) for server, live in servers if listener.name in server.listeners),
+            trusted_proxies=listener.trusted_proxies,
+            running=parts.running,
+            recorder=access_log,
+        )
+        for listener in config.listeners
+    }
+    return Runtime(
+        config,
+        MappingProxyType(clusters),
+        MappingProxyType(certificates),
+        MappingProxyType(pipelines),
+        access_log,
+    )
+
+
+def _certificates(config: model.Config, listener: model.Listener, previous: Runtime | None) -> CertificateStore | None:
+    if listener.tls is None:
+        return None
+    chosen = _chosen(config, listener.tls)
+    if previous is not None:
+        for old in previous.config.listeners:
+            if old.tls == listener.tls and _chosen(previous.config, listener.tls) == chosen:
+                return previous.certificates[old.name]
+    return CertificateStore.build(chosen, listener.tls.min_version)
+
+
+def _chosen(config: model.Config, tls: model.ListenerTLS) -> list[model.Certificate]:
+    by_name = {certificate.name: certificate for certificate in config.certificates}
+    return [by_name[name] for name in tls.certificates if name in by_name]
+
+
+def _access_log(config: model.AccessLog | None, previous: Runtime | None, parts: Parts) -> OpenAccessLog | None:
+    if config is None:
+        return None
+    if previous is not None and previous.config.logging.access == config:
+        return previous.access_log
+    return parts.open_access_log(config)
+
+
+def make_shared(reactor: Any, deadlines: Any) -> Shared:
+    """Return what all clusters use together, with the pools of this proxy's own HTTP client."""
+
+    def pool(connect: Any, settings: model.Connections) -> Pool:
+        return Pool(
+            connect,
+            deadlines,
+            max_idle=settings.max_idle,
+            max_connections=settings.max_connections,
+            idle_timeout=settings.idle_timeout,
+        )
+
+    return Shared.of(reactor, pool)

@@ -1,0 +1,232 @@
+"""The running proxy: its listeners and the Runtime in force.
+
+    start -> apply* -> begin_shutdown -> drain        abort: at any time
+
+A listener is kept across a reload for as long as its address stays, whatever else about it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from mcproxy.config import model
+from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.runtime import AccessLogOpener, Parts, Runtime, build, make_shared
+from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.exchange import Exchange
+from mcproxy.http.server import Bounds, ServerFactory
+from mcproxy.net.bind import SystemdSockets
+from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.proxy.pipeline import Pipeline, refusal
+from mcproxy.proxy.request import Request
+from mcproxy.proxy.running import Running
+
+log = Logger()
+
+
+class LiveListener:
+    """One bound address: its socket, its connections, and the pipeline that new requests get."""
+
+    def __init__(
+        self, reactor: Any, deadlines: Deadlines, config: model.Listener, runtime: Runtime, systemd: SystemdSockets
+    ) -> None:
+        self.config = config
+        self._pipeline: Pipeline = runtime.pipelines[config.name]
+        self.factory = ServerFactory(reactor, deadlines, _bounds(config.limits), self._handle, refusal)
+        self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, systemd)
+
+    def update(self, config: model.Listener, runtime: Runtime) -> None:
+        """Take over a new configuration of the same address: for the next requests and the next connections."""
+        self.config = config
+        self._pipeline = runtime.pipelines[config.name]
+        self.factory.bounds = _bounds(config.limits)
+        self.socket.update(_settings(config, runtime))
+
+    def _handle(self, exchange: Exchange) -> None:
+        self._pipeline.handle(exchange)
+
+    def open(self) -> None:
+        """Bind and accept. Raises BindError, and DaemonError for a plain socket of systemd's that others can reach."""
+        self.socket.start()
+        if self.config.tls is None and isinstance(self.config.bind, model.SystemdBind):
+            address = self.socket.address
+            if isinstance(address, model.TCPBind) and not is_loopback(address.host):
+                self.socket.stop_accepting()
+                raise DaemonError(
+                    f"listener {self.config.name} has no tls, but systemd's socket {self.config.bind.name} "
+                    f"listens on {address}, beyond loopback",
+                    todo="give the listener tls, or let the socket listen on a loopback or unix address",
+                )
+
+    def close(self) -> None:
+        """Stop accepting and let each connection end with its request."""
+        self.socket.stop_accepting()
+        self.factory.drain()
+
+    def abort(self) -> None:
+        self.socket.stop_accepting()
+        self.socket.drop_arrivals()
+        for stream in self.socket:
+            stream.abortConnection()
+
+
+class Service:
+    """The proxy in one process."""
+
+    def __init__(self, reactor: Any, *, systemd_sockets: SystemdSockets, access_log_opener: AccessLogOpener) -> None:
+        self._reactor = reactor
+        self._systemd = systemd_sockets
+        self._deadlines = Deadlines(reactor)
+        self._running = Running(reactor)
+        self._parts = Parts(make_shared(reactor, self._deadlines), self._running, access_log_opener)
+        self._runtime: Runtime | None = None
+        self._listeners: dict[model.Bind, LiveListener] = {}
+        self._retired: set[LiveListener] = set()
+
+    @property
+    def running(self) -> int:
+        """Open requests, watches and tunnels."""
+        return len(self._running)
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """The Runtime in force."""
+        return self._runtime
+
+    @property
+    def listeners(self) -> tuple[LiveListener, ...]:
+        """The listeners in force, in the order of the configuration."""
+        return tuple(self._listeners.values())
+
+    async def start(self, config: model.Config) -> None:
+        """Build everything and bind all listeners; raises with nothing left open."""
+        await self.apply(config)
+
+    async def apply(self, config: model.Config) -> None:
+        """Put `config` into force.
+
+        Raises BindError, DaemonError, CredentialError, PairError or OSError; nothing has changed then.
+        """
+        before = self._runtime
+        runtime = build(config, before, self._parts)
+        try:
+            opened = self._open_new(config, runtime)
+        except Exception:
+            runtime.discard(keep=before)
+            raise
+        self._runtime = runtime
+        listeners: dict[model.Bind, LiveListener] = {}
+        for listener in config.listeners:
+            live = opened.get(listener.bind) or self._listeners[listener.bind]
+            live.update(listener, runtime)
+            listeners[listener.bind] = live
+        gone = [live for bind, live in self._listeners.items() if bind not in listeners]
+        self._listeners = listeners
+        for cluster in runtime.clusters.values():
+            cluster.start()
+        if before is not None:
+            before.discard(keep=runtime)
+            self._retire(before, runtime, gone)
+
+    def _open_new(self, config: model.Config, runtime: Runtime) -> dict[model.Bind, LiveListener]:
+        opened: dict[model.Bind, LiveListener] = {}
+        try:
+            for listener in config.listeners:
+                if listener.bind not in self._listeners:
+                    live = LiveListener(self._reactor, self._deadlines, listener, runtime, self._systemd)
+                    live.open()
+                    opened[listener.bind] = live
+        except Exception:
+            for live in opened.values():
+                live.abort()
+            raise
+        return opened
+
+    def _retire(self, before: Runtime, after: Runtime, gone: list[LiveListener]) -> None:
+        """Bring to an end what the reload removed, within the drain time; all else goes on unbounded."""
+        for live in gone:
+            live.close()
+        self._retired.update(gone)
+        factories = {live.factory for live in gone}
+        servers = {server.name for server in after.config.servers}
+        endpoints = {id(endpoint) for cluster in after.clusters.values() for endpoint in cluster.endpoints}
+        kept_addresses = {
+            (cluster.name, endpoint.url) for cluster in after.config.clusters for endpoint in cluster.endpoints
+        }
+
+        def removed(request: Request) -> bool:
+            if request.exchange.connection.factory in factories:
+                return True
+            if request.server is not None and request.server.name not in servers:
+                return True
+            endpoint = request.endpoint
+            return (
+                endpoint is not None
+                and id(endpoint) not in endpoints
+                and (endpoint.cluster_name, endpoint.config.url) not in kept_addresses
+            )
+
+        requests = self._running.those(removed)
+        if requests or gone:
+            ending = Deferred.fromCoroutine(self._end_removed(requests, gone, after.config.daemon.drain_timeout))
+            ending.addErrback(lambda failure: log.failure("ending what a reload removed failed", failure=failure))
+
+    async def _end_removed(self, requests: list[Request], gone: list[LiveListener], timeout: float) -> None:
+        await self._running.end(requests, timeout)
+        for live in gone:
+            live.abort()
+            self._retired.discard(live)
+
+    def begin_shutdown(self) -> None:
+        """From now on, answers ask kept connections to close; new ones are still taken."""
+        for live in self._all_listeners():
+            live.factory.draining = True
+
+    async def drain(self, timeout: float) -> None:
+        """Close the listeners, wait for what is open, and end the rest within `timeout` seconds."""
+        for live in self._all_listeners():
+            live.close()
+        await self._running.end(self._running.those(lambda _: True), timeout)
+        self.abort()
+
+    def abort(self) -> None:
+        """End everything at once."""
+        for live in self._all_listeners():
+            live.abort()
+        self._retired.clear()
+        self._listeners = {}
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            runtime.discard(keep=None)
+        self._deadlines.stop()
+
+    def _all_listeners(self) -> Iterable[LiveListener]:
+        return (*self._listeners.values(), *self._retired)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address of a bound socket can only be reached from this machine."""
+    return host == "::1" or host.startswith("127.")
+
+
+def _settings(config: model.Listener, runtime: Runtime) -> ListenerSettings:
+    return ListenerSettings(
+        certificates=runtime.certificates[config.name],
+        limits=config.limits,
+        proxy_protocol_from=config.proxy_protocol_from,
+    )
+
+
+def _bounds(limits: model.Limits) -> Bounds:
+    return Bounds(
+        head_bytes=limits.head_bytes,
+        target_bytes=limits.target_bytes,
+        headers=limits.headers,
+        body_bytes=limits.body_bytes,
+        head_timeout=limits.head_timeout,
+        idle_timeout=limits.idle_timeout,
+    )

@@ -1,0 +1,174 @@
+"""Bodies: where one ends, whatever pieces it arrives in (RFC 9112 sections 6 and 7). Pure; no reactor, no buffering.
+
+A reader is fed bytes and gives back the content in them and what follows the body's end. Content is passed on in the
+pieces that it came in: only the few bytes of a chunk's framing are ever held.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from mcproxy.http.messages import HOP_BY_HOP, Header
+
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
+_FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
+
+#: A chunk's size line with its extension, and all trailer fields together, are bounded (bytes).
+MAX_SIZE_LINE = 256
+MAX_TRAILERS = 8 * 1024
+
+# A trailer is never read for framing, routing or identity, nor passed on where a careless reader might do so.
+_FORBIDDEN_TRAILERS = HOP_BY_HOP | {b"host", b"content-length", b"trailer", b"authorization", b"content-encoding"}
+_FORBIDDEN_TRAILER_PREFIXES = (b"impersonate-", b"x-remote-", b"x-forwarded-")
+
+
+class FramingError(Exception):
+    """A body that breaks its own framing; nothing after this point can be trusted."""
+
+
+class BodyReader(Protocol):
+    """Finds the end of a body."""
+
+    complete: bool
+    trailers: list[Header]
+
+    def feed(self, data: bytes) -> tuple[list[bytes], bytes]:
+        """Return the content in `data`, in order, and the bytes after the body's end. Raises FramingError."""
+
+
+class LengthReader:
+    """A body of a known number of bytes, at least one."""
+
+    __slots__ = ("_remaining", "complete", "trailers")
+
+    def __init__(self, length: int) -> None:
+        self._remaining = length
+        self.complete = False
+        self.trailers: list[Header] = []
+
+    def feed(self, data: bytes) -> tuple[list[bytes], bytes]:
+        size = len(data)
+        if size < self._remaining:
+            self._remaining -= size
+            return [data], b""
+        end = self._remaining
+        self._remaining = 0
+        self.complete = True
+        return ([data], b"") if size == end else ([data[:end]], data[end:])
+
+
+class UntilCloseReader:
+    """A response body that ends with its connection."""
+
+    __slots__ = ("complete", "trailers")
+
+    def __init__(self) -> None:
+        self.complete = False
+        self.trailers: list[Header] = []
+
+    def feed(self, data: bytes) -> tuple[list[bytes], bytes]:
+        return [data], b""
+
+
+class ChunkedReader:
+    """A chunked body: size line -> data -> CRLF, repeated; a last chunk of size 0; trailer fields; an empty line.
+
+    Strict: sizes are plain hex digits, lines end in CRLF, extensions are skipped but must be clean text.
+    """
+
+    __slots__ = ("_held", "_remaining", "_state", "complete", "trailers")
+
+    def __init__(self) -> None:
+        self._state = _SIZE
+        self._remaining = 0  # bytes of the current chunk's data that are still to come
+        self._held = b""  # an unfinished line
+        self.complete = False
+        self.trailers: list[Header] = []
+
+    def feed(self, data: bytes) -> tuple[list[bytes], bytes]:
+        pieces: list[bytes] = []
+        if self._held:
+            data = self._held + data
+            self._held = b""
+        position, end = 0, len(data)
+        while position < end:
+            if self._state == _DATA:
+                stop = min(position + self._remaining, end)
+                pieces.append(data[position:stop])
+                self._remaining -= stop - position
+                position = stop
+                if not self._remaining:
+                    self._state = _DATA_END
+                continue
+            if self._state == _DATA_END:
+                if not b"\r\n".startswith(data[position : position + 2]):
+                    raise FramingError("a chunk's data is longer than its size says")
+                if end - position < 2:
+                    self._held = data[position:]
+                    break
+                position += 2
+                self._state = _SIZE
+                continue
+            line_end = data.find(b"\n", position)
+            line = data[position : line_end + 1] if line_end >= 0 else data[position:]
+            self._check_line(line, line_end >= 0)
+            if line_end < 0:
+                self._held = line
+                break
+            position = line_end + 1
+            self._take_line(line[:-2])
+            if self.complete:
+                break
+        return pieces, data[position:] if self.complete else b""
+
+    def _check_line(self, line: bytes, whole: bool) -> None:
+        if len(line) > (MAX_SIZE_LINE if self._state == _SIZE else MAX_TRAILERS):
+            raise FramingError("a line of the chunked body is too long")
+        carriage_return = line.find(b"\r")
+        if whole and carriage_return != len(line) - 2:
+            raise FramingError("a line of the chunked body does not end in CRLF")
+        if not whole and carriage_return not in (-1, len(line) - 1):
+            raise FramingError("a carriage return inside a line of the chunked body")
+
+    def _take_line(self, line: bytes) -> None:
+        if self._state == _SIZE:
+            match = _CHUNK_SIZE.fullmatch(line)
+            if match is None:
+                raise FramingError("malformed chunk size")
+            self._remaining = int(match[1], 16)
+            if self._remaining > 2**63 - 1:
+                raise FramingError("malformed chunk size")
+            self._state = _DATA if self._remaining else _TRAILERS
+        elif not line:
+            self.complete = True
+        else:
+            self._take_trailer(line)
+
+    def _take_trailer(self, line: bytes) -> None:
+        name, colon, value = line.partition(b":")
+        value = value.strip(b" \t")
+        if not colon or not _FIELD_NAME.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
+            raise FramingError("malformed trailer field")
+        self._remaining += len(line)  # no data follows any more, so this counts the trailers' bytes
+        if self._remaining > MAX_TRAILERS:
+            raise FramingError("too many trailer fields")
+        lower = name.lower()
+        if lower not in _FORBIDDEN_TRAILERS and not lower.startswith(_FORBIDDEN_TRAILER_PREFIXES):
+            self.trailers.append((name, value))
+
+
+_SIZE, _DATA, _DATA_END, _TRAILERS = range(4)
+
+
+def encode_chunk(data: bytes) -> bytes:
+    """Return `data`, which is not empty, as one chunk."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def encode_last_chunk(trailers: list[Header]) -> bytes:
+    """Return the end of a chunked body, with its trailer fields."""
+    if not trailers:
+        return b"0\r\n\r\n"
+    return b"0\r\n%b\r\n" % b"".join([b"%b: %b\r\n" % field for field in trailers])

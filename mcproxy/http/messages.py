@@ -1,0 +1,124 @@
+"""What is said: request and response heads, and the refusals of the protocol itself."""
+
+from __future__ import annotations
+
+Header = tuple[bytes, bytes]
+
+#: `length` of a message whose body is chunked.
+CHUNKED = -1
+#: `length` of a response whose body ends with the connection.
+UNTIL_CLOSE = -2
+
+# RFC 9110 7.6.1, and what proxies before it used. `te` is handled apart: "trailers" passes.
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"proxy-connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+REASON_PHRASES = {
+    100: b"Continue",
+    101: b"Switching Protocols",
+    200: b"OK",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    409: b"Conflict",
+    410: b"Gone",
+    413: b"Request Entity Too Large",
+    414: b"Request URI Too Long",
+    417: b"Expectation Failed",
+    421: b"Misdirected Request",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    501: b"Not Implemented",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+    505: b"HTTP Version Not Supported",
+}
+
+
+class ProtocolError(Exception):
+    """A client broke the protocol or a bound: it is answered with `status` and the connection closes."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class UpstreamProtocolError(Exception):
+    """An upstream broke the protocol; its connection cannot be used further."""
+
+
+class RequestHead:
+    """One request's head, checked.
+
+    `headers` are the end-to-end fields in the order received, names in lower case, values trimmed; hop-by-hop fields,
+    those that `Connection` names, Host, Content-Length and Expect are not among them but stand in attributes.
+    """
+
+    __slots__ = (
+        "expects_continue",
+        "headers",
+        "host",
+        "http11",
+        "keep_alive",
+        "length",
+        "method",
+        "target",
+        "te_trailers",
+        "upgrade",
+    )
+
+    method: bytes
+    target: bytes  # origin-form ("/path?query") or b"*", byte for byte as sent
+    http11: bool
+    host: bytes  # lower case, with the port if one was given; b"" only in HTTP/1.0
+    headers: list[Header]
+    length: int  # bytes of the body, 0 for none, CHUNKED
+    keep_alive: bool
+    upgrade: bytes | None  # b"websocket" or b"SPDY/3.1" as the client wrote it, if it asks for a tunnel
+    expects_continue: bool
+    te_trailers: bool
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return the first value of a field (name in lower case), None if it is absent."""
+        for field, value in self.headers:
+            if field == name:
+                return value
+        return None
+
+
+class ResponseHead:
+    """One response's head, checked; `headers` are the end-to-end fields as received, without Content-Length."""
+
+    __slots__ = ("declared_length", "headers", "http11", "keep_alive", "length", "reason", "status", "upgrade")
+
+    status: int
+    reason: bytes
+    http11: bool
+    headers: list[Header]
+    length: int  # of the body that follows: bytes, CHUNKED or UNTIL_CLOSE
+    declared_length: int | None  # Content-Length as sent, also where no body follows (HEAD, 304)
+    keep_alive: bool
+    upgrade: bytes | None
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return the first value of a field (name in lower case), None if it is absent."""
+        for field, value in self.headers:
+            if field.lower() == name:
+                return value
+        return None

@@ -1,0 +1,435 @@
+"""The HTTP/1.1 server engine: one protocol instance a client connection, one exchange at a time.
+
+    HEAD -> (BODY ->) WAIT -> HEAD ...      reading side; WAIT: the request is whole, its answer is under way
+    any  -> LINGER -> closed                an answer was given before the request was whole: the rest is discarded
+    WAIT -> TUNNEL                          after 101
+
+The next request of a pipeline is looked at only when the answer before it is complete, so a client can never have two
+requests judged under different circumstances out of order. Everything is bounded: see `Bounds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twisted.internet import error
+from twisted.internet.interfaces import IHalfCloseableProtocol, IProtocolFactory, IPushProducer, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.exchange import Exchange
+from mcproxy.http.framing import BodyReader, ChunkedReader, FramingError, LengthReader
+from mcproxy.http.head import incomplete_head_error, parse_request_head
+from mcproxy.http.messages import CHUNKED, REASON_PHRASES, Header, ProtocolError
+from mcproxy.http.transport import Transport
+from mcproxy.http.tunnel import TunnelSide
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IAddress
+
+log = Logger()
+
+#: How long the rest of a request is read and thrown away after an early answer (seconds), so that the client can read
+#: the answer before its writes fail.
+LINGER = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a client may ask of a connection; sizes in bytes, times in seconds, 0 is no limit."""
+
+    head_bytes: int = 64 * 1024
+    target_bytes: int = 32 * 1024
+    headers: int = 200
+    body_bytes: int = 0
+    head_timeout: float = 10.0
+    idle_timeout: float = 300.0
+
+
+Refusal = tuple[list[Header], bytes]  # headers and body of an answer to what is no proper request
+
+
+@implementer(IHalfCloseableProtocol, IPushProducer)
+class ServerConnection(Protocol):
+    """One client connection."""
+
+    __slots__ = (
+        "_body_paused",
+        "_body_size",
+        "_bounds",
+        "_buffer",
+        "_buffer_full",
+        "_close",
+        "_close_unless_body_ends",
+        "_exchange",
+        "_factory",
+        "_feeding",
+        "_head_begun",
+        "_lingering",
+        "_reader",
+        "_tunnel",
+        "client",
+        "deadline",
+        "facts",
+        "requests",
+        "write_blocked",
+    )
+
+    transport: Transport  # type: ignore[assignment]
+
+    def __init__(self, factory: ServerFactory, bounds: Bounds) -> None:
+        self._factory = factory
+        self._bounds = bounds
+        self._buffer = b""  # an unfinished head, or what came behind the request under way
+        self._buffer_full = False
+        self._reader: BodyReader | None = None
+        self._body_paused = False
+        self._body_size = 0
+        self._exchange: Exchange | None = None
+        self._tunnel: TunnelSide | None = None
+        self._close = False
+        self._close_unless_body_ends = False
+        self._lingering = False
+        self._feeding = False
+        self._head_begun = True  # the time for the first head runs from the connection's beginning
+        self.write_blocked = False
+        self.requests = 0
+        self.deadline = 0.0
+        self.client: IAddress | None = None
+        self.facts: object = None  # what the layers above remember of this connection; the engine never looks
+
+    # -- the transport's side -----------------------------------------------------------------------------------
+
+    def connectionMade(self) -> None:
+        self.client = self.transport.getPeer()
+        self.transport.registerProducer(self, True)
+        self._factory.connections.add(self)
+        self._factory.deadlines.watch(self, self._bounds.head_timeout)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._tunnel is not None:
+            self._tunnel.received(data)
+            return
+        if self._lingering:
+            return
+        if self._buffer:
+            data = self._buffer + data
+            self._buffer = b""
+        self._feed(data)
+
+    def readConnectionLost(self) -> None:
+        """The client will send no more. In a tunnel that is half of an end; in HTTP it is a client that left."""
+        if self._tunnel is not None:
+            self._tunnel.eof()
+        else:
+            self.transport.loseConnection()
+            self._request_lost()
+
+    def writeConnectionLost(self) -> None:
+        """Our own half-close went out; nothing follows from that."""
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._factory.deadlines.forget(self)
+        self._factory.connections.discard(self)
+        if self._tunnel is not None:
+            self._tunnel.connection_lost(isinstance(reason.value, error.ConnectionDone))
+        self._request_lost()
+
+    def _request_lost(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        self._close = True
+        if exchange is not None:
+            exchange.lost()
+
+    # -- IPushProducer: the send buffer towards the client is full, or empty again ----------------------------------
+
+    def pauseProducing(self) -> None:
+        self.write_blocked = True
+        if self._tunnel is not None:
+            self._tunnel.pause()
+        elif self._exchange is not None and self._exchange.handler is not None:
+            self._exchange.handler.pause_response()
+
+    def resumeProducing(self) -> None:
+        self.write_blocked = False
+        if self._tunnel is not None:
+            self._tunnel.resume()
+        elif self._exchange is not None and self._exchange.handler is not None:
+            self._exchange.handler.resume_response()
+
+    def stopProducing(self) -> None:
+        """The transport is lost; connectionLost does what is to be done."""
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _feed(self, data: bytes) -> None:
+        """Take bytes from the beginning of a head or from within a body, as far as they may be looked at now."""
+        self._feeding = True
+        try:
+            while data and not self._lingering:
+                if self._reader is not None:
+                    data = self._feed_body(data)
+                elif self._tunnel is not None:
+                    self._tunnel.received(data)
+                    return
+                elif self._exchange is not None:
+                    self._hold(data)
+                    return
+                elif self._close:
+                    return
+                else:
+                    data = self._feed_head(data)
+        except ProtocolError as problem:
+            self._refuse(problem)
+        finally:
+            self._feeding = False
+
+    def _feed_head(self, data: bytes) -> bytes:
+        end = data.find(b"\r\n\r\n")
+        if end == 0:
+            raise ProtocolError(400, "empty lines instead of a request")
+        size = end + 4 if end >= 0 else len(data)
+        if size > self._bounds.head_bytes:
+            raise ProtocolError(431, f"the request head is longer than {self._bounds.head_bytes} bytes")
+        if end < 0:
+            if problem := incomplete_head_error(data):
+                raise ProtocolError(400, problem)
+            if not self._head_begun:
+                self._head_begun = True
+                self._factory.deadlines.watch(self, self._bounds.head_timeout)
+            self._buffer = data
+            return b""
+        head = parse_request_head(data[:size], self._bounds.target_bytes, self._bounds.headers)
+        limit = self._bounds.body_bytes
+        if limit and head.length > limit:
+            raise ProtocolError(413, f"the request body is longer than {limit} bytes")
+        self._head_begun = False
+        factory = self._factory
+        if head.length:
+            self._reader = ChunkedReader() if head.length == CHUNKED else LengthReader(head.length)
+            self._body_size = 0
+            factory.deadlines.watch(self, self._bounds.idle_timeout)
+        else:
+            factory.deadlines.forget(self)
+        self.requests += 1
+        if not head.keep_alive:
+            self._close = True
+        exchange = self._exchange = Exchange(self, head, factory.clock.seconds())
+        factory.handle(exchange)
+        return data[size:]
+
+    def _feed_body(self, data: bytes) -> bytes:
+        reader = self._reader
+        assert reader is not None
+        try:
+            pieces, rest = reader.feed(data)
+        except FramingError as problem:
+            raise ProtocolError(400, str(problem)) from None
+        exchange = self._exchange
+        for piece in pieces:
+            self._body_size += len(piece)
+            if self._bounds.body_bytes and self._body_size > self._bounds.body_bytes:
+                raise ProtocolError(413, f"the request body is longer than {self._bounds.body_bytes} bytes")
+            if exchange is not None:
+                exchange.body_received(piece)
+        if reader.complete:
+            self._reader = None
+            self._close_unless_body_ends = False
+            self._factory.deadlines.forget(self)
+            if exchange is not None:
+                exchange.body_finished(reader.trailers)
+        elif pieces and self._exchange is not None:
+            self._factory.deadlines.watch(self, self._bounds.idle_timeout)
+        return rest
+
+    def _hold(self, data: bytes) -> None:
+        """Keep what came behind the request under way; read on only while that is little."""
+        self._buffer = data
+        if len(data) >= self._bounds.head_bytes:
+            self._buffer_full = True
+            self.transport.pauseProducing()
+
+    def pause_body(self) -> None:
+        """The handler cannot take more of the request's body now."""
+        if not self._body_paused:
+            self._body_paused = True
+            self._factory.deadlines.forget(self)  # it is not the client who is slow
+            self.transport.pauseProducing()
+
+    def resume_body(self) -> None:
+        if self._body_paused:
+            self._body_paused = False
+            if self._reader is not None:
+                self._factory.deadlines.watch(self, self._bounds.idle_timeout)
+            if not self._buffer_full:
+                self.transport.resumeProducing()
+
+    # -- writing, for Exchange ----------------------------------------------------------------------------------
+
+    def send(self, parts: list[bytes]) -> None:
+        self.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def now(self) -> float:
+        return self._factory.clock.seconds()
+
+    @property
+    def factory(self) -> ServerFactory:
+        """The listener's factory that made this connection."""
+        return self._factory
+
+    @property
+    def closing(self) -> bool:
+        return self._close or self._close_unless_body_ends or self._factory.draining
+
+    def close_after_response(self) -> None:
+        self._close = True
+
+    def close_unless_body_ends(self) -> None:
+        self._close_unless_body_ends = True
+
+    def abort(self) -> None:
+        self._exchange = None
+        self.transport.abortConnection()
+
+    def become_tunnel(self) -> TunnelSide:
+        """Turn into one side of a tunnel; bytes that came behind the request belong to it."""
+        self._factory.deadlines.forget(self)
+        tunnel = self._tunnel = TunnelSide(self)
+        held, self._buffer = self._buffer, b""
+        if self._buffer_full or self._body_paused:
+            self._buffer_full = self._body_paused = False
+            self.transport.resumeProducing()
+        if held:
+            tunnel.received(held)
+        return tunnel
+
+    def tunnel_over(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        tunnel = self._tunnel
+        if exchange is not None and tunnel is not None:
+            exchange.tunnel_closed(tunnel.bytes_received, tunnel.bytes_sent)
+
+    def exchange_done(self, exchange: Exchange) -> None:
+        """The response is complete: go on to the next request, linger, or close."""
+        if self._exchange is not exchange:
+            return
+        self._exchange = None
+        if self._reader is not None and not self._reader.complete:
+            self._linger()
+        elif self._close or self._close_unless_body_ends or self._factory.draining:
+            self._lose()
+        else:
+            self._factory.deadlines.watch(self, self._bounds.idle_timeout)
+            if self._buffer_full:
+                self._buffer_full = False
+                if not self._body_paused:
+                    self.transport.resumeProducing()
+            if self._buffer and not self._feeding:
+                data, self._buffer = self._buffer, b""
+                self._feed(data)
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def _lose(self) -> None:
+        self._close = True
+        self._factory.deadlines.forget(self)
+        self.transport.unregisterProducer()
+        self.transport.loseConnection()
+
+    def _linger(self) -> None:
+        """Let the client read the answer although it is still sending: discard what comes, then close."""
+        self._lingering = self._close = True
+        self._reader = None
+        if self._body_paused or self._buffer_full:
+            self._body_paused = self._buffer_full = False
+            self.transport.resumeProducing()
+        self._factory.deadlines.watch(self, LINGER)
+        self.transport.loseWriteConnection()
+
+    def _refuse(self, problem: ProtocolError) -> None:
+        """Answer what is no proper request, and close; whatever its handler did for it ends."""
+        exchange, self._exchange = self._exchange, None
+        self._reader = None
+        self._close = True
+        answered = exchange is not None and exchange.responded
+        if exchange is not None:
+            exchange.lost()
+        if answered:
+            self.transport.abortConnection()
+            return
+        headers, body = self._factory.refusal(self, problem)
+        lines = b"".join([b"%b: %b\r\n" % field for field in headers])
+        self.transport.write(
+            b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+            % (problem.status, REASON_PHRASES.get(problem.status, b"Error"), lines, len(body), body)
+        )
+        self._linger()
+
+    def expired(self) -> None:
+        """A deadline passed (`Deadlines`)."""
+        if self._lingering:
+            self.transport.abortConnection()
+        elif self._reader is not None:
+            self._refuse(ProtocolError(408, "the request body did not go on in time"))
+        elif self._buffer:
+            self._refuse(ProtocolError(408, "the request head did not come in time"))
+        else:
+            self._lose()
+
+    def drain(self) -> None:
+        """Close now if no request is under way, else after it."""
+        if self._exchange is None and self._tunnel is None and not self._buffer and not self._lingering:
+            self._lose()
+        else:
+            self._close = True
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request, watch or tunnel is under way."""
+        return self._exchange is not None
+
+
+@implementer(IProtocolFactory)
+class ServerFactory:
+    """Makes server connections for one listener and knows those that live.
+
+    `handle` gets each exchange; `refusal` words the answer to what is no proper request.
+    """
+
+    noisy = False
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        deadlines: Deadlines,
+        bounds: Bounds,
+        handle: Callable[[Exchange], None],
+        refusal: Callable[[ServerConnection, ProtocolError], Refusal],
+    ) -> None:
+        self.clock = clock
+        self.deadlines = deadlines
+        self.bounds = bounds
+        self.handle = handle
+        self.refusal = refusal
+        self.draining = False
+        self.connections: set[ServerConnection] = set()
+
+    def doStart(self) -> None:
+        """Nothing to prepare."""
+
+    def doStop(self) -> None:
+        """Nothing to undo."""
+
+    def buildProtocol(self, addr: IAddress | None) -> ServerConnection:
+        return ServerConnection(self, self.bounds)
+
+    def drain(self) -> None:
+        """Let each connection end with the request that it is serving; idle ones end now."""
+        self.draining = True
+        for connection in list(self.connections):
+            connection.drain()

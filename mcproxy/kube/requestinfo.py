@@ -1,0 +1,165 @@
+"""Request info: what a request is about, worked out from its method and target as kube-apiserver does.
+
+Source: k8s.io/apiserver `pkg/endpoints/request` (RequestInfoFactory) and `pkg/server/filters` (long-running check).
+Where that code decodes and splits a path without looking, this one refuses what two readers could understand
+differently: dot segments anywhere, and empty or encoded-slash segments where a segment says what is asked for.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from mcproxy.kube.status import StatusError
+
+_VERBS = {b"POST": "create", b"GET": "get", b"HEAD": "get", b"PUT": "update", b"PATCH": "patch", b"DELETE": "delete"}
+_NAMESPACE_SUBRESOURCES = ("status", "finalize")
+_LONG_RUNNING_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy"})
+
+
+class RequestInfo:
+    """What a request is about. Fields that do not apply are ""; `verb` of a non-resource request is its method."""
+
+    __slots__ = (
+        "group",
+        "is_resource",
+        "long_running",
+        "name",
+        "namespace",
+        "path",
+        "resource",
+        "subresource",
+        "verb",
+        "version",
+    )
+
+    def __init__(self, path: str, verb: str) -> None:
+        self.path = path  # decoded, without the query
+        self.verb = verb
+        self.is_resource = False
+        self.group = self.version = self.resource = self.subresource = self.namespace = self.name = ""
+        #: watch, log with follow, exec, attach, portforward, proxy: no time limit, own budgets
+        self.long_running = False
+
+    def __repr__(self) -> str:
+        fields = " ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"<RequestInfo {fields}>"
+
+
+def parse(method: bytes, target: bytes) -> RequestInfo:
+    """Return what a request is about; `target` is in origin-form.
+
+    Raises StatusError (400) for a path that cannot be judged safely.
+    """
+    raw_path, _, query = target.partition(b"?")
+    if b"/." in raw_path or b"%" in raw_path:
+        _refuse_dot_segments(raw_path)
+    segments = raw_path.split(b"/")[1:]
+    if segments and not segments[-1]:
+        segments.pop()  # a slash at the end changes nothing
+    path = unquote_to_bytes(raw_path).decode("utf-8", "replace") if b"%" in raw_path else raw_path.decode("latin-1")
+    info = RequestInfo(path, method.decode("latin-1").lower())
+    if len(segments) < 3 or segments[0] not in (b"api", b"apis"):
+        _refuse_looks_of_resource(segments)
+        return info
+    rest = segments[1:]
+    if segments[0] == b"apis":
+        if len(rest) < 3:
+            for segment in rest:
+                _plain(segment)
+            return info
+        info.group = _plain(rest.pop(0))
+    info.is_resource = True
+    info.version = _plain(rest.pop(0))
+    _fill_resource(info, rest, method, query)
+    return info
+
+
+def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: bytes) -> None:
+    info.verb = _VERBS.get(method, "")
+    if rest[0] in (b"watch", b"proxy"):  # deprecated forms that servers still understand
+        if len(rest) < 2:
+            raise StatusError(400, "unable to determine kind and namespace from the path")
+        info.verb = rest.pop(0).decode()
+    if rest[0] == b"namespaces" and len(rest) > 1:
+        info.namespace = _plain(rest[1])
+        if len(rest) > 2 and _plain(rest[2]) not in _NAMESPACE_SUBRESOURCES:
+            rest = rest[2:]
+    info.resource = _plain(rest[0])
+    if len(rest) > 1:
+        info.name = _plain(rest[1])
+    if len(rest) > 2 and info.verb != "proxy":
+        info.subresource = _plain(rest[2])
+    if info.subresource != "proxy" and info.verb != "proxy":
+        for segment in rest[3:]:  # below proxy stands the path of somebody else's server
+            _plain(segment)
+    if not info.name:
+        _judge_collection(info, query)
+    info.long_running = (
+        info.verb in ("watch", "proxy")
+        or info.subresource in _LONG_RUNNING_SUBRESOURCES
+        or (info.subresource == "log" and b"follow" in query and _flag(query, "follow"))
+    )
+
+
+def _judge_collection(info: RequestInfo, query: bytes) -> None:
+    """A request without a name is about a collection, or about the one object that a field selector names."""
+    if info.verb == "get":
+        info.verb = "watch" if b"watch" in query and _flag(query, "watch") else "list"
+    elif info.verb == "delete":
+        info.verb = "deletecollection"
+    if b"fieldSelector" in query and info.verb in ("list", "watch", "deletecollection"):
+        info.name = _selected_name(query)
+
+
+def _flag(query: bytes, name: str) -> bool:
+    """Read a boolean parameter as apimachinery does: the first one counts, and only "false" and "0" are false."""
+    for key, value in _parameters(query):
+        if key == name:
+            return value.lower() not in ("0", "false")
+    return False
+
+
+def _selected_name(query: bytes) -> str:
+    for key, value in _parameters(query):
+        if key == "fieldSelector":
+            for term in value.split(","):
+                field, equals, name = term.partition("=")
+                if equals and field == "metadata.name" and not name.startswith("!"):
+                    return name.removeprefix("=")
+    return ""
+
+
+def _parameters(query: bytes) -> list[tuple[str, str]]:
+    return parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=None)
+
+
+def timeout_parameter(query: bytes) -> str | None:
+    """Return the value of the query's `timeout`, if there is one."""
+    if b"timeout=" not in query:
+        return None
+    return next((value for key, value in _parameters(query) if key == "timeout"), None)
+
+
+def _plain(segment: bytes) -> str:
+    """Return a segment that decides something, decoded; refuse what another reader could split or skip."""
+    if b"%" in segment:
+        segment = unquote_to_bytes(segment)
+        if b"/" in segment or b"\\" in segment or b"\x00" in segment or b"%" in segment:
+            raise StatusError(400, "the path holds an encoded slash or percent sign where a name should stand")
+    if not segment:
+        raise StatusError(400, "the path holds an empty segment")
+    return segment.decode("utf-8", "replace")
+
+
+def _refuse_looks_of_resource(segments: list[bytes]) -> None:
+    """Refuse a path that is none of a resource here but could be one for a reader that decodes or cleans first."""
+    if any(not segment or b"%" in segment for segment in segments[:-1]):
+        cleaned = [part for segment in segments for part in unquote_to_bytes(segment).split(b"/") if part]
+        if cleaned and cleaned[0] in (b"api", b"apis", b"clusters"):
+            raise StatusError(400, "the path can be read in more than one way")
+
+
+def _refuse_dot_segments(path: bytes) -> None:
+    for segment in unquote_to_bytes(path).replace(b"\\", b"/").split(b"/"):
+        if segment in (b".", b".."):
+            raise StatusError(400, "the path holds a dot segment")

@@ -1,0 +1,80 @@
+"""`Status`: how Kubernetes says no.
+
+Every refusal that a client of the proxy may see is raised as `StatusError` and turned into a response in one place, the
+pipeline. Source: Kubernetes API conventions, "Response Status Kind"; the field order is that of a kube-apiserver.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+# The reason that goes with a code where nothing more exact is known (apimachinery, `metav1.StatusReason`).
+REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    409: "Conflict",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+HeaderList = tuple[tuple[bytes, bytes], ...]
+
+
+class StatusError(Exception):
+    """A refusal, as a value that becomes a Kubernetes `Status` object.
+
+    `code` is the HTTP status; `reason` the machine-readable CamelCase word ("" where Kubernetes has none for it);
+    `message` the sentence that kubectl prints; `details` is the Status object's own; `headers` go on the response.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        reason: str | None = None,
+        details: dict[str, Any] | None = None,
+        headers: HeaderList = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.reason = REASONS.get(code, "") if reason is None else reason
+        self.details = details
+        self.headers = headers
+
+    def body(self) -> bytes:
+        """Return the Status object as compact JSON with a final newline, as a kube-apiserver writes it."""
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = self.details
+        status["code"] = self.code
+        return json.dumps(status, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def retry_after(
+    code: int, message: str, seconds: int, *, reason: str | None = None, name: str | None = None
+) -> StatusError:
+    """Return a refusal that asks the client to come back: `Retry-After` and `details.retryAfterSeconds` agree."""
+    details: dict[str, Any] = {"name": name} if name else {}
+    details["retryAfterSeconds"] = seconds
+    return StatusError(code, message, reason=reason, details=details, headers=((b"Retry-After", b"%d" % seconds),))

@@ -1,0 +1,26 @@
+"""Coroutines that mostly need not wait.
+
+`Deferred.fromCoroutine` makes a Deferred, a context copy and a cancellation record for every call; most requests find a
+connection at once and wait for nothing, and for them that was a tenth of the proxy's own work (bench/RESULTS.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+
+def start(coroutine: Coroutine[Deferred[Any], Any, None]) -> None:
+    """Run a coroutine up to its first real wait, and on when that is over. It must handle all its exceptions itself."""
+    try:
+        waiting = coroutine.send(None)
+    except StopIteration:
+        return
+    waiting.addBoth(_go_on, coroutine)
+
+
+def _go_on(_: object, coroutine: Coroutine[Deferred[Any], Any, None]) -> None:
+    # What the coroutine awaits is the Deferred that fired; it takes result or failure from there by itself.
+    start(coroutine)

@@ -1,0 +1,319 @@
+"""Forwarding: one request to one endpoint of a cluster, and the answer back, streaming both ways.
+
+    pick endpoint -> idle or new connection -> send head -> body ... ; response head -> body ... -> end
+          ^                                                              |
+          '---- nothing was sent, or nothing came back and it is safe ---'
+
+`Forward` stands between the two engines: it is the handler of the client's exchange and the sink of the upstream's
+response. What passes, what changes and what goes wrong is the table of docs/architecture.md, "Forwarding".
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import CancelledError
+from twisted.logger import Logger
+
+from mcproxy.config.model import Identity
+from mcproxy.http.client import ClientConnection, ConnectionClosed, ResponseTimeout
+from mcproxy.http.framing import encode_chunk, encode_last_chunk
+from mcproxy.http.messages import CHUNKED, Header, ResponseHead
+from mcproxy.http.tunnel import TunnelSide
+from mcproxy.identity.headers import passing
+from mcproxy.kube import duration
+from mcproxy.kube.requestinfo import timeout_parameter
+from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.kube.watch import EventBorder
+from mcproxy.net.errors import ConnectError
+from mcproxy.proxy.coroutines import start
+from mcproxy.proxy.request import Request
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.credentials import CredentialError
+from mcproxy.upstream.endpoint import Endpoint
+
+log = Logger()
+
+_REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+
+
+class Forward:
+    """One request's way to a cluster and back."""
+
+    __slots__ = (
+        "_authorization",
+        "_border",
+        "_chunked_body",
+        "_cluster",
+        "_connection",
+        "_exchange",
+        "_finishing",
+        "_fresh",
+        "_lines",
+        "_repeated",
+        "_request",
+        "_target",
+        "_tried",
+        "_tunnel",
+    )
+
+    def __init__(self, request: Request, cluster: Cluster, target: bytes) -> None:
+        """Prepare; `target` is the path and query as the cluster is asked. Raises StatusError."""
+        self._request = request
+        self._exchange = request.exchange
+        self._cluster = cluster
+        self._target = target
+        self._lines = self._fields()
+        self._authorization: bytes | None = None
+        self._connection: ClientConnection | None = None
+        self._fresh = False  # the connection was opened for this request
+        self._tried: list[Endpoint] = []
+        self._repeated = False
+        self._chunked_body = request.exchange.head.length == CHUNKED
+        self._border: EventBorder | None = None
+        self._finishing = False
+        self._tunnel: TunnelSide | None = None
+
+    async def run(self) -> None:
+        """Send the request; all that follows comes through the callbacks below. Raises StatusError."""
+        request, cluster = self._request, self._cluster
+        if cluster.config.identity is Identity.PROXY:
+            await self._lend_credential()
+        while not self._exchange.ended:
+            endpoint = cluster.pick(self._tried)
+            if endpoint is None:
+                raise self._unreachable()
+            connection = endpoint.pool.take()
+            self._fresh = connection is None
+            if connection is None:
+                request.waiting = opening = endpoint.pool.open()  # type: ignore[assignment]
+                try:
+                    connection = await opening
+                except ConnectError as problem:
+                    endpoint.record_connect_failure(problem.cause)
+                    self._tried.append(endpoint)
+                    continue
+                except CancelledError:
+                    return  # the client went away
+                finally:
+                    request.waiting = None
+                endpoint.record_success()
+            self._send(endpoint, connection)
+            return
+
+    async def _lend_credential(self) -> None:
+        credentials = self._cluster.credentials
+        try:
+            if not credentials.is_ready:
+                await credentials.ready()
+            self._authorization = credentials.authorization()
+        except CredentialError as problem:
+            self._request.reason = "no_credential"
+            raise StatusError(503, f'cluster "{self._cluster.name}" cannot be asked: {problem.cause}') from None
+
+    # -- the request --------------------------------------------------------------------------------------------
+
+    def _fields(self) -> bytes:
+        """Return the header lines that do not depend on the endpoint."""
+        head = self._exchange.head
+        identity = self._cluster.config.identity
+        fields = passing(identity, head.headers)
+        fields += self._request.client.forwarded(head.headers, head.host)
+        if head.length == CHUNKED:
+            fields.append((b"transfer-encoding", b"chunked"))
+        elif head.length or head.method in (b"POST", b"PUT", b"PATCH"):
+            fields.append((b"content-length", b"%d" % head.length))
+        if head.expects_continue:
+            fields.append((b"expect", b"100-continue"))
+        if head.upgrade is not None:
+            fields += [
+                (b"x-forwarded-uri", head.target),
+                (b"connection", b"Upgrade"),
+                (b"upgrade", head.upgrade),
+            ]
+        elif head.te_trailers:
+            fields += [(b"te", b"trailers"), (b"connection", b"te")]
+        return b"".join([b"%b: %b\r\n" % field for field in fields])
+
+    def _send(self, endpoint: Endpoint, connection: ClientConnection) -> None:
+        request, exchange = self._request, self._exchange
+        head = exchange.head
+        self._connection = connection
+        request.send_to(endpoint)
+        host = head.host if self._cluster.config.preserve_host and head.host else endpoint.authority
+        authorization = b"" if self._authorization is None else b"authorization: %b\r\n" % self._authorization
+        connection.send(
+            b"%b %b%b HTTP/1.1\r\nhost: %b\r\n%b%b\r\n"
+            % (head.method, endpoint.path_prefix, self._target, host, authorization, self._lines),
+            self,
+            head.method,
+            has_body=head.length != 0,
+            may_upgrade=head.upgrade is not None,
+            timeout=self._response_timeout(),
+        )
+        if exchange.handler is None:
+            exchange.attach(self)
+
+    def _response_timeout(self) -> float:
+        """Return how long the response's first byte may take (seconds); 0 for requests that may take for ever."""
+        info = self._request.info
+        if info is None or info.long_running or self._exchange.head.upgrade is not None:
+            return 0.0
+        asked = timeout_parameter(self._target)
+        seconds = duration.parse(asked) if asked else None
+        return seconds or self._cluster.config.connections.response_timeout
+
+    def body_data(self, data: bytes) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.send_body(encode_chunk(data) if self._chunked_body else data)
+
+    def body_end(self, trailers: list[Header]) -> None:
+        connection = self._connection
+        if connection is not None and self._exchange.head.length:
+            if self._chunked_body:
+                connection.send_body(encode_last_chunk(trailers))
+            connection.end_body()
+
+    def pause_request(self) -> None:
+        self._exchange.pause_body()
+
+    def resume_request(self) -> None:
+        self._exchange.resume_body()
+
+    # -- the response -------------------------------------------------------------------------------------------
+
+    def response_informed(self, head: ResponseHead) -> None:
+        self._exchange.inform(head.status, head.reason, head.headers)
+
+    def response_head(self, head: ResponseHead) -> None:
+        if head.status == 401 and self._authorization is not None and self._credential_renewed():
+            return
+        info = self._request.info
+        if info is not None and info.verb == "watch" and head.status == 200 and head.length != 0:
+            self._border = EventBorder(head.header(b"content-type"), head.header(b"content-encoding"))
+        self._exchange.respond(head.status, head.reason, head.headers, head.length, head.declared_length)
+
+    def response_data(self, data: bytes) -> None:
+        if self._border is not None:
+            self._border.passed(data)
+        self._exchange.write(data)
+
+    def response_flush(self) -> None:
+        self._exchange.flush()
+        if self._finishing:
+            self.finish_up()
+
+    def response_end(self, trailers: list[Header]) -> None:
+        self._connection = None
+        self._exchange.end(trailers)
+
+    def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
+        self._connection = None
+        upgrade = head.upgrade or self._exchange.head.upgrade or b""
+        self._tunnel = self._exchange.switch_protocols(head.reason, head.headers, upgrade)
+        self._tunnel.join(side)
+
+    def response_failed(self, problem: Exception) -> None:
+        connection, self._connection = self._connection, None
+        exchange, request = self._exchange, self._request
+        if exchange.responded:
+            self._broken_off(problem)
+            return
+        began = connection is not None and connection.began
+        endpoint = request.endpoint
+        assert endpoint is not None
+        if isinstance(problem, ConnectionClosed) and not began:
+            if self._fresh:
+                endpoint.record_connect_failure("connection closed before the response")
+            head = exchange.head
+            if head.method in _REPEATABLE and head.length == 0 and not self._repeated:
+                self._repeated = True
+                if self._fresh:
+                    self._tried.append(endpoint)
+                self._again()
+                return
+        name = f'endpoint {endpoint.name} of cluster "{self._cluster.name}"'
+        if isinstance(problem, ResponseTimeout):
+            refusal, reason = StatusError(504, f"{name}: {problem}"), "upstream_timeout"
+        else:
+            refusal, reason = StatusError(502, f"{name}: {problem}", reason="BadGateway"), "upstream_broken"
+        log.warn(
+            "no answer from endpoint {endpoint} of cluster {cluster}",
+            server=request.server.name if request.server else "",
+            cluster=self._cluster.name,
+            endpoint=endpoint.name,
+            cause=str(problem),
+            todo="see that API server's log; it broke off or did not answer a request that had been sent",
+        )
+        request.refuse(refusal, reason)
+
+    def _broken_off(self, problem: Exception) -> None:
+        """End a response whose rest will not come, so that the client cannot take it for whole.
+
+        A watch between two events has lost nothing: it ends cleanly, and an informer resumes instead of relisting.
+        """
+        if self._border is not None and self._border.clean and isinstance(problem, ConnectionClosed):
+            self._request.reason = "upstream_closed_watch"
+            self._exchange.end()
+        else:
+            self._request.reason = "upstream_broken"
+            self._exchange.abort()
+
+    # -- the client ---------------------------------------------------------------------------------------------
+
+    def finish_up(self) -> None:
+        if self._tunnel is not None:
+            self._tunnel.close(clean=True)
+        elif self._exchange.responded and (self._border is None or self._border.clean):
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.cancel()
+            self._exchange.end()
+        else:
+            self._finishing = True  # inside an event: at the next border
+
+    def cancelled(self) -> None:
+        if self._tunnel is not None:
+            self._tunnel.close(clean=False)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.cancel()
+
+    def pause_response(self) -> None:
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume_response(self) -> None:
+        if self._connection is not None:
+            self._connection.resume()
+
+    # -- once more ----------------------------------------------------------------------------------------------
+
+    def _credential_renewed(self) -> bool:
+        """After a 401 to the proxy's own credential: ask again with a newer one, if there is one and it is safe."""
+        if self._repeated or self._exchange.head.length != 0:
+            self._cluster.credentials.invalidate(self._authorization)
+            return False
+        if not self._cluster.credentials.invalidate(self._authorization):
+            return False
+        self._repeated = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.cancel()
+        self._again()
+        return True
+
+    def _again(self) -> None:
+        start(self._run_again())
+
+    async def _run_again(self) -> None:
+        try:
+            await self.run()
+        except StatusError as refusal:
+            self._request.refuse(refusal, self._request.reason or "refused")
+        except Exception:
+            log.failure("a bug in forwarding; please report it")
+            self._request.refuse(StatusError(500, "internal error"), "internal_error")
+
+    def _unreachable(self) -> StatusError:
+        self._request.reason = "upstream_unreachable"
+        return retry_after(503, self._cluster.unavailable_message(), self._cluster.RETRY_AFTER)

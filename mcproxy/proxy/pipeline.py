@@ -1,0 +1,88 @@
+"""The way of a request, told in order.
+
+    connection (TLS, SNI) -> request head -> virtual server -> cluster -> request info -> handler -> response, record
+
+Every refusal on that way is raised as `StatusError` and becomes a Kubernetes `Status` here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from twisted.logger import Logger
+
+from mcproxy.config.model import IPNetwork
+from mcproxy.http.exchange import Exchange
+from mcproxy.http.messages import Header, ProtocolError
+from mcproxy.http.server import ServerConnection
+from mcproxy.kube import requestinfo
+from mcproxy.kube.requestinfo import RequestInfo
+from mcproxy.kube.status import StatusError
+from mcproxy.observe.record import Recorder
+from mcproxy.proxy.client_facts import ClientFacts
+from mcproxy.proxy.coroutines import start
+from mcproxy.proxy.forward import Forward
+from mcproxy.proxy.request import Request, refusal_headers
+from mcproxy.proxy.routes import Routes
+from mcproxy.proxy.running import Running
+
+log = Logger()
+
+#: Request infos that are kept, and how long a target may be that is worth keeping: 1 MiB at the most.
+_REMEMBERED = 2048
+_LONGEST_REMEMBERED = 512
+
+
+class Pipeline:
+    """What one listener does with requests under one Runtime; a request keeps the one that it began with."""
+
+    def __init__(
+        self, routes: Routes, *, trusted_proxies: Sequence[IPNetwork], running: Running, recorder: Recorder | None
+    ) -> None:
+        self._routes = routes
+        self._trusted_proxies = tuple(trusted_proxies)
+        self._running = running
+        self._recorder = recorder
+        self._remembered_info = lru_cache(_REMEMBERED)(requestinfo.parse)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Take a request from the engine."""
+        start(self._serve(exchange))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        request = Request(exchange, self._client(exchange.connection), self._running, self._recorder)
+        head = exchange.head
+        try:
+            request.server = self._routes.find(request.client.server_name, head.host)
+            request.cluster, target = request.server.destination(head.target)
+            request.info = self._request_info(head.method, target)
+            await Forward(request, request.cluster, target).run()
+        except StatusError as refusal:
+            request.refuse(refusal, request.reason or "refused")
+        except Exception:
+            log.failure("a bug on the way of a request; please report it")
+            request.refuse(StatusError(500, "internal error"), "internal_error")
+
+    def _client(self, connection: ServerConnection) -> ClientFacts:
+        facts = connection.facts
+        if not isinstance(facts, ClientFacts) or facts.networks != self._trusted_proxies:
+            facts = connection.facts = ClientFacts(connection, self._trusted_proxies)
+        return facts
+
+    def _request_info(self, method: bytes, target: bytes) -> RequestInfo:
+        if len(target) > _LONGEST_REMEMBERED:
+            return requestinfo.parse(method, target)
+        return self._remembered_info(method, target)
+
+
+def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[list[Header], bytes]:
+    """Word the answer to what is no proper request (`http.server.ServerFactory.refusal`)."""
+    status = StatusError(problem.status, problem.message)
+    log.info(
+        "refused a request that breaks the protocol",
+        client=str(getattr(connection.client, "host", "")),
+        cause=problem.message,
+        status=problem.status,
+    )
+    return refusal_headers(status), status.body()

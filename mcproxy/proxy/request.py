@@ -1,0 +1,137 @@
+"""One request on its way through the pipeline: the exchange and all that has been found out about it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+
+from mcproxy.http.exchange import Exchange
+from mcproxy.kube.status import StatusError
+from mcproxy.observe.record import AccessRecord, Recorder
+
+if TYPE_CHECKING:
+    from mcproxy.kube.requestinfo import RequestInfo
+    from mcproxy.proxy.client_facts import ClientFacts
+    from mcproxy.proxy.routes import VirtualServer
+    from mcproxy.proxy.running import Running
+    from mcproxy.upstream.cluster import Cluster
+    from mcproxy.upstream.endpoint import Endpoint
+
+
+class Request:
+    """An exchange and what the pipeline knows of it. It sees the exchange's end, whatever that is."""
+
+    __slots__ = (
+        "_recorder",
+        "_running",
+        "client",
+        "cluster",
+        "endpoint",
+        "exchange",
+        "info",
+        "reason",
+        "server",
+        "waiting",
+    )
+
+    def __init__(self, exchange: Exchange, client: ClientFacts, running: Running, recorder: Recorder | None) -> None:
+        self.exchange = exchange
+        self.client = client
+        self.server: VirtualServer | None = None
+        self.cluster: Cluster | None = None
+        self.endpoint: Endpoint | None = None  # where it was sent, counted in its in_flight
+        self.info: RequestInfo | None = None
+        self.reason = ""  # why it ended otherwise than well; one word, for the access log
+        self.waiting: Deferred[object] | None = None  # cancelled when the client goes away
+        self._recorder = recorder
+        self._running = running
+        exchange.on_done = self
+        running.add(self)
+
+    def send_to(self, endpoint: Endpoint) -> None:
+        """Count the request with the endpoint that it goes to, and no longer with one that it was tried on before."""
+        if self.endpoint is not None:
+            self.endpoint.in_flight -= 1
+        self.endpoint = endpoint
+        endpoint.in_flight += 1
+
+    def refuse(self, refusal: StatusError, reason: str = "refused") -> None:
+        """Answer with a Status object."""
+        self.reason = reason
+        self.exchange.answer(refusal.code, refusal_headers(refusal), refusal.body())
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it may go on for ever: a watch, a followed log, a tunnel."""
+        return self.exchange.upgraded or (self.info is not None and self.info.long_running)
+
+    def finish_up(self) -> None:
+        """Bring a lasting request to an orderly end, now or at the next chance that it has for one."""
+        handler = self.exchange.handler
+        if handler is not None:
+            self.reason = "drained"
+            handler.finish_up()
+
+    def break_off(self) -> None:
+        """End the request at once; the client sees its connection break."""
+        exchange = self.exchange
+        if not exchange.ended:
+            self.reason = "drained"
+            handler = exchange.handler
+            exchange.abort()
+            if handler is not None:
+                handler.cancelled()
+
+    def exchange_done(self, exchange: Exchange) -> None:
+        """The exchange is over (`http.exchange.ExchangeObserver`): give back and write down."""
+        self._running.discard(self)
+        if self.endpoint is not None:
+            self.endpoint.in_flight -= 1
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            waiting.cancel()
+        if self._recorder is not None and (self.server is None or self.server.access_log):
+            self._recorder.finished(self._record(exchange))
+
+    def _record(self, exchange: Exchange) -> AccessRecord:
+        now = exchange.connection.now()
+        head = exchange.head
+        total = now - exchange.started_at
+        info = self.info
+        return AccessRecord(
+            time=time.time() - total,
+            client=self.client.address,
+            method=head.method.decode("latin-1"),
+            uri=head.target.decode("latin-1"),
+            status=exchange.status,
+            reason=self.reason or ("ok" if exchange.status and exchange.completed else "client_closed"),
+            server=self.server.name if self.server else "",
+            cluster=self.cluster.name if self.cluster else "",
+            endpoint=self.endpoint.name if self.endpoint else "",
+            verb=info.verb if info and info.is_resource else "",
+            resource=_resource(info) if info and info.is_resource else "",
+            request_id=(head.header(b"audit-id") or b"").decode("latin-1"),
+            user_agent=(head.header(b"user-agent") or b"").decode("latin-1"),
+            bytes_in=exchange.bytes_in,
+            bytes_out=exchange.bytes_out,
+            first_byte=exchange.first_byte_at - exchange.started_at if exchange.first_byte_at else None,
+            total=total,
+            upgraded=exchange.upgraded,
+        )
+
+
+def _resource(info: RequestInfo) -> str:
+    name = f"{info.resource}.{info.group}" if info.group else info.resource
+    return f"{name}/{info.subresource}" if info.subresource else name
+
+
+def refusal_headers(refusal: StatusError) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a Status answer, as a kube-apiserver sends them."""
+    return [
+        (b"Cache-Control", b"no-cache, private"),
+        (b"Content-Type", b"application/json"),
+        (b"X-Content-Type-Options", b"nosniff"),
+        *refusal.headers,
+    ]

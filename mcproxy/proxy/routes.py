@@ -1,0 +1,125 @@
+"""Which virtual server a request is for, and which cluster of that server. Immutable; made once per Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
+
+from mcproxy.config import model
+from mcproxy.kube.status import StatusError
+from mcproxy.upstream.cluster import Cluster
+
+# Where other systems' clients look for a member cluster; all mean the cluster's own API below the name.
+_CLUSTER_PREFIXES = (
+    (b"/clusters/", b""),
+    (b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/", b"/proxy"),
+    (b"/apis/cluster.karmada.io/v1alpha1/clusters/", b"/proxy"),
+)
+
+T = TypeVar("T")
+
+
+class NameTable(Generic[T]):
+    """Things found by DNS name: an exact name before a wildcard that stands for one label (RFC 6125 6.4.3)."""
+
+    __slots__ = ("_exact", "_wildcard")
+
+    def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
+        """`entries` are (name in lower case, thing); of two with one name the first counts."""
+        self._exact: dict[str, T] = {}
+        self._wildcard: dict[str, T] = {}
+        for name, thing in entries:
+            if name.startswith("*."):
+                self._wildcard.setdefault(name[1:], thing)
+            else:
+                self._exact.setdefault(name, thing)
+
+    def find(self, name: str) -> T | None:
+        found = self._exact.get(name)
+        if found is None and self._wildcard:
+            found = self._wildcard.get(name[name.find(".") :])
+        return found
+
+
+class VirtualServer:
+    """One virtual API server and the live clusters behind it."""
+
+    __slots__ = ("access_log", "clusters", "name", "single")
+
+    def __init__(self, config: model.Server, clusters: Mapping[str, Cluster]) -> None:
+        self.name = config.name
+        self.access_log = config.access_log
+        backend = config.backend
+        self.single = clusters[backend.cluster] if isinstance(backend, model.ClusterBackend) else None
+        names = backend.clusters if isinstance(backend, model.ClustersBackend) else ()
+        self.clusters = {name.encode(): clusters[name] for name in names}
+
+    def destination(self, target: bytes) -> tuple[Cluster, bytes]:
+        """Return the cluster that `target` names and the target as that cluster is asked.
+
+        Raises StatusError (404) for what is no cluster of this server.
+        """
+        if self.single is not None:
+            return self.single, target
+        for prefix, suffix in _CLUSTER_PREFIXES:
+            if target.startswith(prefix):
+                return self._named(target[len(prefix) :], suffix)
+        raise StatusError(
+            404, f'server "{self.name}" has no API of its own; its clusters are under /clusters/NAME/', details={}
+        )
+
+    def _named(self, rest: bytes, suffix: bytes) -> tuple[Cluster, bytes]:
+        path, question, query = rest.partition(b"?")
+        name, slash, below = path.partition(b"/")
+        cluster = self.clusters.get(name)
+        if cluster is None:
+            shown = name.decode("ascii", "replace")[:253]
+            raise StatusError(404, f'clusters "{shown}" not found', details={"name": shown, "kind": "clusters"})
+        below = slash + below
+        if suffix:
+            if below != suffix and not below.startswith(suffix + b"/"):
+                raise StatusError(404, "the server could not find the requested resource", details={})
+            below = below[len(suffix) :]
+        return cluster, (below or b"/") + question + query
+
+
+class Routes:
+    """The virtual servers of one listener."""
+
+    __slots__ = ("_default", "_names")
+
+    def __init__(self, servers: Iterable[tuple[model.Server, VirtualServer]]) -> None:
+        servers = tuple(servers)
+        self._names = NameTable((name, live) for config, live in servers for name in config.server_names)
+        self._default = next((live for config, live in servers if config.default), None)
+
+    def find(self, server_name: str | None, host: bytes) -> VirtualServer:
+        """Return the server for a TLS server name and a Host header (both in lower case).
+
+        The TLS name decides, else Host, else the default. Raises StatusError: 421 (RFC 9110 15.5.20) if both name a
+        server and not the same; 404 if nothing names one and there is no default.
+        """
+        by_tls = self._names.find(server_name) if server_name else None
+        by_host = self._names.find(_host_name(host)) if host else None
+        if by_tls is not None and by_host is not None and by_tls is not by_host:
+            raise StatusError(
+                421,
+                "the Host header and the TLS server name are those of different servers; open a connection for each",
+                reason="MisdirectedRequest",
+            )
+        server = by_tls or by_host or self._default
+        if server is None:
+            raise StatusError(
+                404,
+                "no server here has this name; the configuration's serverNames say which there are",
+                details={},
+            )
+        return server
+
+
+def _host_name(host: bytes) -> str:
+    """Return the name in a Host header, without port, and without the brackets of an IPv6 address."""
+    name = host.decode("latin-1")
+    if name.startswith("["):
+        return name[1 : name.find("]")]
+    return name.partition(":")[0]

@@ -1,0 +1,64 @@
+"""The requests that are under way, and how they are brought to an end when they have to be.
+
+Short requests finish by themselves. Watches, logs, tunnels may not, so they are ended one after the other, spread over
+the time that is left: a thousand informers that all come back in one second would be an outage of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+
+from mcproxy.proxy.request import Request
+
+_STEP = 0.1  # seconds between two looks
+_SPREAD = 0.9  # part of the time over which requests are asked to end; the rest is for those that need a moment more
+
+
+class Running:
+    """All requests under way in the process. The pipeline adds them; each takes itself off when it is done."""
+
+    __slots__ = ("_clock", "_requests")
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._requests: set[Request] = set()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, request: Request) -> None:
+        self._requests.add(request)
+
+    def discard(self, request: Request) -> None:
+        self._requests.discard(request)
+
+    def those(self, wanted: Callable[[Request], bool]) -> list[Request]:
+        return [request for request in self._requests if wanted(request)]
+
+    async def end(self, requests: Collection[Request], timeout: float) -> None:
+        """Wait for `requests` to end, ask those that would go on to end within `timeout` seconds, then break off."""
+        lasting = [request for request in requests if request.lasting]
+        begun = self._clock.seconds()
+        asked = 0
+
+        def look() -> None:
+            nonlocal asked
+            elapsed = self._clock.seconds() - begun
+            due = len(lasting) if timeout <= 0 else int(len(lasting) * elapsed / (timeout * _SPREAD)) + 1
+            while asked < min(due, len(lasting)):
+                lasting[asked].finish_up()
+                asked += 1
+            if elapsed >= timeout:
+                for request in requests:
+                    request.break_off()
+            if self._requests.isdisjoint(requests):
+                loop.stop()
+
+        loop = LoopingCall(look)
+        loop.clock = self._clock
+        ended: Deferred[LoopingCall] = loop.start(_STEP)
+        await ended
