@@ -494,9 +494,9 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
         (
             AGE,
             f"SignerName|string|0|{SIGNER}",
-            "Requestor|string|0|@certificates.v1.CertificateSigningRequestSpec.request",
+            "Requestor|string|0|Base64-encoded PKCS#10 CSR data",
             "RequestedDuration|string|0|@certificates.v1.CertificateSigningRequestSpec.expirationSeconds",
-            "Condition|string|0|@certificates.v1.CertificateSigningRequestStatus.conditions",
+            "Condition|string|0|Conditions applied to the request, such as approval or denial.",
         ),
         signing_request,
     ),
