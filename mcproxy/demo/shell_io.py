@@ -117,6 +117,16 @@ class Pipe:
         """The reader leaves."""
         self._abandoned.set()
 
+    @property
+    def abandoned(self) -> bool:
+        return self._abandoned.is_set()
+
+    def end(self) -> None:
+        """Ends the stream without waiting: what the reader has not taken yet is lost when the pipe is full."""
+        if self._queue.full():
+            self._queue.get_nowait()
+        self._queue.put_nowait(b"")
+
 
 class LineReader:
     """Reads lines from an input and leaves the rest readable."""

@@ -30,6 +30,8 @@ class ByteStream(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._paused = False
+        self.closed = asyncio.Event()
+        """Set when the connection is gone."""
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -45,6 +47,7 @@ class ByteStream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
+        self.closed.set()
         self._writable.set()
         self._wake()
         self._former.connection_lost(exc)
