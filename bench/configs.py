@@ -1,0 +1,238 @@
+"""Writes the configuration files: nginx as the upstream and as a proxy, and mcproxy.
+
+All of them speak TLS 1.3 with one cipher on both sides, keep their connections for as long as a run lasts, verify the
+upstream's certificate and add the same headers, so that each subject does the same work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.pki import Identity
+
+CIPHER = "TLS_AES_256_GCM_SHA384"  # what OpenSSL's defaults agree on; written out wherever it can be
+TOKEN = "bench-token"
+OBJECT_PATH = "/api/v1/namespaces/default/configmaps/bench"
+TLS_PATH = "/bench/tls"  # answers with the TLS version and cipher of the connection to the upstream
+OBJECT_BYTES = 1126  # 1.1 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualHost:
+    """One TLS server of the nginx upstream, found by SNI."""
+
+    server_name: str
+    identity: Identity
+
+
+def object_body() -> bytes:
+    """Return the JSON object that every GET is answered with, `OBJECT_BYTES` long."""
+    item: dict[str, Any] = {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": "bench", "namespace": "default", "resourceVersion": "1"},
+        "data": {"text": ""},
+    }
+    item["data"]["text"] = "x" * (OBJECT_BYTES - len(json.dumps(item)))
+    return json.dumps(item).encode()
+
+
+def openssl_config() -> str:
+    """Return an OpenSSL configuration (for OPENSSL_CONF) that leaves a client like wrk one version and one cipher."""
+    return (
+        "openssl_conf = conf\n[conf]\nssl_conf = ssl\n[ssl]\nsystem_default = system\n"
+        f"[system]\nMinProtocol = TLSv1.3\nCiphersuites = {CIPHER}\n"
+    )
+
+
+def nginx_upstream(directory: Path, port: int, hosts: Sequence[VirtualHost]) -> Path:
+    """Write an nginx that serves the object, /readyz and /version under each of `hosts`; return its configuration."""
+    (directory / "object.json").write_bytes(object_body())
+    servers = "".join(
+        f"""
+  server {{
+    listen 127.0.0.1:{port} ssl;
+    server_name {host.server_name};
+    ssl_certificate {host.identity.certificate};
+    ssl_certificate_key {host.identity.key};
+    location = {OBJECT_PATH} {{ default_type application/json; alias {directory}/object.json; }}
+    location = /readyz {{ default_type text/plain; return 200 "ok"; }}
+    location = /version {{ default_type application/json; return 200 '{{"major":"1","minor":"36"}}'; }}
+    location = {TLS_PATH} {{ default_type text/plain; return 200 "$ssl_protocol $ssl_cipher"; }}
+  }}"""
+        for host in hosts
+    )
+    return _nginx(
+        directory,
+        "upstream",
+        f"""
+  server_names_hash_max_size 2048;
+  server_names_hash_bucket_size 128;
+  open_file_cache max=16 inactive=1h;
+  open_file_cache_valid 1h;{servers}""",
+    )
+
+
+def nginx_proxy(directory: Path, listen: int, upstream: int, identity: Identity) -> Path:
+    """Write nginx as the proxy to compare with; return its configuration.
+
+    Watches and logs are passed on at once (no buffering, which would hold events back); with buffers of one TLS record
+    this was as fast as buffering, and as larger ones.
+    """
+    return _nginx(
+        directory,
+        "proxy",
+        f"""
+  upstream bench {{
+    server 127.0.0.1:{upstream};
+    keepalive 64;
+    keepalive_requests 1000000000;
+    keepalive_timeout 1h;
+  }}
+  server {{
+    listen 127.0.0.1:{listen} ssl backlog=4096;
+    server_name localhost;
+    ssl_certificate {identity.certificate};
+    ssl_certificate_key {identity.key};
+    location / {{
+      proxy_pass https://bench;
+      proxy_http_version 1.1;
+      proxy_buffering off;
+      proxy_buffer_size 16k;
+      proxy_buffers 8 16k;
+      proxy_read_timeout 1h;
+      proxy_send_timeout 1h;
+      proxy_ssl_protocols TLSv1.3;
+      proxy_ssl_conf_command Ciphersuites {CIPHER};
+      proxy_ssl_verify on;
+      proxy_ssl_trusted_certificate {identity.authority};
+      proxy_ssl_name localhost;
+      proxy_ssl_server_name on;
+      proxy_ssl_session_reuse on;
+      proxy_set_header Connection "";
+      proxy_set_header Host localhost;
+      proxy_set_header Authorization "Bearer {TOKEN}";
+      proxy_set_header X-Forwarded-For $remote_addr;
+      proxy_set_header X-Forwarded-Proto $scheme;
+      proxy_set_header X-Forwarded-Host $http_host;
+    }}
+  }}""",
+    )
+
+
+def mcproxy(directory: Path, listen: int, upstream: int, identity: Identity) -> Path:
+    """Write an mcproxy.yaml with one listener, one server and one cluster of one endpoint; return its name."""
+    token = directory / "token"
+    token.write_text(TOKEN)
+    cluster = _cluster("bench", upstream, identity.authority, "localhost", token)
+    return _mcproxy(directory / "mcproxy.yaml", listen, identity, [cluster], {"cluster": "bench"})
+
+
+def mcproxy_many(directory: Path, listen: int, upstream: int, identity: Identity, hosts: Sequence[VirtualHost]) -> Path:
+    """Write an mcproxy.yaml with a cluster for each of `hosts`, all served under /clusters/NAME/; return its name.
+
+    Each cluster has an authority and a token file of its own; it is called like the first label of its host.
+    """
+    clusters = []
+    for host in hosts:
+        name = host.server_name.partition(".")[0]
+        token = directory / f"{name}.token"
+        token.write_text(f"{TOKEN}-{name}")
+        clusters.append(_cluster(name, upstream, host.identity.authority, host.server_name, token))
+    backend = {"clusters": [cluster["name"] for cluster in clusters]}
+    return _mcproxy(directory / "mcproxy-many.yaml", listen, identity, clusters, backend)
+
+
+def _cluster(name: str, port: int, authority: Path, server_name: str, token: Path) -> dict[str, Any]:
+    return {
+        "name": name,
+        "endpoints": [{"url": f"https://127.0.0.1:{port}"}],
+        "tls": {"caFile": str(authority), "serverName": server_name},
+        "credentials": {"tokenFile": str(token)},
+        "identity": "Proxy",
+    }
+
+
+def _mcproxy(
+    file: Path, listen: int, identity: Identity, clusters: list[dict[str, Any]], backend: dict[str, Any]
+) -> Path:
+    document = {
+        "version": 1,
+        "daemon": {"drainTimeout": "1s"},
+        "listeners": [
+            {
+                "name": "bench",
+                "serves": "API",
+                "bind": f"127.0.0.1:{listen}",
+                "tls": {"certificates": ["bench"], "minVersion": "1.3"},
+            }
+        ],
+        "certificates": [{"name": "bench", "certFile": str(identity.certificate), "keyFile": str(identity.key)}],
+        "clusters": clusters,
+        "servers": [
+            {
+                "name": "bench",
+                "listeners": ["bench"],
+                "serverNames": ["localhost"],
+                "default": True,
+                "backend": backend,
+                "authentication": "none",
+                "accessLog": False,
+            }
+        ],
+        "logging": {"level": "warn"},
+    }
+    # Block style, and not JSON (which is YAML too): start-up is measured with the kind of file that people write.
+    file.write_text(_yaml(document))
+    return file
+
+
+def _yaml(value: dict[str, Any], indent: str = "") -> str:
+    lines = []
+    for key, item in value.items():
+        if isinstance(item, list) and item and isinstance(item[0], dict):
+            lines.append(f"{indent}{key}:\n")
+            for entry in item:
+                body = _yaml(entry, indent + "    ")
+                lines.append(f"{indent}  - {body.lstrip()}")
+        elif isinstance(item, dict):
+            lines.append(f"{indent}{key}:\n{_yaml(item, indent + '  ')}")
+        else:
+            lines.append(f"{indent}{key}: {json.dumps(item)}\n")
+    return "".join(lines)
+
+
+def _nginx(directory: Path, name: str, http: str) -> Path:
+    for area in ("body", "proxy", "fastcgi", "uwsgi", "scgi"):
+        (directory / f"nginx-{area}").mkdir(exist_ok=True)
+    user = "user root;\n" if os.geteuid() == 0 else ""  # its default user may not read our directory
+    file = directory / f"nginx-{name}.conf"
+    file.write_text(
+        f"""{user}daemon off;
+worker_processes 1;
+worker_rlimit_nofile 20000;
+pid {directory}/nginx-{name}.pid;
+error_log stderr warn;
+events {{ worker_connections 16000; }}
+http {{
+  access_log off;
+  sendfile on;
+  tcp_nodelay on;
+  keepalive_timeout 1h;
+  keepalive_requests 1000000000;
+  client_body_temp_path {directory}/nginx-body;
+  proxy_temp_path {directory}/nginx-proxy;
+  fastcgi_temp_path {directory}/nginx-fastcgi;
+  uwsgi_temp_path {directory}/nginx-uwsgi;
+  scgi_temp_path {directory}/nginx-scgi;
+  ssl_protocols TLSv1.3;
+  ssl_conf_command Ciphersuites {CIPHER};{http}
+}}
+"""
+    )
+    return file
