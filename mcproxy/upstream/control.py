@@ -8,9 +8,9 @@ treq and twisted.web are imported with the first request; a daemon that needs no
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred
 
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
@@ -66,16 +66,18 @@ class ControlClient:
         `path` begins with a slash and may have a query; `timeout` is in seconds for all of it. Raises `ControlError`,
         `net.errors.ConnectError` or `CredentialError`.
         """
+
+        def too_late(_: object, seconds: float) -> NoReturn:  # whatever the cancelled work made of it
+            raise ControlError(f"no answer from {endpoint.name} on {path} within {seconds:g} s")
+
         work = Deferred.fromCoroutine(self._with_credential(endpoint, method, path, headers, body, max_body))
-        try:
-            return await work.addTimeout(timeout, self._shared.reactor)
-        except TimeoutError:
-            raise ControlError(f"no answer from {endpoint.name} on {path} within {timeout:g} s") from None
+        return await work.addTimeout(timeout, self._shared.reactor, too_late)
 
     def renew(self) -> None:
         """Use new connections from now on; requests that run go on over theirs."""
         clients, self._clients = self._clients, {}
         for _, pool in clients.values():
+            pool.cachedConnectionTimeout = 0  # for those that come back later
             pool.closeCachedConnections()  # type: ignore[no-untyped-call]
 
     def close(self) -> None:

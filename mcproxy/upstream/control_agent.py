@@ -61,10 +61,18 @@ class EncodedAnswer(Exception):
     """The server packed its answer although it was asked not to."""
 
 
+class _Refused(Protocol):
+    """Receives a body that nobody wants: ends the connection."""
+
+    def connectionMade(self) -> None:
+        assert self.transport is not None
+        self.transport.loseConnection()
+
+
 def _refuse_encoded(response: IResponse) -> IResponse:
     coding = response.headers.getRawHeaders("content-encoding", [])
     if any(value.strip().lower() not in ("", "identity") for value in coding):
-        response.deliverBody(_Collector(0))  # type: ignore[no-untyped-call]  # ends the connection at the first byte
+        response.deliverBody(_Refused())  # type: ignore[no-untyped-call]
         raise EncodedAnswer
     return response
 

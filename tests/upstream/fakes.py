@@ -33,7 +33,7 @@ class Attempt:
         self.protocol: Any = protocol
         self.tls = tls
         self.at = at
-        self.transport = StringTransport()
+        self.transport = StringTransport()  # type: ignore[no-untyped-call]
         self.cancelled = False
         self.done: Deferred[None] = Deferred(self._cancel)
 
@@ -51,7 +51,7 @@ class Attempt:
 
     @property
     def sent(self) -> bytes:
-        return self.transport.value()
+        return bytes(self.transport.value())  # type: ignore[no-untyped-call]
 
 
 class FakeConnector:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import capturedLogs, formatEvent
+from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.upstream.credentials import CredentialError
@@ -59,7 +60,12 @@ def bench() -> Bench:
 
 def cause_of(waiting: Deferred[None]) -> str:
     caught: list[str] = []
-    waiting.addErrback(lambda failure: caught.append(failure.value.cause))
+
+    def failed(failure: Failure) -> None:
+        assert isinstance(failure.value, CredentialError)
+        caught.append(failure.value.cause)
+
+    waiting.addErrback(failed)
     assert caught, "it has not failed"
     return caught[0]
 
@@ -81,8 +87,10 @@ def test_all_who_wait_share_one_run(bench: Bench) -> None:
 
 def test_one_who_gives_up_waiting_does_not_end_the_run(bench: Bench) -> None:
     first, second = bench.wait(), bench.wait()
-    first.addErrback(lambda failure: failure.trap(CancelledError))
+    cancelled: list[Failure] = []
+    first.addErrback(cancelled.append)
     first.cancel()
+    assert isinstance(cancelled[0].value, CancelledError)
     bench.give(token="t1")
     assert second.called
     assert bench.source.is_ready

@@ -9,15 +9,21 @@ from twisted.python.failure import Failure
 
 from mcproxy.upstream.health_probe import Probe, ProbeError, failure_of, lacks_right, probe_request
 
-READYZ = (
-    b"[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/x failed: reason withheld\nreadyz check failed\n"
-)
+READYZ = b"[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/x failed: reason withheld\n"
 
 
 def connected() -> tuple[Probe, StringTransport]:
-    probe, transport = Probe(b"REQUEST"), StringTransport()
-    probe.makeConnection(transport)
+    probe, transport = Probe(b"REQUEST"), StringTransport()  # type: ignore[no-untyped-call]
+    probe.makeConnection(transport)  # type: ignore[no-untyped-call]
     return probe, transport
+
+
+def sent(transport: StringTransport) -> bytes:
+    return bytes(transport.value())  # type: ignore[no-untyped-call]
+
+
+def end(probe: Probe, reason: Exception) -> None:
+    probe.connectionLost(Failure(reason))  # type: ignore[no-untyped-call]
 
 
 def result(probe: Probe) -> tuple[int, bytes]:
@@ -29,7 +35,12 @@ def result(probe: Probe) -> tuple[int, bytes]:
 
 def error(probe: Probe) -> str:
     got: list[str] = []
-    probe.answer.addErrback(lambda failure: got.append(str(failure.trap(ProbeError) and failure.value)))
+
+    def failed(failure: Failure) -> None:
+        assert isinstance(failure.value, ProbeError)
+        got.append(str(failure.value))
+
+    probe.answer.addErrback(failed)
     assert got, "no failure yet"
     return got[0]
 
@@ -55,7 +66,7 @@ def test_without_a_credential_nothing_is_said_of_one() -> None:
 def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
     data = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 500 X\r\nContent-Length: 3\r\n\r\nbad"
     probe, transport = connected()
-    assert transport.value() == b"REQUEST"
+    assert sent(transport) == b"REQUEST"
     probe.dataReceived(data[:cut])
     probe.dataReceived(data[cut:])
     assert result(probe) == (500, b"bad")
@@ -72,7 +83,7 @@ def test_a_good_answer_does_not_wait_for_its_body() -> None:
 def test_a_body_without_length_ends_with_the_connection() -> None:
     probe, _ = connected()
     probe.dataReceived(b"HTTP/1.1 500 X\r\n\r\nbad")
-    probe.connectionLost(Failure(ConnectionDone()))
+    end(probe, ConnectionDone())
     assert result(probe) == (500, b"bad")
 
 
@@ -96,7 +107,7 @@ def test_what_is_no_answer_is_an_error(data: bytes, reason: Exception | None, co
     probe, transport = connected()
     probe.dataReceived(data)
     if reason is not None:
-        probe.connectionLost(Failure(reason))
+        end(probe, reason)
     assert complaint in error(probe)
     assert transport.disconnecting
 
@@ -106,7 +117,7 @@ def test_giving_up_closes_and_ignores_the_rest() -> None:
     probe.give_up()
     assert transport.disconnecting
     probe.dataReceived(b"HTTP/1.1 200 OK\r\n\r\n")
-    probe.connectionLost(Failure(ConnectionDone()))
+    end(probe, ConnectionDone())
     assert not probe.answer.called
 
 

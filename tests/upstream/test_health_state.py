@@ -86,10 +86,8 @@ def expected(events: list[str], unhealthy_after: int, healthy_after: int) -> Hea
     status = Health.UNCHECKED
     for end in range(1, len(events) + 1):
         past, last = events[:end], events[end - 1]
-        since_good = past[len(past) - past[::-1].index(GOOD) :] if GOOD in past else past
-        since_opened = (
-            since_good[len(since_good) - since_good[::-1].index(OPENED) :] if OPENED in since_good else since_good
-        )
+        since_good = after_last(GOOD, past)
+        since_opened = after_last(OPENED, since_good)
         failures = since_good.count(BAD) + since_opened.count(REFUSED)
         good_run = 0
         for event in reversed(past):

@@ -1,0 +1,233 @@
+"""A cluster over reloads: what is kept, what is made anew, and what is ended."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from mcproxy.config import model
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.credentials import CredentialError
+from mcproxy.upstream.exec_process import PluginResult
+from tests.upstream.fakes import FakeConnector, FakeReactor, cluster_config, endpoint_config, make_shared
+from tests.upstream.test_exec_credential import answer, pem_pair
+
+A, B, C = (endpoint_config(name, f"10.0.0.{number}") for number, name in enumerate("abc", 1))
+
+
+class Bench:
+    """A started cluster whose endpoints are all ready, and reloads of it."""
+
+    def __init__(self, *endpoints: model.Endpoint, **fields: Any) -> None:
+        self.clock = FakeReactor()
+        self.net = FakeConnector(self.clock)
+        self.shared = make_shared(self.clock, connect=self.net)
+        self.net.behaviour = lambda attempt: attempt.answer(200)
+        self.old = Cluster.build(cluster_config(*(endpoints or (A, B)), **fields), self.shared)
+        self.old.start()
+        self.clock.advance(0.1)
+
+    def reload(self, **changes: Any) -> Cluster:
+        """Do what a reload does, with these fields changed."""
+        new = Cluster.build(replace(self.old.config, **changes), self.shared, self.old)
+        new.start()
+        self.old.stop(successor=new)
+        return new
+
+
+def pool(cluster: Cluster, index: int = 0) -> Any:
+    return cluster.endpoints[index].pool
+
+
+def test_requests_are_taken_before_the_first_check() -> None:
+    cluster = Cluster.build(cluster_config(A), make_shared())
+    assert cluster.pick() is cluster.endpoints[0]
+
+
+def test_an_unchanged_configuration_keeps_the_very_cluster_going() -> None:
+    bench = Bench()
+    new = bench.reload()
+    assert new is bench.old
+    assert not pool(new).closed
+    checks = len(bench.net.attempts)
+    bench.clock.advance(6.0)
+    assert len(bench.net.attempts) == checks + 2
+
+
+def test_building_changes_nothing_of_the_previous_cluster() -> None:
+    bench = Bench()
+    timers = len(bench.clock.getDelayedCalls())
+    Cluster.build(replace(bench.old.config, endpoints=(B, C)), bench.shared, bench.old)
+    assert len(bench.clock.getDelayedCalls()) == timers
+    assert not pool(bench.old).closed
+    assert [bench.old.pick(), bench.old.pick()] == list(bench.old.endpoints)
+
+
+def test_endpoints_that_stay_keep_pool_health_and_turn() -> None:
+    bench = Bench(A, B)
+    bench.old.pick()
+    a, b = bench.old.endpoints
+    new = bench.reload(endpoints=(C, A, B))
+    assert new.endpoints[1:] == (a, b)
+    assert new.pick() is b
+    assert a.ready
+    assert not pool(new, 1).closed
+
+
+def test_an_endpoint_that_goes_is_closed_and_no_longer_checked() -> None:
+    bench = Bench(A, B)
+    gone = bench.old.endpoints[1]
+    bench.reload(endpoints=(A,))
+    closed: Any = gone.pool
+    assert closed.closed
+    assert gone.check_soon is None
+    checks = len(bench.net.attempts)
+    bench.clock.advance(0.1)
+    bench.clock.advance(6.0)
+    assert {attempt.host for attempt in bench.net.attempts[checks:]} == {A.host}
+
+
+def test_a_kept_endpoint_listens_to_the_new_checks_only() -> None:
+    bench = Bench(A)
+    new = bench.reload(health_check=model.HealthCheck(path="/livez", unhealthy_after=1))
+    endpoint = new.endpoints[0]
+    bench.clock.advance(0.1)
+    assert b"GET /livez " in bench.net.attempts[-1].sent
+    bench.clock.advance(2.0)
+    checks = len(bench.net.attempts)
+    endpoint.record_connect_failure("refused")
+    assert not endpoint.ready  # the new threshold
+    bench.clock.advance(0)
+    assert len(bench.net.attempts) == checks + 1
+
+
+def test_a_renamed_endpoint_keeps_its_connections() -> None:
+    bench = Bench(A)
+    before = bench.old.endpoints[0]
+    new = bench.reload(endpoints=(replace(A, name="first"),))
+    assert new.endpoints == (before,)
+    assert new.endpoints[0].name == "first"
+
+
+def test_two_endpoints_with_one_url_stay_two() -> None:
+    bench = Bench(A, replace(A, name="again"))
+    new = bench.reload(preserve_host=True)
+    assert len(set(new.endpoints)) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tls": model.ClusterTLS(server_name="other")},
+        {"tls": model.ClusterTLS(ca=model.PEMFile("ca", b"other"))},
+        {"identity": model.Identity.PASSTHROUGH},
+        {"connections": model.Connections(max_idle=1)},
+        {"credentials": model.Credentials(certificate=model.PEMFile("c", b"C"), key=model.PEMFile("k", b"K"))},
+    ],
+)
+def test_what_connections_depend_on_makes_new_ones(changes: dict[str, Any]) -> None:
+    bench = Bench()
+    old_pools = [pool(bench.old), pool(bench.old, 1)]
+    new = bench.reload(**changes)
+    assert not set(new.endpoints) & set(bench.old.endpoints)
+    assert all(each.closed for each in old_pools)
+    assert not pool(new).closed
+
+
+def test_a_new_token_in_the_file_keeps_the_connections() -> None:
+    bench = Bench(credentials=model.Credentials(token=model.Secret("one")))
+    new = bench.reload(credentials=model.Credentials(token=model.Secret("two")))
+    assert new.endpoints == bench.old.endpoints
+    assert new.credentials.authorization() == b"Bearer two"
+    assert bench.old.credentials.authorization() == b"Bearer one"
+
+
+def test_the_credential_of_a_plugin_survives_a_reload_that_does_not_concern_it() -> None:
+    bench = Bench(credentials=model.Credentials(exec=model.ExecPlugin(command="x")))
+    plugins: Any = bench.shared.plugins
+    plugins.runs[-1].callback(PluginResult(0, answer({"token": "t"}), ""))
+    new = bench.reload(endpoints=(B,))
+    assert new.credentials is bench.old.credentials
+    assert new.credentials.authorization() == b"Bearer t"
+    assert len(plugins.runs) == 1
+    Deferred.fromCoroutine(new.credentials.refresh())
+    assert len(plugins.runs) == 2
+
+
+def test_a_plugin_that_is_told_about_the_cluster_is_asked_anew_when_that_changes() -> None:
+    curious = model.ExecPlugin(command="x", provide_cluster_info=True)
+    bench = Bench(credentials=model.Credentials(exec=curious))
+    new = bench.reload(endpoints=(B,))
+    assert new.credentials is not bench.old.credentials
+    assert not set(new.endpoints) & set(bench.old.endpoints)
+
+
+def rotate(bench: Bench) -> None:
+    """Have the exec plugin of the cluster give another certificate."""
+    chain, key = pem_pair()
+    Deferred.fromCoroutine(bench.old.credentials.refresh())
+    plugins: Any = bench.shared.plugins
+    plugins.runs[-1].callback(PluginResult(0, answer({"clientCertificateData": chain, "clientKeyData": key}), ""))
+
+
+def test_a_new_client_certificate_is_used_by_the_next_request_and_ends_no_connection_in_use() -> None:
+    bench = Bench(A, credentials=model.Credentials(exec=model.ExecPlugin(command="x")))
+    before = pool(bench.old)
+    rotate(bench)
+    assert pool(bench.old) is not before
+    assert before.closed  # which leaves connections in use alone
+
+
+def test_a_new_client_certificate_does_not_concern_passthrough() -> None:
+    passthrough = model.Identity.PASSTHROUGH
+    bench = Bench(A, credentials=model.Credentials(exec=model.ExecPlugin(command="x")), identity=passthrough)
+    before = pool(bench.old)
+    rotate(bench)
+    assert pool(bench.old) is before
+
+
+def test_a_stopped_cluster_no_longer_follows_its_certificate() -> None:
+    bench = Bench(A, credentials=model.Credentials(exec=model.ExecPlugin(command="x")))
+    bench.old.stop()
+    before = pool(bench.old)
+    rotate(bench)
+    assert pool(bench.old) is before
+
+
+def test_stop_closes_the_pools_and_leaves_no_timer() -> None:
+    bench = Bench(A, B)
+    bench.old.stop()
+    assert pool(bench.old).closed
+    assert pool(bench.old, 1).closed
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_the_message_names_every_endpoint_and_why() -> None:
+    bench = Bench(A, B)
+    bench.old.endpoints[0].record_check("answered 500 on /readyz")
+    for endpoint in bench.old.endpoints:
+        for _ in range(3):
+            endpoint.record_connect_failure(f"{endpoint.config.host}:6443 refused the connection")
+    assert bench.old.pick() is None
+    assert bench.old.unavailable_message() == (
+        'no endpoint of cluster "east" is ready: a: 10.0.0.1:6443 refused the connection (out for 0 s); '
+        "b: 10.0.0.2:6443 refused the connection (out for 0 s)"
+    )
+
+
+def test_a_token_that_cannot_be_sent_is_refused_when_the_cluster_is_built() -> None:
+    broken = model.Credentials(token=model.Secret("s3\ncret"))
+    with pytest.raises(CredentialError) as caught:
+        Cluster.build(cluster_config(A, credentials=broken), make_shared())
+    assert not re.search("s3|cret\\b", caught.value.cause)
+
+
+def test_no_secret_shows_in_any_repr() -> None:
+    secret = model.Credentials(token=model.Secret("s3cret"))
+    cluster = Cluster.build(cluster_config(A, credentials=secret), make_shared())
+    parts = [cluster, cluster.config, cluster.credentials, cluster.control, *cluster.endpoints, vars(cluster)]
+    assert "s3cret" not in "".join(repr(part) for part in parts)
