@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-import pytest_twisted
+import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.net import reactor as lean
 
@@ -12,7 +12,8 @@ reactor = lean.install()
 
 
 def _open_things() -> set[object]:
-    return {*reactor.getDelayedCalls(), *reactor.getReaders(), *reactor.getWriters()}
+    watched = (*reactor.getReaders(), *reactor.getWriters())  # type: ignore[no-untyped-call]
+    return {*reactor.getDelayedCalls(), *watched}
 
 
 @pytest.fixture

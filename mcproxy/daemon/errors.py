@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mcproxy.net.contexts import PairError
+
 
 class DaemonError(Exception):
     """Something the daemon cannot do as it is set up.
@@ -18,12 +20,11 @@ class DaemonError(Exception):
 def explain(error: BaseException) -> tuple[str, str] | None:
     """Return cause and todo of an ordinary error, or None if `error` is a bug.
 
-    Besides DaemonError, the errors of other rooms that carry a `cause` for operators are ordinary, and so is what the
-    operating system refuses.
+    Ordinary are, besides DaemonError: the errors of other rooms that carry a `cause` for operators, certificates that
+    OpenSSL refuses, and what the operating system refuses.
     """
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, str):
-        return cause, str(getattr(error, "todo", ""))
+    if isinstance(getattr(error, "cause", None), str) or isinstance(error, PairError):
+        return str(error), str(getattr(error, "todo", ""))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", ""

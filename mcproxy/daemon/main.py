@@ -15,7 +15,6 @@ from twisted.internet.threads import deferToThreadPool
 
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import signals
-from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.lifecycle import Daemon, Service, Surroundings
 from mcproxy.daemon.logging import start_logging
 from mcproxy.daemon.systemd import Notifier, take_sockets
@@ -40,16 +39,13 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
         return 1
     signals.ignore_until_ready()
     path = os.path.abspath(path)
+    sockets = take_sockets(os.environ, pid=os.getpid())
     try:
-        sockets = take_sockets(os.environ, pid=os.getpid())
         loaded = load(path)
     except ConfigErrors as error:
         for problem in error.problems:
             print(problem, file=errors)
         return os.EX_CONFIG
-    except DaemonError as error:
-        print(f"mcproxy: {error.cause}" + (f"; {error.todo}" if error.todo else ""), file=errors)
-        return 1
     notifier = Notifier.from_environment(os.environ, pid=os.getpid())
     observer = start_logging(loaded.config.logging.level)
     reactor = _choose_reactor()

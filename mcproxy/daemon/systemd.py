@@ -1,62 +1,28 @@
-"""What systemd hands to a daemon and wants to hear from it: sockets (sd_listen_fds) and notifications (sd_notify).
+"""What systemd wants to hear from a daemon (sd_notify), and the sockets that it hands over (sd_listen_fds).
 
-Both protocols are a few lines (systemd's man pages sd_listen_fds(3), sd_notify(3)), so there is no dependency. Their
-environment variables are taken out of the environment, so that exec plugins don't inherit them.
+The notification protocol is a few lines (sd_notify(3)), so there is no dependency. The variables of both are taken out
+of the environment, so that exec plugins don't inherit them.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable, MutableMapping
 
 from twisted.logger import Logger
 
-from mcproxy.daemon.errors import DaemonError
+from mcproxy.net.bind import SystemdSockets
 
 log = Logger()
 
-FIRST_DESCRIPTOR = 3
 
-
-def take_sockets(
-    environ: MutableMapping[str, str], *, pid: int, first: int = FIRST_DESCRIPTOR
-) -> dict[str, socket.socket]:
-    """Return the sockets handed over by systemd, by FileDescriptorName, and remove the variables from `environ`.
-
-    `first` is the first descriptor (3 by the protocol; tests cannot have it). Raises DaemonError for what is of no use.
-    """
-    count, names, owner = (environ.pop(f"LISTEN_{name}", "") for name in ("FDS", "FDNAMES", "PID"))
-    if not count or owner != str(pid):
-        return {}
-    taken: dict[str, socket.socket] = {}
-    listed = names.split(":") if names else []
-    for index in range(int(count)):
-        name = listed[index] if index < len(listed) else "unknown"
-        taken_socket = _adopt(first + index, name)
-        if name in taken:
-            raise DaemonError(
-                f"systemd handed over two sockets named {name!r}",
-                todo="give each socket unit, and each address, its own FileDescriptorName=",
-            )
-        taken[name] = taken_socket
-    return taken
-
-
-def _adopt(descriptor: int, name: str) -> socket.socket:
-    os.set_inheritable(descriptor, False)
-    try:
-        taken = socket.socket(fileno=descriptor)
-        listening = taken.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    except OSError as error:
-        raise DaemonError(f"descriptor {descriptor} ({name}) from systemd is no socket: {error.strerror}") from error
-    if taken.type != socket.SOCK_STREAM or not listening:
-        raise DaemonError(
-            f"socket {name!r} from systemd is no listening stream socket", todo="use ListenStream= with Accept=no"
-        )
-    taken.setblocking(False)
-    return taken
+def take_sockets(environ: MutableMapping[str, str], *, pid: int) -> SystemdSockets:
+    """Return the sockets that systemd handed to process `pid`, and remove the variables that told of them."""
+    sockets = SystemdSockets.from_environ(environ, pid)
+    for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
+        environ.pop(name, None)
+    return sockets
 
 
 class Notifier:

@@ -7,6 +7,7 @@ proxy that stops for its log would be worse.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -33,14 +34,17 @@ class AccessLog:
     """One open access log: a `Recorder`."""
 
     def __init__(
-        self, clock: IReactorTime, config: model.AccessLog, *, closed: Callable[[AccessLog], None] | None = None
+        self, clock: IReactorTime, config: model.AccessLog, *, heir: Callable[[], AccessLog | None] = lambda: None
     ) -> None:
-        """Open the file. Raises OSError."""
+        """Open the file. Raises OSError.
+
+        `heir` tells which log takes a record that comes after `close`, from a request that began before a reload.
+        """
         self.config = config
         self._clock = clock
         self._format = FORMATTERS[config.format]()
         self._writer = FileWriter(config.file)
-        self._closed = closed
+        self._heir = heir
         self._lines: list[str] = []
         self._size = 0
         self._handed_over = 0
@@ -49,7 +53,7 @@ class AccessLog:
         self._reported = 0
         self._reported_error = ""
         self._next_report = 0.0
-        self._open = True
+        self.is_open = True
 
     @property
     def lost(self) -> int:
@@ -61,8 +65,13 @@ class AccessLog:
         self.write(record)
 
     def write(self, record: AccessRecord) -> None:
-        """Add a line. Never blocks and never raises; after `close` the line is dropped."""
-        if self._handed_over - self._writer.bytes_done + self._size > LONGEST_BACKLOG or not self._open:
+        """Add a line. Never blocks and never raises."""
+        if not self.is_open:
+            heir = self._heir()
+            if heir is not None:
+                heir.write(record)
+            return
+        if self._handed_over - self._writer.bytes_done + self._size > LONGEST_BACKLOG:
             self._dropped += 1
         else:
             line = self._format(record)
@@ -70,7 +79,7 @@ class AccessLog:
             self._size += len(line)
             if self._size >= FLUSH_SIZE:
                 self._hand_over()
-        if self._timer is None and self._open:
+        if self._timer is None:
             self._timer = self._clock.callLater(FLUSH_AFTER, self._tick)
 
     def reopen(self) -> None:
@@ -78,22 +87,22 @@ class AccessLog:
         self._hand_over()
         self._writer.reopen()
 
-    def close(self, timeout: float = 2.0) -> None:
-        """Write what is left and close, waiting at most `timeout` seconds for the disk. A second call does nothing."""
-        if not self._open:
+    def close(self) -> None:
+        """Have what is left written and the file closed; returns at once. A second call does nothing."""
+        if not self.is_open:
             return
-        self._open = False
+        self.is_open = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._hand_over()
-        if not self._writer.close(timeout):
-            log.warn(
-                "access log {path} could not be written to its end", path=self.config.file, cause="the disk stalls"
-            )
+        self._writer.close()
+
+    def wait_closed(self, timeout: float) -> bool:
+        """After `close`: wait at most `timeout` seconds for the disk, report what was lost, tell whether it is done."""
+        done = self._writer.wait_closed(timeout)
         self._report()
-        if self._closed is not None:
-            self._closed(self)
+        return done
 
     def _tick(self) -> None:
         self._timer = None
@@ -130,7 +139,7 @@ class AccessLog:
 
 
 class AccessLogs:
-    """Opens access logs and remembers them, so that one SIGUSR1 opens all of them anew."""
+    """Opens access logs and remembers them, for SIGUSR1 to open them anew, and so that none is cut off at the end."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
@@ -138,16 +147,26 @@ class AccessLogs:
 
     def open(self, config: model.AccessLog) -> AccessLog:
         """Open an access log; whoever opens it closes it. Raises OSError."""
-        opened = AccessLog(self._clock, config, closed=self._logs.remove)
+        opened = AccessLog(self._clock, config, heir=self._in_force)
+        self._logs = [each for each in self._logs if each.is_open or not each.wait_closed(0)]
         self._logs.append(opened)
         return opened
+
+    def _in_force(self) -> AccessLog | None:
+        return next((each for each in reversed(self._logs) if each.is_open), None)
 
     def reopen(self) -> None:
         """Open every file anew (after log rotation)."""
         for access_log in self._logs:
-            access_log.reopen()
+            if access_log.is_open:
+                access_log.reopen()
 
-    def close(self) -> None:
-        """Write and close all that are still open."""
-        for access_log in tuple(self._logs):
+    def close(self, timeout: float = 2.0) -> None:
+        """Close all, and wait at most `timeout` seconds for the disk: the end of the process."""
+        for access_log in self._logs:
             access_log.close()
+        deadline = time.monotonic() + timeout
+        for access_log in self._logs:
+            if not access_log.wait_closed(max(0.0, deadline - time.monotonic())):
+                log.warn("access log {path} is cut off", path=access_log.config.file, cause="the disk stalls")
+        self._logs = []

@@ -53,9 +53,12 @@ class FileWriter:
         """Have the file opened anew under its name, after what has been handed over is written (log rotation)."""
         self._orders.put(_Reopen())
 
-    def close(self, timeout: float) -> bool:
-        """Write what is left, close, and wait at most `timeout` seconds for it. Tell whether it was done in time."""
+    def close(self) -> None:
+        """Have what is left written and the file closed; returns at once."""
         self._orders.put(_Close())
+
+    def wait_closed(self, timeout: float) -> bool:
+        """After `close`: wait at most `timeout` seconds for it, and tell whether it is done."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 

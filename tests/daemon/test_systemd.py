@@ -2,76 +2,19 @@
 
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.systemd import Notifier, take_sockets
 
 PID = 4711
 
 
-@pytest.fixture
-def first() -> Iterator[int]:
-    """The first of two neighbouring descriptors of listening sockets, as systemd would pass them."""
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-            each.listen()
-        first = 200
-        os.dup2(one.fileno(), first)
-        os.dup2(other.fileno(), first + 1)
-        yield first
-        for descriptor in (first, first + 1):
-            try:
-                os.close(descriptor)
-            except OSError:
-                pass  # the sockets made of them have closed them
-
-
-def environment(names: str, count: int = 2, pid: int = PID) -> dict[str, str]:
-    return {"LISTEN_PID": str(pid), "LISTEN_FDS": str(count), "LISTEN_FDNAMES": names, "HOME": "/root"}
-
-
-def test_sockets_are_found_by_name_and_not_inherited(first: int) -> None:
-    environ = environment("api:admin")
-    sockets = take_sockets(environ, pid=PID, first=first)
-    assert sorted(sockets) == ["admin", "api"]
-    assert sockets["api"].fileno() == first
-    assert not os.get_inheritable(first)
-    assert not sockets["api"].getblocking()
+def test_sockets_are_taken_once(tmp_path: Path) -> None:
+    environ = {"LISTEN_PID": "1", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "api:admin", "HOME": "/root"}
+    assert take_sockets(environ, pid=PID).names == []
     assert environ == {"HOME": "/root"}
-    for each in sockets.values():
-        each.close()
-
-
-def test_sockets_of_another_process_are_not_ours(first: int) -> None:
-    assert take_sockets(environment("api:admin", pid=1), pid=PID, first=first) == {}
-
-
-def test_no_sockets_without_the_variables() -> None:
-    assert take_sockets({}, pid=PID) == {}
-
-
-def test_two_sockets_of_one_name_are_refused(first: int) -> None:
-    with pytest.raises(DaemonError, match="two sockets named 'api'"):
-        take_sockets(environment("api:api"), pid=PID, first=first)
-
-
-def test_what_does_not_listen_is_refused() -> None:
-    with socket.socket() as idle, pytest.raises(DaemonError, match="no listening stream socket"):
-        take_sockets(environment("api", 1), pid=PID, first=os.dup(idle.fileno()))
-
-
-def test_what_is_no_socket_is_refused(tmp_path: Path) -> None:
-    descriptor = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
-    try:
-        with pytest.raises(DaemonError, match="is no socket"):
-            take_sockets(environment("api", 1), pid=PID, first=descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @pytest.mark.parametrize("name", ["{path}/notify", "@mcproxy-test-{pid}"])

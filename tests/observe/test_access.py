@@ -38,7 +38,10 @@ class StalledWriter:
     def write(self, data: bytes, lines: int) -> None:
         self.handed.append(lines)
 
-    def close(self, timeout: float) -> bool:
+    def close(self) -> None:
+        pass
+
+    def wait_closed(self, timeout: float) -> bool:
         return False
 
 
@@ -109,6 +112,7 @@ def test_full_disk_is_reported_with_its_cause(clock: Clock, warnings: list[dict[
     log = AccessLog(clock, model.AccessLog(file="/dev/full"))
     log.finished(record())
     log.close()
+    assert log.wait_closed(10)
     assert warnings[-1]["lines"] == 1
     assert warnings[-1]["cause"] == "/dev/full: No space left on device"
 
@@ -117,9 +121,10 @@ def test_new_file_is_not_for_everybody(clock: Clock, tmp_path: Path) -> None:
     path = tmp_path / "access.log"
     old = os.umask(0)
     try:
-        AccessLog(clock, model.AccessLog(file=str(path))).close()
+        log = AccessLog(clock, model.AccessLog(file=str(path)))
     finally:
         os.umask(old)
+    log.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
@@ -146,19 +151,45 @@ def test_reopen_that_fails_goes_on_with_the_old_file(
     log.reopen()
     log.finished(record("/after"))
     log.close()
+    assert log.wait_closed(10)
     assert lines(tmp_path / "moved" / "access.log") == ["/after"]
     assert "No such file" in warnings[0]["cause"]
 
 
-def test_closed_log_takes_no_more_and_is_forgotten(clock: Clock, tmp_path: Path) -> None:
+def test_late_record_goes_to_the_log_now_in_force(clock: Clock, tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
     logs = AccessLogs(clock)
-    log = logs.open(model.AccessLog(file=str(tmp_path / "a")))
-    log.close()
-    log.close()
-    log.finished(record())
-    assert log.lost == 1
+    before, after = logs.open(model.AccessLog(file=str(old))), logs.open(model.AccessLog(file=str(new)))
+    before.finished(record("/in-time"))
+    before.close()
+    before.close()
+    before.finished(record("/late"))
+    after.finished(record("/new"))
+    logs.close()
+    before.finished(record("/too-late"))
+    assert (lines(old), lines(new)) == (["/in-time"], ["/late", "/new"])
     assert clock.getDelayedCalls() == []
-    logs.reopen()
+
+
+def test_reload_that_fails_leaves_the_old_log_in_force(clock: Clock, tmp_path: Path) -> None:
+    logs = AccessLogs(clock)
+    old = logs.open(model.AccessLog(file=str(tmp_path / "old")))
+    new = logs.open(model.AccessLog(file=str(tmp_path / "new")))
+    new.close()
+    new.finished(record("/one"))
+    old.finished(record("/two"))
+    logs.close()
+    assert lines(tmp_path / "old") == ["/one", "/two"]
+
+
+def test_log_cut_off_by_a_stalled_disk_is_told(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, warnings: list[dict[str, Any]]
+) -> None:
+    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    logs = AccessLogs(clock)
+    logs.open(model.AccessLog(file="/x")).finished(record())
+    logs.close(timeout=0)
+    assert warnings[-1]["cause"] == "the disk stalls"
 
 
 def test_log_that_cannot_be_opened_raises(clock: Clock, tmp_path: Path) -> None:
@@ -181,6 +212,7 @@ def test_dash_is_standard_output() -> None:
         "log = AccessLog(Clock(), model.AccessLog(file='-', format='combined'))\n"
         "log.finished(record('/out'))\n"
         "log.close()\n"
+        "assert log.wait_closed(10)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert '"GET /out HTTP/1.1" 200' in done.stdout

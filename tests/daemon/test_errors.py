@@ -1,0 +1,24 @@
+"""Ordinary errors are told from bugs."""
+
+import pytest
+
+from mcproxy.config.model import TCPBind
+from mcproxy.daemon.errors import DaemonError, explain
+from mcproxy.net.bind import BindError
+from mcproxy.net.contexts import PairError
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (DaemonError("it is wrong", todo="mend it"), ("it is wrong", "mend it")),
+        (BindError(TCPBind("::", 443), "Permission denied"), ("cannot listen on [::]:443: Permission denied", "")),
+        (PairError("the key does not fit"), ("the key does not fit", "")),
+        (PermissionError(13, "Permission denied", "/etc/x"), ("/etc/x: Permission denied", "")),
+        (OSError(28, "No space left on device"), ("No space left on device", "")),
+        (ValueError("a bug"), None),
+        (KeyError("a bug"), None),
+    ],
+)
+def test_ordinary_errors_are_told_from_bugs(error: Exception, told: tuple[str, str] | None) -> None:
+    assert explain(error) == told
