@@ -36,6 +36,16 @@ class RequestInfo:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     @property
+    def path_name(self) -> str:
+        """The name as far as the path has one (`name` may also come from a fieldSelector)."""
+        return self.parts[1] if len(self.parts) > 1 else ""
+
+    @property
+    def scope(self) -> str:
+        """The namespace that a collection is limited to; "" for all."""
+        return "" if self.resource == "namespaces" else self.namespace
+
+    @property
     def group_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 

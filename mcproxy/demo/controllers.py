@@ -1,0 +1,35 @@
+"""What controllers and kubelets of a real cluster do after a write, as far as clients wait for it.
+
+Only with `ClusterOptions.controllers`; without it nothing happens by itself, as in an apiserver that runs alone.
+CRDs are served and removed in any case: that part of a real apiserver is in its own process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcproxy.demo import crd
+from mcproxy.demo.cluster import SimulatedCluster
+from mcproxy.demo.objects import DeleteOptions, Deletion
+from mcproxy.demo.resources import ResourceInfo
+
+JSONDict = dict[str, Any]
+
+
+def after_write(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> None:
+    """Serve what a CRD says."""
+    if resource.storage == crd.STORAGE:
+        name = obj["metadata"]["name"]
+        stored = cluster.store.get(crd.STORAGE, "", name)
+        if stored is None:
+            return
+        if not (stored.get("status") or {}).get("conditions"):
+            stored = {**stored, "status": crd.established(stored, cluster.timestamp())}
+            cluster.store.put(crd.STORAGE, stored)
+        crd.sync(cluster, stored)
+
+
+def after_delete(cluster: SimulatedCluster, resource: ResourceInfo, done: Deletion, options: DeleteOptions) -> None:
+    """Let go what hangs on a deleted object."""
+    if resource.storage == crd.STORAGE and done.gone:
+        crd.delete_instances(cluster, done.object)

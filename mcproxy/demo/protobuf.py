@@ -1,0 +1,281 @@
+"""Reads the few protobuf bodies that kubectl sends, into the JSON form.
+
+kubectl's typed clients POST `application/vnd.kubernetes.protobuf` for some commands (auth can-i, auth whoami, create …)
+whatever the server likes. Bodies are the magic `k8s\\0` and a `runtime.Unknown` message: 1 TypeMeta, 2 raw object,
+3 content encoding, 4 content type. Field numbers: the `generated.proto` files of k8s.io/api and apimachinery. A kind
+that is not listed here cannot be read, and is refused with 415 by the caller.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+JSONDict = dict[str, Any]
+
+MAGIC = b"k8s\x00"
+
+META = "ObjectMeta"
+SCHEMAS: dict[str, dict[int, tuple[str, str]]] = {
+    "TypeMeta": {1: ("apiVersion", "string"), 2: ("kind", "string")},
+    META: {
+        1: ("name", "string"),
+        2: ("generateName", "string"),
+        3: ("namespace", "string"),
+        5: ("uid", "string"),
+        6: ("resourceVersion", "string"),
+        7: ("generation", "int"),
+        8: ("creationTimestamp", "Time"),
+        11: ("labels", "map:string"),
+        12: ("annotations", "map:string"),
+        13: ("ownerReferences", "[]OwnerReference"),
+        14: ("finalizers", "[]string"),
+    },
+    "OwnerReference": {
+        1: ("kind", "string"),
+        3: ("name", "string"),
+        4: ("uid", "string"),
+        5: ("apiVersion", "string"),
+        6: ("controller", "bool"),
+        7: ("blockOwnerDeletion", "bool"),
+    },
+    "ConfigMap": {
+        1: ("metadata", META),
+        2: ("data", "map:string"),
+        3: ("binaryData", "map:bytes"),
+        4: ("immutable", "bool"),
+    },
+    "Secret": {
+        1: ("metadata", META),
+        2: ("data", "map:bytes"),
+        3: ("type", "string"),
+        4: ("stringData", "map:string"),
+        5: ("immutable", "bool"),
+    },
+    "Namespace": {1: ("metadata", META), 2: ("spec", "NamespaceSpec")},
+    "NamespaceSpec": {1: ("finalizers", "[]string")},
+    "ServiceAccount": {1: ("metadata", META), 4: ("automountServiceAccountToken", "bool")},
+    "SelfSubjectReview": {1: ("metadata", META)},
+    "SelfSubjectAccessReview": {1: ("metadata", META), 2: ("spec", "AccessSpec")},
+    "AccessSpec": {1: ("resourceAttributes", "ResourceAttributes"), 2: ("nonResourceAttributes", "PathAttributes")},
+    "ResourceAttributes": {
+        1: ("namespace", "string"),
+        2: ("verb", "string"),
+        3: ("group", "string"),
+        4: ("version", "string"),
+        5: ("resource", "string"),
+        6: ("subresource", "string"),
+        7: ("name", "string"),
+    },
+    "PathAttributes": {1: ("path", "string"), 2: ("verb", "string")},
+    "SubjectAccessReview": {1: ("metadata", META), 2: ("spec", "SubjectAccessSpec")},
+    "LocalSubjectAccessReview": {1: ("metadata", META), 2: ("spec", "SubjectAccessSpec")},
+    "SubjectAccessSpec": {
+        1: ("resourceAttributes", "ResourceAttributes"),
+        2: ("nonResourceAttributes", "PathAttributes"),
+        3: ("user", "string"),
+        4: ("groups", "[]string"),
+        5: ("extra", "map:ExtraValue"),
+        6: ("uid", "string"),
+    },
+    "ExtraValue": {1: ("items", "[]string")},
+    "TokenReview": {1: ("metadata", META), 2: ("spec", "TokenReviewSpec")},
+    "TokenReviewSpec": {1: ("token", "string"), 2: ("audiences", "[]string")},
+    "SelfSubjectRulesReview": {1: ("metadata", META), 2: ("spec", "RulesSpec")},
+    "RulesSpec": {1: ("namespace", "string")},
+    "TokenRequest": {1: ("metadata", META), 2: ("spec", "TokenRequestSpec")},
+    "TokenRequestSpec": {
+        1: ("audiences", "[]string"),
+        3: ("boundObjectRef", "BoundObjectReference"),
+        4: ("expirationSeconds", "int"),
+    },
+    "BoundObjectReference": {
+        1: ("kind", "string"),
+        2: ("apiVersion", "string"),
+        3: ("name", "string"),
+        4: ("uid", "string"),
+    },
+    "HorizontalPodAutoscaler": {1: ("metadata", META), 2: ("spec", "AutoscalerSpec")},
+    "AutoscalerSpec": {
+        1: ("scaleTargetRef", "CrossVersionObjectReference"),
+        2: ("minReplicas", "int"),
+        3: ("maxReplicas", "int"),
+        4: ("targetCPUUtilizationPercentage", "int"),
+    },
+    "CrossVersionObjectReference": {1: ("kind", "string"), 2: ("name", "string"), 3: ("apiVersion", "string")},
+    "Deployment": {1: ("metadata", META), 2: ("spec", "DeploymentSpec")},
+    "DeploymentSpec": {
+        1: ("replicas", "int"),
+        2: ("selector", "LabelSelector"),
+        3: ("template", "PodTemplateSpec"),
+        5: ("minReadySeconds", "int"),
+        6: ("revisionHistoryLimit", "int"),
+        7: ("paused", "bool"),
+        9: ("progressDeadlineSeconds", "int"),
+    },
+    "LabelSelector": {1: ("matchLabels", "map:string")},
+    "PodTemplateSpec": {1: ("metadata", META), 2: ("spec", "PodSpec")},
+    "Pod": {1: ("metadata", META), 2: ("spec", "PodSpec")},
+    "PodSpec": {
+        2: ("containers", "[]Container"),
+        3: ("restartPolicy", "string"),
+        4: ("terminationGracePeriodSeconds", "int"),
+        6: ("dnsPolicy", "string"),
+        7: ("nodeSelector", "map:string"),
+        8: ("serviceAccountName", "string"),
+        10: ("nodeName", "string"),
+    },
+    "Container": {
+        1: ("name", "string"),
+        2: ("image", "string"),
+        3: ("command", "[]string"),
+        4: ("args", "[]string"),
+        6: ("ports", "[]ContainerPort"),
+        7: ("env", "[]EnvVar"),
+        14: ("imagePullPolicy", "string"),
+        16: ("stdin", "bool"),
+        18: ("tty", "bool"),
+    },
+    "ContainerPort": {1: ("name", "string"), 3: ("containerPort", "int"), 4: ("protocol", "string")},
+    "EnvVar": {1: ("name", "string"), 2: ("value", "string")},
+    "Service": {1: ("metadata", META), 2: ("spec", "ServiceSpec")},
+    "ServiceSpec": {
+        1: ("ports", "[]ServicePort"),
+        2: ("selector", "map:string"),
+        3: ("clusterIP", "string"),
+        4: ("type", "string"),
+        10: ("externalName", "string"),
+    },
+    "ServicePort": {
+        1: ("name", "string"),
+        2: ("protocol", "string"),
+        3: ("port", "int"),
+        4: ("targetPort", "IntOrString"),
+        5: ("nodePort", "int"),
+    },
+    "Role": {1: ("metadata", META), 2: ("rules", "[]PolicyRule")},
+    "ClusterRole": {1: ("metadata", META), 2: ("rules", "[]PolicyRule")},
+    "PolicyRule": {
+        1: ("verbs", "[]string"),
+        2: ("apiGroups", "[]string"),
+        3: ("resources", "[]string"),
+        4: ("resourceNames", "[]string"),
+        5: ("nonResourceURLs", "[]string"),
+    },
+    "RoleBinding": {1: ("metadata", META), 2: ("subjects", "[]Subject"), 3: ("roleRef", "RoleRef")},
+    "ClusterRoleBinding": {1: ("metadata", META), 2: ("subjects", "[]Subject"), 3: ("roleRef", "RoleRef")},
+    "Subject": {1: ("kind", "string"), 2: ("apiGroup", "string"), 3: ("name", "string"), 4: ("namespace", "string")},
+    "RoleRef": {1: ("apiGroup", "string"), 2: ("kind", "string"), 3: ("name", "string")},
+    "DeleteOptions": {
+        1: ("gracePeriodSeconds", "int"),
+        2: ("preconditions", "Preconditions"),
+        3: ("orphanDependents", "bool"),
+        4: ("propagationPolicy", "string"),
+        5: ("dryRun", "[]string"),
+    },
+    "Preconditions": {1: ("uid", "string"), 2: ("resourceVersion", "string")},
+}
+"""Message: {field number: (JSON name, type)}; types: string, int, bool, bytes, a message, []type, map:type of value."""
+
+UNSUPPORTED: frozenset[tuple[str, str]] = frozenset({("autoscaling/v2", "HorizontalPodAutoscaler")})
+"""Kinds whose messages have the same name as one above but other fields."""
+
+
+class Undecodable(Exception):
+    """The body is no Kubernetes protobuf, or of a kind that is not known here."""
+
+
+def decode(body: bytes) -> JSONDict:
+    """A body as JSON. Raises `Undecodable`."""
+    if not body.startswith(MAGIC):
+        raise Undecodable("not a k8s protobuf body")
+    type_meta: JSONDict = {}
+    raw = b""
+    try:
+        for number, value in _fields(body[len(MAGIC) :]):
+            if number == 1 and isinstance(value, bytes):
+                type_meta = _message("TypeMeta", value)
+            elif number == 2 and isinstance(value, bytes):
+                raw = value
+        api_version, kind = type_meta.get("apiVersion", ""), type_meta.get("kind", "")
+        if kind not in SCHEMAS or (api_version, kind) in UNSUPPORTED:
+            raise Undecodable(f"no schema for {api_version} {kind}")
+        return {"kind": kind, "apiVersion": api_version, **_message(kind, raw)}
+    except (IndexError, UnicodeDecodeError) as error:
+        raise Undecodable(str(error)) from error
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return result, position
+        shift += 7
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    position = 0
+    while position < len(data):
+        tag, position = _varint(data, position)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, position = _varint(data, position)
+            yield number, value
+            continue
+        if wire == 2:
+            size, position = _varint(data, position)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise Undecodable(f"wire type {wire}")
+        if position + size > len(data):
+            raise Undecodable("truncated")
+        yield number, data[position : position + size]
+        position += size
+
+
+def _message(schema: str, data: bytes) -> JSONDict:
+    fields = SCHEMAS[schema]
+    out: JSONDict = {}
+    for number, value in _fields(data):
+        if number not in fields:
+            continue
+        name, kind = fields[number]
+        if kind.startswith("[]"):
+            out.setdefault(name, []).append(_value(kind[2:], value))
+        elif kind.startswith("map:"):
+            entry = dict(_fields(value)) if isinstance(value, bytes) else {}
+            key = _value("string", entry.get(1, b""))
+            out.setdefault(name, {})[key] = _value(kind[4:], entry.get(2, b""))
+        else:
+            decoded = _value(kind, value)
+            if decoded not in ("", None):
+                out[name] = decoded
+    return out
+
+
+def _value(kind: str, value: int | bytes) -> Any:
+    if kind == "int":
+        assert isinstance(value, int)
+        return value - (1 << 64) if value >= 1 << 63 else value
+    if kind == "bool":
+        return bool(value)
+    assert isinstance(value, bytes)
+    if kind == "string":
+        return value.decode()
+    if kind == "bytes":
+        return base64.b64encode(value).decode()
+    if kind == "Time":
+        seconds = dict(_fields(value)).get(1)
+        return None if not isinstance(seconds, int) else datetime.fromtimestamp(seconds, UTC).isoformat()[:19] + "Z"
+    if kind == "IntOrString":
+        parts = dict(_fields(value))
+        return _value("string", parts.get(3, b"")) if parts.get(1) else parts.get(2, 0)
+    if kind == "ExtraValue":
+        return _message(kind, value).get("items", [])
+    return _message(kind, value)

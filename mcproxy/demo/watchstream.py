@@ -1,0 +1,91 @@
+"""A watch on the wire: a line of JSON per event in a chunked answer, or a frame per event over WebSocket."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiohttp import web
+
+from mcproxy.demo import listoptions, negotiate, present
+from mcproxy.demo.call import Call
+from mcproxy.demo.listoptions import ListOptions
+from mcproxy.demo.negotiate import Accepted
+from mcproxy.demo.requestinfo import truthy
+from mcproxy.demo.watch import events, open_watch
+
+JSONDict = dict[str, Any]
+
+
+async def lines(call: Call, options: ListOptions, accepted: Accepted) -> AsyncIterator[bytes]:
+    """The events as lines, in the form that was agreed on."""
+    first = True
+    sort = not call.target.builtin
+    pretty = truthy(call.query.get("pretty"))
+    include = present.include_object(call) if accepted.kind == "Table" else ""
+    async for kind, obj in events(call.cluster, call.target, call.info.scope, options):
+        if kind != "ERROR" and accepted.kind == "Table":
+            obj = _table(call, kind, obj, accepted, include, first=first)
+            first = False
+        elif kind != "ERROR" and accepted.kind:
+            obj = present.partial(obj, accepted)
+        is_meta = kind == "ERROR" or bool(accepted.kind)
+        encoded = negotiate.encode(obj, negotiate.JSON, sort=sort and not is_meta, pretty=pretty).rstrip(b"\n")
+        yield b'{"type":"' + kind.encode() + b'","object":' + encoded + b"}\n"
+
+
+def _table(call: Call, kind: str, obj: JSONDict, accepted: Accepted, include: str, *, first: bool) -> JSONDict:
+    """One event's Table: the columns are defined in the first only."""
+    metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+    table = present.table_of(call, [obj], metadata, accepted, include)
+    if not first:
+        table["columnDefinitions"] = None
+    return table
+
+
+def _negotiate(call: Call) -> Accepted:
+    accepted = negotiate.negotiate(call)
+    if accepted.media_type != negotiate.JSON:
+        served = (negotiate.JSON, negotiate.PROTOBUF) if call.target.builtin else (negotiate.JSON,)
+        raise negotiate.only_accepted(tuple(f"{media_type};stream=watch" for media_type in served))
+    return accepted
+
+
+async def serve_watch(call: Call) -> web.StreamResponse:
+    """Answer a watch. Raises APIError for what is known to be wrong before the first byte."""
+    info = call.info
+    options = listoptions.parse(call.query, watch=True)
+    accepted = _negotiate(call)
+    if info.path_name:
+        options = _for_name(options, info.path_name)
+    open_watch(call.cluster, call.target, info.scope, options)
+    if accepted.kind == "Table":
+        present.include_object(call)
+    if call.request.headers.get("Upgrade", "").lower() == "websocket":
+        return await _websocket(call, lines(call, options, accepted))
+    response = web.StreamResponse(headers={**negotiate.base_headers(call), "Content-Type": negotiate.JSON})
+    if call.request.version >= (1, 1):
+        response.enable_chunked_encoding()
+    await response.prepare(call.request)
+    stream = lines(call, options, accepted)
+    try:
+        async for line in stream:
+            await response.write(line)
+    finally:
+        await stream.aclose()  # type: ignore[attr-defined]
+    await response.write_eof()
+    return response
+
+
+def _for_name(options: ListOptions, name: str) -> ListOptions:
+    """The deprecated /watch/ path of one object."""
+    term = f"metadata.name={name}"
+    joined = ",".join(part for part in (options.field_selector, term) if part)
+    return ListOptions(**{**vars(options), "field_selector": joined})
+
+
+async def _websocket(call: Call, stream: AsyncIterator[bytes]) -> web.StreamResponse:
+    module = importlib.import_module("mcproxy.demo.watchsocket")
+    response: web.StreamResponse = await module.serve(call, stream)
+    return response
