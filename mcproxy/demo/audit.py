@@ -11,15 +11,20 @@ import hashlib
 import ssl
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
 from cryptography import x509
 
-__all__ = ["AuditLog", "Record", "peer_certificate"]
+if TYPE_CHECKING:
+    from mcproxy.demo.cluster import User
+
+__all__ = ["RECORD", "AuditLog", "Record", "note_user", "peer_certificate"]
 
 JSONDict = dict[str, Any]
+RECORD = "audit record"
+"""Key of a request's record in the request itself."""
 MAX_RECORDS = 20_000
 MAX_BODY_KEPT = 1 << 16
 
@@ -50,6 +55,20 @@ class Record:
     """None while the body has not been read whole; a refused request's never is."""
     body_sha256: str = ""
     body: bytes | None = None
+
+    def note_fault(self, kind: str) -> None:
+        self.fault = kind
+
+    def note_user(self, user: User, *, impersonated: bool = False) -> None:
+        """Who the request counts as; called again when it impersonates somebody."""
+        if impersonated:
+            self.authenticated_as = self.user
+        self.user, self.uid, self.groups = user.name, user.uid, user.groups
+        self.extra = {key: list(values) for key, values in user.extra.items()}
+
+    def note_upgrade(self, protocol: str) -> None:
+        """The connection has left HTTP."""
+        self.status, self.upgraded = 101, protocol
 
     def values(self, name: str) -> list[str]:
         """All values of a header, by name in any case."""
@@ -96,6 +115,7 @@ class AuditLog:
             client_subject=_subject(request),
         )
         self._records.append(record)
+        request[RECORD] = record
         return record
 
     def _connection(self, transport: object) -> int:
@@ -110,9 +130,7 @@ class AuditLog:
     async def finish(self, record: Record, request: web.BaseRequest, status: int) -> None:
         """Completes a record with the answer and, when the handler has read it, the body."""
         self.in_flight -= 1
-        record.status = status
-        if status == 101:
-            record.upgraded = request.headers.get("Upgrade", "")
+        record.status = record.status or status
         if not request.body_exists:
             record.body_length, record.body = 0, b""
         elif not request.can_read_body and request.content.exception() is None:
@@ -134,6 +152,13 @@ class AuditLog:
     def clear(self) -> None:
         """Forgets all; sequence numbers go on."""
         self._records.clear()
+
+
+def note_user(request: web.BaseRequest, user: User, *, impersonated: bool = False) -> None:
+    """Notes a request's user in its record, if it is recorded."""
+    record = request.get(RECORD)
+    if record is not None:
+        record.note_user(user, impersonated=impersonated)
 
 
 def peer_certificate(request: web.BaseRequest) -> x509.Certificate | None:

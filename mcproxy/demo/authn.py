@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
+from mcproxy.demo.audit import note_user
 from mcproxy.demo.cluster import SimulatedCluster, User
 from mcproxy.demo.status import unauthorized
 from mcproxy.demo.tokens import CREDENTIAL_ID, ISSUER, Invalid, Verified, issuer_of
@@ -43,9 +44,12 @@ def authenticate(cluster: SimulatedCluster, request: web.BaseRequest) -> User:
             refused = True
             continue
         if user is not None:
-            return _with_group(user)
+            user = _with_group(user)
+            note_user(request, user)
+            return user
     if refused or not cluster.options.anonymous_auth:
         raise unauthorized()
+    note_user(request, ANONYMOUS)
     return ANONYMOUS
 
 

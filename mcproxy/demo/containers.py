@@ -14,8 +14,6 @@ from mcproxy.demo.status import APIError, bad_request, not_found
 __all__ = ["Container", "find_container", "find_pod"]
 
 JSONDict = dict[str, Any]
-BIG_LOG = "mcproxy.example.com/log-bytes"
-"""Annotation of a pod: its log is that many bytes, made without effort, for measuring streams."""
 LIST_KINDS = ("containers", "initContainers", "ephemeralContainers")
 MAX_FILE_SYSTEMS = 1000
 

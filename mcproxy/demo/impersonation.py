@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from aiohttp import web
 
+from mcproxy.demo.audit import note_user
 from mcproxy.demo.authn import AUTHENTICATED, UNAUTHENTICATED, extra_headers
 from mcproxy.demo.cluster import SimulatedCluster, User
 from mcproxy.demo.rbac import Attributes, check
@@ -68,7 +69,9 @@ def impersonate(cluster: SimulatedCluster, request: web.BaseRequest, user: User,
                 raise
             _check_constrained(cluster, user, info, wanted)
             break
-    return _impersonated(wanted)
+    target = _impersonated(wanted)
+    note_user(request, target, impersonated=True)
+    return target
 
 
 def _rights(wanted: Wanted) -> Iterator[Attributes]:

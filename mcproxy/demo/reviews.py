@@ -17,7 +17,7 @@ from mcproxy.demo.rbac import Attributes, decide, rules_for
 from mcproxy.demo.status import APIError, Cause, bad_request, details, invalid
 from mcproxy.demo.tokens import ISSUER, Invalid, issuer_of
 
-__all__ = ["HANDLERS", "openid_configuration", "openid_keys"]
+__all__ = ["handle", "handle_token", "openid_configuration", "openid_keys"]
 
 JSONDict = dict[str, Any]
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
@@ -255,7 +255,8 @@ def _check_expiry(seconds: int) -> None:
     raise invalid(AUTHENTICATION, "TokenRequest", "", [Cause("FieldValueInvalid", text, "spec.expirationSeconds")])
 
 
-async def _token_request(call: Call) -> web.StreamResponse:
+async def handle_token(call: Call) -> web.StreamResponse:
+    """POST serviceaccounts/{name}/token. Raises APIError 404, 409 and 422."""
     body = await negotiate.read_object(call, kind="TokenRequest")
     info = call.info
     account = objects.get(call.cluster, objects.find(call.cluster, "", "serviceaccounts"), info.namespace, info.name)
@@ -290,6 +291,11 @@ def _stamp(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+async def handle(call: Call) -> web.StreamResponse:
+    """POST of one of the review kinds."""
+    return await HANDLERS[call.info.group, call.info.resource](call)
+
+
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 HANDLERS: dict[tuple[str, str], Handler] = {
     (AUTHENTICATION, "tokenreviews"): _token_review,
@@ -298,9 +304,8 @@ HANDLERS: dict[tuple[str, str], Handler] = {
     (AUTHORIZATION, "localsubjectaccessreviews"): _local_subject_access_review,
     (AUTHORIZATION, "selfsubjectaccessreviews"): _self_subject_access_review,
     (AUTHORIZATION, "selfsubjectrulesreviews"): _self_subject_rules_review,
-    ("", "serviceaccounts/token"): _token_request,
 }
-"""By group and qualified resource; each is for POST (verb create) alone."""
+"""By group and resource; each is for POST (verb create) alone."""
 
 
 async def openid_configuration(call: Call) -> web.StreamResponse:

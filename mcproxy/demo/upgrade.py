@@ -127,4 +127,7 @@ def take_over(request: web.BaseRequest, data: bytes) -> ByteStream:
     transport.resume_reading()
     if data:
         transport.write(data)
+    record = request.get("audit record")
+    if record is not None and data.startswith(b"HTTP/1.1 101"):
+        record.note_upgrade(request.headers.get("Upgrade", ""))
     return stream
