@@ -6,7 +6,8 @@ A reload builds the new cluster beside the old one, which goes on untouched unti
     new.start()                                         # takes over what it kept
     old.stop(successor=new)                             # ends what it did not
 
-Nothing that a running request uses is taken from it: its connection stays open until it is done.
+Nothing that a running request uses is taken from it: its connection stays open until it is done. A cluster that was
+built but never started holds nothing that must be ended, so a reload that fails just drops it.
 """
 
 from __future__ import annotations

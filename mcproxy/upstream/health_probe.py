@@ -1,8 +1,8 @@
 """One health check on the wire: a GET over a connection of its own, and what the answer means.
 
-Written on httptools instead of treq. Measured (docs of the change have the figures): treq costs some 4 MiB and 50 ms
-of start, and several times the CPU of this for one check; health checks run in every daemon, all of its life, while
-most daemons never need treq's other traffic.
+On httptools, which the data plane has loaded anyway, instead of treq. Measured (TLS 1.3 with resumption on loopback, a
+new connection each): 1.3 to 1.6 ms of CPU a check against 2.1 to 2.3 with treq, whose import also costs 50 ms and
+3.2 MiB. Checks run in every daemon, from its first second on; many daemons have no other control traffic.
 """
 
 from __future__ import annotations

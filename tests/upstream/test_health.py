@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs, formatEvent
+from twisted.logger import capturedLogs, eventAsJSON, eventAsText, formatEvent
 
 from mcproxy.config import model
 from mcproxy.net.errors import ConnectionRefused, TLSError
@@ -247,3 +248,25 @@ def test_a_mistake_of_ours_does_not_end_the_checks() -> None:
     assert len(events) == 1
     bench.rounds(1)
     assert len(bench.net.attempts) == 2
+
+
+def test_no_log_line_of_any_outcome_has_the_secret() -> None:
+    outcomes: list[Callable[[Attempt], None]] = [
+        lambda attempt: attempt.answer(200),
+        lambda attempt: attempt.answer(401),
+        lambda attempt: attempt.answer(500, b"[-]s3cre failed: reason withheld"),
+        lambda attempt: attempt.done.errback(ConnectionRefused("refused")),
+        lambda attempt: attempt.done.errback(RuntimeError("a mistake")),
+        lambda attempt: attempt.open(),  # and never answers
+    ]
+    with capturedLogs() as events:
+        bench = Bench(credentials=model.Credentials(token=model.Secret("s3cret")))
+        bench.last.answer(200)
+        for outcome in outcomes * 4:
+            bench.net.behaviour = outcome
+            bench.rounds(2)
+    assert any(b"Bearer s3cret" in attempt.sent for attempt in bench.net.attempts)
+    assert len(events) >= 5
+    for event in events:
+        shown = [formatEvent(event), repr(event), eventAsText(event), eventAsJSON(event)]
+        assert "s3cret" not in "".join(shown)
