@@ -1,0 +1,161 @@
+"""The rules of the architecture, as tests (docs/architecture.md): who may import whom, and what the daemon carries."""
+
+import ast
+import configparser
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "mcproxy"
+BIN = Path(sys.executable).parent
+
+
+def run(*command: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, **more}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=110, check=False, env=environ)
+
+
+def tool(name: str) -> Path:
+    path = BIN / name
+    assert path.exists(), f"{path} is missing: run `make test`, or pip install -e '.[test]'"
+    return path
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    done = run(sys.executable, "-c", f"import sys\n{statement}\nprint(*sys.modules, sep='\\n')")
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def ruff(path: str, code: str) -> str:
+    """What ruff says of `code`, were it the file `path`."""
+    done = subprocess.run(
+        [tool("ruff"), "check", "--no-cache", "--stdin-filename", path, "--output-format", "concise", "-"],
+        input=code, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False,
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_rooms_import_only_what_the_architecture_allows() -> None:
+    done = run(tool("lint-imports"), "--config", "setup.cfg", "--no-cache")
+    assert done.returncode == 0, done.stdout
+
+
+def test_contracts_know_every_room() -> None:
+    """A new package must be given its place in setup.cfg."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    contracts = "\n".join(
+        value for name in config.sections() if name.startswith("importlinter") for value in config[name].values()
+    )
+    for package in sorted(PACKAGE.glob("*/__init__.py")):
+        assert re.search(rf"\bmcproxy\.{package.parent.name}\b", contracts), f"{package.parent.name} is in no contract"
+
+
+def test_layering_contract_fires(tmp_path: Path) -> None:
+    """The linter reads what it shall: an import against the layers, in a copy of the package, breaks a contract."""
+    for source in PACKAGE.rglob("*.py"):
+        copy = tmp_path / source.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(source.read_bytes())
+    (tmp_path / "setup.cfg").write_bytes((ROOT / "setup.cfg").read_bytes())
+    with (tmp_path / "mcproxy/net/__init__.py").open("a") as file:
+        file.write("\nimport mcproxy.upstream\n")
+    done = subprocess.run(
+        [tool("lint-imports"), "--config", "setup.cfg", "--no-cache"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    assert "mcproxy.net -> mcproxy.upstream" in done.stdout
+
+
+def test_rooms_below_the_daemon_use_nothing_of_config_but_the_model() -> None:
+    allowed = {"mcproxy.config", "mcproxy.config.model"}
+    offences = [
+        f"{source.relative_to(ROOT)} imports {name}"
+        for room in ("proxy", "identity", "upstream", "http", "net", "kube", "observe")
+        for source in sorted((PACKAGE / room).rglob("*.py"))
+        for name in sorted(_imports(source) - allowed)
+        if name.startswith("mcproxy.config")
+    ]
+    assert offences == []
+
+
+def _imports(source: Path) -> set[str]:
+    """Modules that a file imports; `from mcproxy.config import x` counts as mcproxy.config.x."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_bytes())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            if node.module == "mcproxy.config":
+                found.update(f"mcproxy.config.{alias.name}" for alias in node.names)
+    return found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from twisted.internet import reactor\n\nreactor.run()\n",
+        "import twisted.internet.reactor\n\ntwisted.internet.reactor.run()\n",
+        "def f() -> None:\n    from twisted.internet import reactor\n\n    reactor.run()\n",
+    ],
+)
+def test_importing_the_reactor_outside_the_daemon_is_a_lint_error(code: str) -> None:
+    assert "TID251" in ruff("mcproxy/http/sample.py", code)
+    assert "TID251" not in ruff("mcproxy/daemon/sample.py", code)
+
+
+@pytest.mark.parametrize("module", ["treq", "kubernetes"])
+def test_importing_a_heavy_library_at_module_level_is_a_lint_error(module: str) -> None:
+    assert "TID253" in ruff("mcproxy/upstream/sample.py", f"import {module}\n\n{module}.get()\n")
+    assert "TID253" not in ruff(
+        "mcproxy/upstream/sample.py", f"def f() -> None:\n    import {module}\n\n    {module}.get()\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "module", ["mcproxy.cli.run", "mcproxy.daemon.main", "mcproxy.daemon.service", "mcproxy.config.load"]
+)
+def test_daemon_carries_no_heavy_library(module: str) -> None:
+    loaded = modules_loaded_by(f"import {module}")
+    assert loaded.isdisjoint({"kubernetes", "treq", "aiohttp", "pydantic", "twisted.web.client", "mcproxy.demo"})
+
+
+@pytest.mark.parametrize("module", ["mcproxy.daemon.main", "mcproxy.daemon.service"])
+def test_importing_the_daemon_installs_no_reactor(module: str) -> None:
+    assert "twisted.internet.reactor" not in modules_loaded_by(f"import {module}")
+
+
+def test_leaves_and_the_configuration_need_no_twisted() -> None:
+    assert "twisted" not in modules_loaded_by("import mcproxy.config.load, mcproxy.observe.record, mcproxy.kube.status")
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    for source in sorted(PACKAGE.rglob("*.py")):
+        assert ast.get_docstring(ast.parse(source.read_bytes())), f"{source.relative_to(ROOT)} has no docstring"
+
+
+def test_tests_are_packages() -> None:
+    """Two test files of one name in different folders need it."""
+    for folder in {test.parent for test in (ROOT / "tests").rglob("test_*.py")}:
+        assert (folder / "__init__.py").exists(), f"{folder.relative_to(ROOT)} has no __init__.py"
+
+
+def test_nothing_is_left_for_later() -> None:
+    marks = re.compile(r"\b(TODO|FIXME|XXX)\b|pytest\.(mark\.)?(skip|xfail)")
+    offences = [
+        f"{source.relative_to(ROOT)}:{number}"
+        for folder in ("mcproxy", "tests", "bench")
+        for source in sorted((ROOT / folder).rglob("*.py"))
+        if source != Path(__file__)
+        for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1)
+        if marks.search(line)
+    ]
+    assert offences == []
