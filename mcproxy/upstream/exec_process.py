@@ -46,6 +46,7 @@ class PluginRunner:
     def __init__(self, reactor: IReactorFromThreads, *, parallel: int = 4) -> None:
         self._reactor = reactor
         self._turns = DeferredSemaphore(parallel)
+        self._running: set[subprocess.Popen[bytes]] = set()
 
     def run(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, timeout: float
@@ -56,6 +57,11 @@ class PluginRunner:
         """
         return self._turns.run(self._in_thread, list(argv), dict(env), cwd, timeout)
 
+    def close(self) -> None:
+        """End what runs, at the daemon's end: plugins are in sessions of their own, which no Ctrl-C reaches."""
+        for process in list(self._running):
+            _kill(process)
+
     def _in_thread(
         self, argv: list[str], env: dict[str, str], cwd: str | None, timeout: float
     ) -> Deferred[PluginResult]:
@@ -63,7 +69,7 @@ class PluginRunner:
 
         def work() -> None:
             try:
-                result = _run(argv, env, cwd, timeout)
+                result = _run(argv, env, cwd, timeout, self._running)
             except PluginProblem as problem:
                 self._reactor.callFromThread(done.errback, problem)
             except Exception as error:  # the thread has nobody to raise to
@@ -75,7 +81,9 @@ class PluginRunner:
         return done
 
 
-def _run(argv: list[str], env: dict[str, str], cwd: str | None, timeout: float) -> PluginResult:
+def _run(
+    argv: list[str], env: dict[str, str], cwd: str | None, timeout: float, running: set[subprocess.Popen[bytes]]
+) -> PluginResult:
     deadline = time.monotonic() + timeout
     try:
         process = subprocess.Popen(
@@ -91,6 +99,7 @@ def _run(argv: list[str], env: dict[str, str], cwd: str | None, timeout: float) 
         raise PluginNotFound(f"the command {argv[0]} was not found") from None
     except OSError as error:
         raise PluginProblem(f"the command {argv[0]} cannot be run: {error.strerror}") from None
+    running.add(process)
     with process:
         try:
             output, complaint = _read(process, deadline)
@@ -101,6 +110,8 @@ def _run(argv: list[str], env: dict[str, str], cwd: str | None, timeout: float) 
         except BaseException:
             _kill(process)
             raise
+        finally:
+            running.discard(process)
     return PluginResult(status, output, _last_line(complaint))
 
 
@@ -128,9 +139,10 @@ def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, byt
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a child that was not waited for yet (so its number cannot belong to another process), and its children."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """End a process and its children, unless it was waited for: its number could belong to another one by then."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _last_line(data: bytes) -> str:

@@ -77,6 +77,10 @@ class Shared:
     pacer: Pacer
     random: Callable[[], float]
 
+    def close(self) -> None:
+        """End what runs beside the reactor; to be called once, when the daemon ends."""
+        self.plugins.close()
+
     @classmethod
     def of(cls, reactor: Any, pool_factory: PoolFactory) -> Shared:
         """Return what a daemon uses: real connections by `reactor`, real chance."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.internet.task import deferLater
 
 from mcproxy.upstream.exec_process import PluginNotFound, PluginProblem, PluginResult, PluginRunner
 
@@ -53,6 +54,15 @@ async def test_a_plugin_that_hangs_is_ended_with_its_children(tmp_path: Path, re
     deadline = time.monotonic() + 5
     while status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] != "Z":
         assert time.monotonic() < deadline
+
+
+async def test_closing_ends_what_runs(tmp_path: Path, reactor: Any) -> None:
+    runner = PluginRunner(reactor)
+    running = runner.run([script(tmp_path, f"touch {tmp_path}/begun; exec sleep 60\n")], env={}, cwd=None, timeout=20.0)
+    while not (tmp_path / "begun").exists():
+        await deferLater(reactor, 0.01)
+    runner.close()
+    assert (await running).exit_status == -9
 
 
 async def test_a_plugin_that_writes_without_end_is_ended(tmp_path: Path, reactor: Any) -> None:
