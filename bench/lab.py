@@ -80,7 +80,8 @@ class Lab:
         return Running(subject.name, place.listen, process)
 
     def place(self, name: str, upstream: int) -> Place:
-        directory = self.directory / name
+        # Not `name` itself: a directory "mcproxy" in the working directory would hide the package of that name.
+        directory = self.directory / f"{name}-files"
         directory.mkdir(exist_ok=True)
         return Place(directory, self.identity, free_port(), upstream)
 
