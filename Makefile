@@ -24,8 +24,8 @@ test: lint
 	$(BIN)/python -m pytest --durations=15 $(ARGS)
 
 lint: .venv/made-for-test
-	$(BIN)/ruff check mcproxy tests bench
-	$(BIN)/ruff format --check mcproxy tests bench
+	$(BIN)/ruff check mcproxy tests bench man
+	$(BIN)/ruff format --check mcproxy tests bench man
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config setup.cfg
 
@@ -34,8 +34,8 @@ bench: .venv/made-for-test
 	$(BIN)/python -m bench $(ARGS)
 
 format: .venv/made-for-test
-	$(BIN)/ruff check --fix mcproxy tests bench
-	$(BIN)/ruff format mcproxy tests bench
+	$(BIN)/ruff check --fix mcproxy tests bench man
+	$(BIN)/ruff format mcproxy tests bench man
 
 clean:
 	rm -rf .venv build dist mcproxy.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache

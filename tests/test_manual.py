@@ -1,0 +1,115 @@
+"""The manual pages tell every option and every key, no others, and their examples are good configurations."""
+
+import argparse
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import trustme
+
+from mcproxy.cli.main import COMMANDS, build_parser
+from mcproxy.config.load import load
+
+ROOT = Path(__file__).parents[1]
+COMMAND_PAGE = (ROOT / "man" / "mcproxy.8").read_text("utf-8")
+FILE_PAGE = (ROOT / "man" / "mcproxy.yaml.5").read_text("utf-8")
+SCHEMA = json.loads((ROOT / "schema" / "mcproxy.schema.json").read_text("utf-8"))
+
+
+def options_of(command: str) -> set[str]:
+    """The options of a command as they are written in mdoc: `-c` is `Fl c`, `--strict` is `Fl -strict`."""
+    subparsers = next(
+        action for action in build_parser(command)._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    parser: argparse.ArgumentParser = subparsers.choices[command]
+    return {"Fl " + option[1:] for action in parser._actions for option in action.option_strings}
+
+
+def part_about(command: str) -> str:
+    """What the page says of one command in its description."""
+    start = re.search(rf"^\.It Cm {command}$", COMMAND_PAGE, re.MULTILINE)
+    assert start, f"man/mcproxy.8 does not describe {command}"
+    return re.split(r"^\.(?:It Cm|Ss) ", COMMAND_PAGE[start.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def flags(text: str) -> set[str]:
+    return set(re.findall(r"\bFl [-\w]+", text))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_page_tells_every_option_and_no_other(command: str) -> None:
+    common = {"Fl h", "Fl -help", "Fl c", "Fl -config"}
+    assert options_of(command) - common == flags(part_about(command)) - common
+
+
+def test_page_tells_the_options_that_commands_share() -> None:
+    assert {"Fl h", "Fl -help", "Fl c", "Fl -config", "Fl -version"} <= flags(COMMAND_PAGE)
+
+
+@pytest.mark.parametrize("heading", ["SIGNALS", "ENVIRONMENT", "FILES", "EXIT STATUS", "EXAMPLES"])
+def test_page_has_the_parts_that_operators_look_for(heading: str) -> None:
+    assert f".Sh {heading}\n" in COMMAND_PAGE
+
+
+@pytest.fixture(scope="module")
+def writer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("man_keys", ROOT / "man" / "keys.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_page_tells_the_keys_as_the_schema_has_them(writer: ModuleType) -> None:
+    assert writer.renewed(FILE_PAGE, SCHEMA) == FILE_PAGE, "run: python man/keys.py"
+
+
+def test_every_key_of_the_schema_is_found_and_described(writer: ModuleType) -> None:
+    told = {path: node for path, node, _ in writer.keys(SCHEMA, SCHEMA)}
+    assert {"daemon.controlSocket", "listeners[].limits.headBytes", "clusters[].credentials.exec.args"} <= set(told)
+    for path, node in told.items():
+        assert f".It Va {path}\n" in FILE_PAGE
+        assert node.get("description"), f"{path} has no description"
+
+
+def test_every_key_of_the_access_log_is_told() -> None:
+    from mcproxy.observe.format import json_formatter
+    from mcproxy.observe.record import AccessRecord
+
+    line = json_formatter()(
+        AccessRecord(
+            time=0.0, client="c", method="GET", uri="/", status=200, request_id="i", user_agent="a", verb="get",
+            resource="pods", first_byte=0.1,
+        )
+    )  # fmt: skip
+    for key in json.loads(line):
+        assert re.search(rf"^\.It Li (?:[\w ,]*\b)?{key}\b", FILE_PAGE, re.MULTILINE), key
+
+
+def examples() -> list[str]:
+    return re.findall(r"\.Bd -literal[^\n]*\n(.*?)\.Ed", FILE_PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(examples())))
+def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
+    authority = trustme.CA()
+    pair = authority.issue_cert("fleet.example.com")
+    for folder in ("tls", "east", "west"):
+        (tmp_path / folder).mkdir()
+        authority.cert_pem.write_to_path(str(tmp_path / folder / "ca.crt"))
+    pair.private_key_pem.write_to_path(str(tmp_path / "tls" / "fleet.key"))
+    for chain in pair.cert_chain_pems:
+        chain.write_to_path(str(tmp_path / "tls" / "fleet.crt"), append=True)
+    (tmp_path / "east.kubeconfig").write_text(
+        "clusters: [{name: e, cluster: {server: 'https://10.1.0.11:6443'}}]\n"
+        "users: [{name: u, user: {token: t}}]\n"
+        "contexts: [{name: x, context: {cluster: e, user: u}}]\n"
+        "current-context: x\n"
+    )
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text(examples()[number])
+    assert load(str(file)).config.servers
