@@ -49,16 +49,18 @@ class HTTPSServer:
     name: str
     respond: Callable[[Any], Any] = lambda request: b"{}"
     seen: list[Seen] = field(default_factory=list)
+    port: int = 0
 
     def start(self) -> int:
-        """Listen; return the port."""
+        """Listen; return the port, which also stands in `port`."""
         context = SSL.Context(SSL.TLS_METHOD)
         self.ca.issue_cert(self.name).configure_cert(context)
         context.set_verify(SSL.VERIFY_PEER, lambda *_: True)
         context.set_session_id(b"test")
         site = Site(_Resource(self))  # type: ignore[no-untyped-call]
         self._port = self.reactor.listenSSL(0, site, _Creator(context), interface="127.0.0.1")
-        return int(self._port.getHost().port)
+        self.port = int(self._port.getHost().port)
+        return self.port
 
     def stop(self) -> Deferred[Any]:
         """Stop listening; may be called again."""
