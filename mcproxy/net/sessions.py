@@ -24,7 +24,7 @@ class SessionCache:
         self._verified_at = 0.0
 
     def offer(self, connection: SSL.Connection, now: float) -> float | None:
-        """Set the session on a connection before its handshake; return when its chain was verified, None without one."""
+        """Set the session on a connection before its handshake; return when its chain was verified, or None."""
         if self._session is None:
             return None
         if not 0 <= now - self._verified_at <= MAX_AGE:

@@ -10,7 +10,7 @@ that one fast connection cannot hold up the others.
 The life of the writing side:  open -> (loseWriteConnection: flush) -> shut,
 or of both:                    open -> (loseConnection: flush) -> shut -> linger -> closed.
 The life of the reading side:  open <-> paused -> ended (the peer closed its side).
-When both sides have ended, the connection is closed.
+When both sides have ended, the connection is closed; writeConnectionLost is only called when reading goes on.
 """
 
 from __future__ import annotations

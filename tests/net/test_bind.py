@@ -1,0 +1,170 @@
+"""Listening sockets: fresh, left over, taken, or handed over by systemd."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
+from mcproxy.net.bind import BindError, SystemdSockets, open_socket, probe_bind
+
+
+def test_a_taken_port_is_in_use() -> None:
+    with open_socket(TCPBind("127.0.0.1", 0)) as first:
+        bind = TCPBind("127.0.0.1", first.getsockname()[1])
+        for attempt in (open_socket, probe_bind):
+            with pytest.raises(BindError, match="the address is in use") as caught:
+                attempt(bind)
+            assert caught.value.in_use
+            assert caught.value.bind == bind
+
+
+def test_a_port_with_connections_still_closing_can_be_bound_again() -> None:
+    with open_socket(TCPBind("127.0.0.1", 0)) as first:
+        name = first.getsockname()
+        first.setblocking(True)
+        client = socket.create_connection(name)
+        accepted, _ = first.accept()
+        accepted.close()  # the server closes first, so its side stays in TIME_WAIT
+        client.close()
+    open_socket(TCPBind(*name)).close()
+
+
+@pytest.mark.parametrize(
+    "bind", [TCPBind("192.0.2.1", 0), TCPBind("no-such-host.invalid", 0), UnixBind("/no/such/dir/x")]
+)
+def test_what_cannot_be_bound_is_told_from_what_is_in_use(bind: Bind) -> None:
+    for attempt in (open_socket, probe_bind):
+        with pytest.raises(BindError) as caught:
+            attempt(bind)
+        assert not caught.value.in_use
+        assert str(bind) in str(caught.value)
+
+
+def test_a_probe_leaves_nothing_behind(tmp_path: Path) -> None:
+    with open_socket(TCPBind("127.0.0.1", 0)) as chosen:
+        port = chosen.getsockname()[1]
+    probe_bind(TCPBind("127.0.0.1", port))
+    open_socket(TCPBind("127.0.0.1", port)).close()
+    path = tmp_path / "x.sock"
+    probe_bind(UnixBind(str(path)))
+    assert not path.exists()
+
+
+def test_v6_does_not_take_the_v4_port() -> None:
+    with open_socket(TCPBind("::", 0)) as six:
+        assert six.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+        with open_socket(TCPBind("0.0.0.0", six.getsockname()[1])):
+            pass
+
+
+def test_a_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sock")
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(path)
+    stale.close()
+    probe_bind(UnixBind(path))
+    with open_socket(UnixBind(path)) as sock, socket.socket(socket.AF_UNIX) as client:
+        assert sock.getsockname() == path
+        client.connect(path)
+
+
+def test_a_live_unix_socket_is_in_use(tmp_path: Path) -> None:
+    bind = UnixBind(str(tmp_path / "x.sock"))
+    with open_socket(bind), socket.socket(socket.AF_UNIX) as client:
+        for attempt in (open_socket, probe_bind):
+            with pytest.raises(BindError) as caught:
+                attempt(bind)
+            assert caught.value.in_use
+        client.connect(bind.path)
+
+
+def test_a_file_that_is_no_socket_is_never_removed(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("data")
+    for attempt in (open_socket, probe_bind):
+        with pytest.raises(BindError, match="not a socket"):
+            attempt(UnixBind(str(path)))
+    assert path.read_text() == "data"
+
+
+def test_the_umask_is_put_back(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        open_socket(UnixBind(str(tmp_path / "x.sock"))).close()
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
+
+
+# -- systemd -------------------------------------------------------------------------------------------------
+
+
+def test_sockets_for_another_process_are_not_ours() -> None:
+    environ = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "api"}
+    assert SystemdSockets.from_environ(environ, 2).names == []
+
+
+@pytest.mark.parametrize("environ", [{}, {"LISTEN_FDS": "x", "LISTEN_PID": "5"}, {"LISTEN_FDS": "1", "LISTEN_PID": ""}])
+def test_a_malformed_environment_hands_over_nothing(environ: dict[str, str]) -> None:
+    assert SystemdSockets.from_environ(environ, 5).names == []
+
+
+def test_an_unknown_name_says_what_there_is() -> None:
+    with pytest.raises(BindError, match="it handed over: none"):
+        open_socket(SystemdBind("api"))
+    with pytest.raises(BindError, match="it handed over: web"):
+        open_socket(SystemdBind("api"), SystemdSockets({"web": 7}))
+
+
+def test_a_descriptor_that_does_not_listen_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as idle, open(tmp_path / "file", "w") as file:
+        sockets = SystemdSockets({"idle": idle.fileno(), "file": file.fileno()})
+        with pytest.raises(BindError, match="not a listening stream socket"):
+            sockets.take(SystemdBind("idle"))
+        with pytest.raises(BindError, match="no socket"):
+            sockets.take(SystemdBind("file"))
+
+
+def test_a_name_can_be_taken_again_after_its_listener_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as given:
+        sockets = SystemdSockets({"api": given.fileno()})
+        for _ in range(2):
+            with open_socket(SystemdBind("api"), sockets) as taken:
+                assert taken.getsockname() == given.getsockname()
+                assert not taken.getblocking()
+        probe_bind(SystemdBind("api"), sockets)
+    probe_bind(SystemdBind("api"))
+
+
+_CHILD = """
+import os, socket
+from mcproxy.config.model import SystemdBind
+from mcproxy.net.bind import SystemdSockets, open_socket
+environ = dict(os.environ, LISTEN_PID=str(os.getpid()))
+sockets = SystemdSockets.from_environ(environ, os.getpid())
+names = [open_socket(SystemdBind(name), sockets).getsockname() for name in sockets.names]
+print(sockets.names, names, os.get_inheritable(3))
+"""
+
+
+def test_a_started_process_finds_its_sockets_by_name(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        path = str(tmp_path / "x.sock")
+        unix.bind(path)
+        unix.listen()
+        script = f'exec 3<&{tcp.fileno()} 4<&{unix.fileno()}; exec "$0" -c "$1"'
+        done = subprocess.run(
+            ["bash", "-c", script, sys.executable, _CHILD],
+            env={"LISTEN_FDS": "2", "LISTEN_FDNAMES": "tcp:local", "PATH": os.environ["PATH"]},
+            pass_fds=[tcp.fileno(), unix.fileno()],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == f"['local', 'tcp'] ['{path}', {tcp.getsockname()}] False"
