@@ -115,7 +115,7 @@ class Daemon:
         if self._around.notifier.watchdog_interval is not None:
             self._watchdog.start(self._around.notifier.watchdog_interval)
         for warning in loaded.warnings:
-            log.warn("configuration: {warning}", warning=str(warning))
+            log.warn("configuration warning", cause=str(warning))
         log.info("mcproxy serves", version=__version__, file=self._around.path, **_counts(loaded.config))
 
     def start_failed(self, failure: Failure) -> None:
@@ -216,13 +216,13 @@ class Daemon:
 
     def _tell_reloaded(self, reload: Reload) -> None:
         for warning in reload.warnings:
-            log.warn("configuration: {warning}", warning=warning)
+            log.warn("configuration warning", cause=warning)
         if reload.ok:
             log.info("configuration reloaded", file=self._around.path, seconds=reload.seconds, **_counts(self._config))
             status = ""
         else:
             for problem in reload.errors if reload.invalid else ():
-                log.error("configuration: {problem}", problem=problem)
+                log.error("configuration error", cause=problem)
             log.error(
                 "reload refused, the old configuration stays",
                 file=self._around.path,

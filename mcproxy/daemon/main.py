@@ -61,6 +61,7 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     )
     daemon = Daemon(service, around)
     reactor.callWhenRunning(_begin, reactor, daemon, loaded)
+    del loaded  # it holds the whole file as marked nodes; the daemon keeps only the Config
     reactor.run()
     return daemon.exit_status
 
