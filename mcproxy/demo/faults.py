@@ -18,11 +18,12 @@ from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo.upgrade import ByteStream, Hijacked, take_over
+from mcproxy.demo.upgrade import Hijacked, take_over
 
-__all__ = ["KINDS", "Fault", "FaultError", "Faults", "reset_connection"]
+__all__ = ["KINDS", "Fault", "FaultError", "Faults", "reset_transport"]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+HELD_POLL_SECONDS = 0.25
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 GARBAGE = b"\x16\x03\x01 this is not HTTP\x00\xff\r\n\r\n"
@@ -106,6 +107,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
+        self._used_up: list[Fault] = []
         self._ident = 0
         self._hung: dict[int, asyncio.Event] = {}
 
@@ -118,9 +120,10 @@ class Faults:
 
     def remove(self, ident: int | None = None) -> None:
         """Switches one off, or all."""
-        for fault in [fault for fault in self._faults if ident in (None, fault.ident)]:
+        for fault in [fault for fault in self._used_up + self._faults if ident in (None, fault.ident)]:
             fault.removed.set()
-            self._faults.remove(fault)
+        self._faults = [fault for fault in self._faults if not fault.removed.is_set()]
+        self._used_up = [fault for fault in self._used_up if not fault.removed.is_set()]
 
     def active(self) -> list[Fault]:
         return list(self._faults)
@@ -147,6 +150,7 @@ class Faults:
                 fault.count -= 1
                 if fault.count <= 0:
                     self._faults.remove(fault)
+                    self._used_up.append(fault)
             return fault
         return None
 
@@ -155,8 +159,8 @@ class Faults:
     ) -> web.StreamResponse:
         """Runs a request's handler, or what a fault does instead; `note` is told the kind of the fault."""
         hung = self._hung.get(endpoint)
-        if hung is not None:
-            await hung.wait()
+        if hung is not None and not await _held(request, hung):
+            return Hijacked()
         fault = self.pick(request.method, request.raw_path, endpoint)
         if fault is None:
             return await handler(request)
@@ -165,10 +169,10 @@ class Faults:
         return await KINDS[fault.kind](fault, request, handler)
 
 
-def reset_connection(stream: ByteStream) -> None:
+def reset_transport(transport: asyncio.Transport) -> None:
     """Ends a connection with a TCP RST."""
-    _linger_zero(stream.transport.get_extra_info("socket"))
-    stream.abort()
+    _linger_zero(transport.get_extra_info("socket"))
+    transport.abort()
 
 
 def _linger_zero(sock: Any) -> None:
@@ -182,8 +186,20 @@ async def _latency(fault: Fault, request: web.Request, handler: Handler) -> web.
 
 
 async def _black_hole(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:
-    await fault.removed.wait()
+    await _held(request, fault.removed)
     return await _write(request, b"", "reset")
+
+
+async def _held(request: web.BaseRequest, until: asyncio.Event) -> bool:
+    """Waits for the event; False when the client leaves first."""
+    while not until.is_set():
+        if request.transport is None:
+            return False
+        try:
+            await asyncio.wait_for(until.wait(), HELD_POLL_SECONDS)
+        except TimeoutError:
+            continue
+    return True
 
 
 async def _status(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -219,7 +235,7 @@ async def _write(request: web.Request, data: bytes, after: str) -> web.StreamRes
             pass
     elif after == "reset":
         await asyncio.sleep(0.02)  # lets the kernel send what was written; a reset drops what has not left yet
-        reset_connection(stream)
+        reset_transport(stream.transport)
     else:
         stream.close()
     return Hijacked()
@@ -264,10 +280,10 @@ class _Cut(_BentTransport):
         self._transport.write(bytes(data[: self._left]))
         self._left -= len(data)
         if self._left <= 0:
-            if self._reset:
-                _linger_zero(self._transport.get_extra_info("socket"))
-                asyncio.get_running_loop().call_later(0.02, self._transport.abort)
-            self._transport.close() if not self._reset else None
+            if self._reset:  # a little later: a reset drops what has not left yet
+                asyncio.get_running_loop().call_later(0.02, reset_transport, self._transport)
+            else:
+                self._transport.close()
 
 
 class _Drip(_BentTransport):

@@ -163,8 +163,11 @@ async def handle(call: Call) -> web.StreamResponse:
     response = web.StreamResponse(headers={**negotiate.base_headers(call), "Content-Type": "text/plain"})
     response.enable_chunked_encoding()
     await response.prepare(call.request)
-    async for piece in pieces:
-        await response.write(piece)
+    try:
+        async for piece in pieces:
+            await response.write(piece)
+    except ConnectionError:
+        response.force_close()  # the client has gone, as followers do
     return response
 
 

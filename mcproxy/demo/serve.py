@@ -11,16 +11,16 @@ import asyncio
 import json
 import random
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo import app, bootstrap
+from mcproxy.demo import app, bootstrap, control
 from mcproxy.demo.certificates import Authority, server_context
 from mcproxy.demo.cluster import ClusterOptions, SimulatedCluster, User
+from mcproxy.demo.endpoints import Endpoint
 
 JSONDict = dict[str, Any]
 
@@ -82,6 +82,7 @@ class Endpoints:
         self.directory = directory
         self.host = host
         self.ports: list[int] = []
+        self.each: list[Endpoint] = []
         self._runners: list[web.AppRunner] = []
 
     async def open(self, count: int, port: int, certificate: Path, key: Path) -> None:
@@ -92,16 +93,15 @@ class Endpoints:
                 app.build(self.cluster, endpoint=index), access_log=None, handle_signals=False, keepalive_timeout=180.0
             )
             await runner.setup()
-            listener = socket.create_server((self.host, port if index == 0 else 0), backlog=1024)
-            await web.SockSite(runner, listener, ssl_context=context, shutdown_timeout=0.2).start()
+            endpoint = Endpoint(index, self.cluster.faults, runner, context)
+            self.ports.append(await endpoint.open(self.host, port if index == 0 else 0))
+            self.each.append(endpoint)
             self._runners.append(runner)
-            self.ports.append(listener.getsockname()[1])
 
     async def close(self, drain: float) -> None:
         """Stop accepting at once; give what is running `drain` seconds."""
-        for runner in self._runners:
-            for site in list(runner.sites):
-                await site.stop()
+        for endpoint in self.each:
+            await endpoint.close()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + drain
         while self.cluster.audit.in_flight and loop.time() < deadline:
@@ -162,12 +162,7 @@ async def run(args: argparse.Namespace) -> int:
     files, certificate, key = write_credentials(cluster, args.dir, args.host)
     endpoints = Endpoints(cluster, args.dir, args.host)
     await endpoints.open(args.endpoints, args.port, certificate, key)
-    try:
-        from mcproxy.demo import control
-
-        control_runner, control_url = await control.start(cluster)
-    except ImportError:
-        control_runner, control_url = None, ""
+    control_runner, control_url = await control.start(cluster, endpoints.each)
     host = f"[{args.host}]" if ":" in args.host else args.host
     urls = [f"https://{host}:{port}" for port in endpoints.ports]
     path = args.dir / "kubeconfig"
@@ -180,8 +175,7 @@ async def run(args: argparse.Namespace) -> int:
     if lively is not None:
         lively.cancel()
     await endpoints.close(args.drain_seconds)
-    if control_runner:
-        await control_runner.cleanup()
+    await control_runner.cleanup()
     return 0
 
 

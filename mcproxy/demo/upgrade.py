@@ -24,6 +24,7 @@ class ByteStream(asyncio.Protocol):
     def __init__(self, transport: asyncio.Transport, former: Any, early: bytes) -> None:
         self.transport = transport
         self._former = former
+        self._tls = transport.get_extra_info("sslcontext") is not None  # asyncio has no half close there
         self._buffer = bytearray(early)
         self._ended = False
         self._reader: asyncio.Future[None] | None = None
@@ -43,7 +44,7 @@ class ByteStream(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._ended = True
         self._wake()
-        return not self.transport.get_extra_info("sslcontext")  # TLS in asyncio has no half close
+        return not self._tls
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
