@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["RECORD", "AuditLog", "Record", "note_user", "peer_certificate"]
 
 JSONDict = dict[str, Any]
-RECORD = "audit record"
-"""Key of a request's record in the request itself."""
 MAX_RECORDS = 20_000
 MAX_BODY_KEPT = 1 << 16
 
@@ -79,6 +77,10 @@ class Record:
         out["headers"] = [list(pair) for pair in self.headers]
         out["body_base64"] = None if self.body is None else base64.b64encode(self.body).decode()
         return out
+
+
+RECORD = web.RequestKey("audit record", Record)
+"""Where a request has its record."""
 
 
 class AuditLog:

@@ -13,6 +13,8 @@ from typing import Any
 
 from aiohttp import web
 
+from mcproxy.demo.audit import RECORD
+
 __all__ = ["ByteStream", "Hijacked", "response_head", "take_over"]
 
 READ_HIGH_WATER = 1 << 18  # bytes not yet read by the handler at which reading from the socket pauses
@@ -128,7 +130,7 @@ def take_over(request: web.BaseRequest, data: bytes) -> ByteStream:
     transport.resume_reading()
     if data:
         transport.write(data)
-    record = request.get("audit record")
+    record = request.get(RECORD)
     if record is not None and data.startswith(b"HTTP/1.1 101"):
         record.note_upgrade(request.headers.get("Upgrade", ""))
     return stream
