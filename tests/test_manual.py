@@ -91,7 +91,15 @@ def test_every_key_of_the_access_log_is_told() -> None:
 
 
 def examples() -> list[str]:
-    return re.findall(r"\.Bd -literal[^\n]*\n(.*?)\.Ed", FILE_PAGE, re.DOTALL)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    return [
+        *re.findall(r"\.Bd -literal[^\n]*\n(.*?)\.Ed", FILE_PAGE, re.DOTALL),
+        *re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL),
+    ]
+
+
+def test_page_and_readme_have_examples() -> None:
+    assert len(examples()) == 3
 
 
 @pytest.mark.parametrize("number", range(len(examples())))
@@ -101,9 +109,10 @@ def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
     for folder in ("tls", "east", "west"):
         (tmp_path / folder).mkdir()
         authority.cert_pem.write_to_path(str(tmp_path / folder / "ca.crt"))
-    pair.private_key_pem.write_to_path(str(tmp_path / "tls" / "fleet.key"))
-    for chain in pair.cert_chain_pems:
-        chain.write_to_path(str(tmp_path / "tls" / "fleet.crt"), append=True)
+    authority.cert_pem.write_to_path(str(tmp_path / "tls" / "east-ca.crt"))
+    for name in ("fleet", "k8s"):
+        pair.private_key_pem.write_to_path(str(tmp_path / "tls" / f"{name}.key"))
+        pair.cert_chain_pems[0].write_to_path(str(tmp_path / "tls" / f"{name}.crt"))
     (tmp_path / "east.kubeconfig").write_text(
         "clusters: [{name: e, cluster: {server: 'https://10.1.0.11:6443'}}]\n"
         "users: [{name: u, user: {token: t}}]\n"
@@ -113,3 +122,20 @@ def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
     file = tmp_path / "mcproxy.yaml"
     file.write_text(examples()[number])
     assert load(str(file)).config.servers
+
+
+def test_readme_tells_every_command() -> None:
+    table = re.findall(r"^\| `mcproxy (\w+)", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert table == list(COMMANDS)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
+def test_places_that_the_pages_name_exist(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    rooms = "cli|config|daemon|demo|http|identity|kube|net|observe|proxy|upstream"
+    for name in re.findall(rf"`((?:{rooms})/[\w/.]*)`", text):
+        assert (ROOT / "mcproxy" / name).exists(), name
+    for name in re.findall(r"`((?:docs|etc|man|schema|systemd|tests)/[\w/.]*)`", text):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"\]\(([\w/.]+)\)", text):
+        assert (ROOT / page).parent.joinpath(name).exists() or (ROOT / name).exists(), name

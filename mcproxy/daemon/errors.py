@@ -17,6 +17,11 @@ class DaemonError(Exception):
         self.todo = todo
 
 
+def is_of_configuration(error: BaseException) -> bool:
+    """Tell whether an ordinary error means that the file is wrong, though only building it could show that."""
+    return isinstance(error, PairError)
+
+
 def explain(error: BaseException) -> tuple[str, str] | None:
     """Return cause and todo of an ordinary error, or None if `error` is a bug.
 

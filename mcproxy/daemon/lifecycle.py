@@ -24,7 +24,7 @@ from mcproxy import __version__
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.control import Answer, ControlSocket
-from mcproxy.daemon.errors import DaemonError, explain
+from mcproxy.daemon.errors import DaemonError, explain, is_of_configuration
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.reload import Reload, Reloader
 from mcproxy.daemon.systemd import Notifier
@@ -99,13 +99,13 @@ class Daemon:
         self._watchdog.clock = self._reactor
 
     async def start(self, loaded: Loaded) -> None:
-        """Serve; on an error log it and stop with status 1."""
+        """Serve; on an error log it and stop, with status 78 where the file is to blame, else 1."""
         try:
             self._control = self._open_control(loaded.config)
             await self._service.start(loaded.config)
         except Exception as error:
             self._log_failed("mcproxy does not start", error)
-            self._finish(1)
+            self._finish(os.EX_CONFIG if is_of_configuration(error) else 1)
             return
         if self.state is not State.STARTING:  # stopped meanwhile; whoever stopped it does the rest
             return
@@ -187,7 +187,10 @@ class Daemon:
         except ConfigErrors as error:
             invalid = True
             errors = tuple(str(problem) for problem in error.problems)
+            for problem in errors:
+                log.error("configuration error", cause=problem)
         except Exception as error:
+            invalid = is_of_configuration(error)
             self._log_failed("reload: the new configuration cannot be put into force", error)
             cause, todo = explain(error) or (f"{type(error).__name__}: {error}", "report this bug, with the log")
             errors = (cause + (f"; {todo}" if todo else ""),)
@@ -221,8 +224,6 @@ class Daemon:
             log.info("configuration reloaded", file=self._around.path, seconds=reload.seconds, **_counts(self._config))
             status = ""
         else:
-            for problem in reload.errors if reload.invalid else ():
-                log.error("configuration error", cause=problem)
             log.error(
                 "reload refused, the old configuration stays",
                 file=self._around.path,

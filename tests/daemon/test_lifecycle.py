@@ -13,6 +13,7 @@ from mcproxy.daemon import lifecycle
 from mcproxy.daemon.lifecycle import State, Surroundings
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.systemd import Notifier
+from mcproxy.net.contexts import PairError
 from mcproxy.observe.access import AccessLogs
 from tests.daemon.fake_daemon import FakeLoaded
 
@@ -60,7 +61,7 @@ CONFIG = Config(daemon=Daemon(shutdown_delay=5.0, drain_timeout=20.0))
 class World:
     """A daemon with everything around it under the test's control."""
 
-    def __init__(self) -> None:
+    def __init__(self, notifier: Notifier | None = None) -> None:
         self.reactor = Reactor()
         self.service = RecordingService()
         self.lines: list[str] = []
@@ -72,7 +73,7 @@ class World:
                 reactor=self.reactor,
                 path="/etc/mcproxy/mcproxy.yaml",
                 load=lambda: self.next(),
-                notifier=Notifier(""),
+                notifier=notifier or Notifier(""),
                 observer=self.observer,
                 access_logs=AccessLogs(self.reactor),
             ),
@@ -170,6 +171,14 @@ def test_bug_in_the_start_is_logged_with_its_traceback_and_ends_with_status_1(wo
     assert world.daemon.exit_status == 1
 
 
+def test_certificate_that_only_openssl_refuses_is_the_file_s_fault(world: World) -> None:
+    world.service.starting = Deferred()
+    world.start()
+    world.service.starting.errback(PairError("the key is too short"))
+    world.reactor.advance(0)
+    assert world.daemon.exit_status == 78
+
+
 def test_drain_that_fails_still_ends_the_daemon(world: World) -> None:
     world.start()
     world.daemon.stop()
@@ -194,3 +203,20 @@ def test_level_of_a_reload_that_fails_is_not_taken(world: World) -> None:
     world.service.applying = None
     world.daemon.hangup()
     assert world.observer.level == "error"
+
+
+def test_watchdog_is_fed_while_serving_and_draining_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[float] = []
+    notifier = Notifier("/nowhere", watchdog=30.0)
+    monkeypatch.setattr(notifier, "_send", lambda **variables: fed.append(1) if "WATCHDOG" in variables else None)
+    world = World(notifier)
+    world.start()
+    for _ in range(4):
+        world.reactor.advance(15)
+    assert len(fed) == 5
+    world.daemon.stop()
+    world.reactor.advance(15)
+    assert len(fed) == 6
+    world.service.draining.callback(None)
+    world.reactor.advance(60)
+    assert len(fed) == 6
