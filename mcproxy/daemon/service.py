@@ -36,7 +36,7 @@ class LiveListener:
     ) -> None:
         self.config = config
         self._pipeline: Pipeline = runtime.pipelines[config.name]
-        self.factory = ServerFactory(reactor, deadlines, _bounds(config.limits), self._handle, refusal)
+        self.factory = ServerFactory(deadlines, _bounds(config.limits), self._handle, refusal)
         self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, systemd)
 
     def update(self, config: model.Listener, runtime: Runtime) -> None:

@@ -17,7 +17,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.deadlines import NEVER, Deadlines
 from mcproxy.http.framing import BodyReader, ChunkedReader, FramingError, LengthReader, UntilCloseReader
 from mcproxy.http.head import parse_response_head
 from mcproxy.http.messages import CHUNKED, UNTIL_CLOSE, Header, ResponseHead, UpstreamProtocolError
@@ -103,7 +103,7 @@ class ClientConnection(Protocol):
         self._write_blocked = False
         self.requests = 0
         self.began = False  # a byte of the current response came
-        self.deadline = 0.0
+        self.deadline = NEVER
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class ClientConnection(Protocol):
         self.began = False
         self.requests += 1
         if timeout and not has_body:
-            self._deadlines.watch(self, timeout)
+            self.deadline = self._deadlines.after(timeout)
         self.transport.write(head)
 
     def send_body(self, data: bytes) -> None:
@@ -133,8 +133,8 @@ class ClientConnection(Protocol):
     def end_body(self) -> None:
         """The request is complete."""
         self._request_complete = True
-        if self._sink is not None and self._timeout and not self.began:
-            self._deadlines.watch(self, self._timeout)
+        if self._sink is not None and not self.began:
+            self.deadline = self._deadlines.after(self._timeout)
 
     def cancel(self) -> None:
         """Nobody wants the response any more: the connection is broken off, which tells the upstream so."""
@@ -156,7 +156,6 @@ class ClientConnection(Protocol):
 
     def retire(self) -> None:
         """Close an idle connection."""
-        self._deadlines.forget(self)
         self._close()
         self.transport.loseConnection()
 
@@ -164,6 +163,7 @@ class ClientConnection(Protocol):
 
     def connectionMade(self) -> None:
         self.transport.registerProducer(self, True)
+        self._deadlines.add(self)
 
     def dataReceived(self, data: bytes) -> None:
         if self._tunnel is not None:
@@ -177,7 +177,7 @@ class ClientConnection(Protocol):
             return
         if not self.began:
             self.began = True
-            self._deadlines.forget(self)
+            self.deadline = NEVER
         try:
             self._feed(data, sink)
         except (UpstreamProtocolError, FramingError) as problem:
@@ -304,7 +304,7 @@ class ClientConnection(Protocol):
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._deadlines.forget(self)
+            self._deadlines.remove(self)
             self._owner.connection_closed(self)
 
     def tunnel_over(self) -> None:

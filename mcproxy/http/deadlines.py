@@ -1,7 +1,8 @@
 """Many coarse timeouts at the cost of one timer.
 
-A reactor timer for each request would cost more than parsing the request. Here an item carries its own deadline and one
-sweep, four times a second, finds what is late. So a timeout fires up to 0.25 s after its time, never before it.
+A reactor timer for each request would cost more than parsing the request. Here each connection has its own deadline,
+and setting it is one attribute; a sweep, four times a second, finds what is late. So a timeout fires up to 0.25 s after
+its time, never before it.
 """
 
 from __future__ import annotations
@@ -12,48 +13,54 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 RESOLUTION = 0.25
 
+#: The deadline of what may take for ever.
+NEVER = float("inf")
+
 
 class Expiring(Protocol):
     """Something that can be late."""
 
-    deadline: float  # seconds, on the clock of the Deadlines that watch it
+    deadline: float  # seconds, on the clock of the Deadlines that watch it; its owner sets it at will
 
     def expired(self) -> None:
-        """Called once, after the item was taken off the watch list."""
+        """Called when the deadline has passed, once: the deadline is NEVER then, until its owner sets another."""
 
 
 class Deadlines:
-    """The items that are being waited for. The timer runs only while there are any."""
+    """The items that may be late. The timer runs only while there are any."""
 
-    __slots__ = ("_clock", "_items", "_timer")
+    __slots__ = ("_clock", "_items", "_timer", "seconds")
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._items: set[Expiring] = set()
         self._timer: IDelayedCall | None = None
+        self.seconds = clock.seconds  # the clock that deadlines are measured by
 
-    def watch(self, item: Expiring, seconds: float) -> None:
-        """Call `item.expired()` when `seconds` have passed, unless it is watched anew or forgotten before. 0: never."""
-        if not seconds:
-            self._items.discard(item)
-            return
-        item.deadline = self._clock.seconds() + seconds
+    def add(self, item: Expiring) -> None:
+        """Begin to look at `item.deadline`."""
         self._items.add(item)
         if self._timer is None:
             self._timer = self._clock.callLater(RESOLUTION, self._sweep)
 
-    def forget(self, item: Expiring) -> None:
+    def remove(self, item: Expiring) -> None:
+        """Look no more; an item that is not looked at does no harm."""
         self._items.discard(item)
+
+    def after(self, timeout: float) -> float:
+        """Return the deadline that lies `timeout` seconds from now; 0 is no limit."""
+        return self._clock.seconds() + timeout if timeout else NEVER
 
     def _sweep(self) -> None:
         self._timer = None
         now = self._clock.seconds()
         late = [item for item in self._items if item.deadline <= now]
-        self._items.difference_update(late)
-        if self._items:
-            self._timer = self._clock.callLater(RESOLUTION, self._sweep)
         for item in late:
-            item.expired()
+            if item.deadline <= now:  # one that expired before may have moved it
+                item.deadline = NEVER
+                item.expired()
+        if self._items and self._timer is None:
+            self._timer = self._clock.callLater(RESOLUTION, self._sweep)
 
     def stop(self) -> None:
         """Forget everything, so that no timer is left behind."""

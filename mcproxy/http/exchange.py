@@ -11,7 +11,6 @@ answers, and is told when the client goes away. Both directions carry back-press
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from mcproxy.http.messages import CHUNKED, REASON_PHRASES, Header, RequestHead
@@ -136,45 +135,44 @@ class Exchange:
 
     # -- the response -------------------------------------------------------------------------------------------
 
-    def inform(self, status: int, reason: bytes, headers: Iterable[Header]) -> None:
-        """Send an interim response (1xx, but not 101) at once."""
+    def inform(self, status: int, reason: bytes, lines: list[bytes]) -> None:
+        """Send an interim response (1xx, but not 101) at once; `lines` are header lines without line ends."""
         if self.ended or self.responded or not self.head.http11:
             return
-        lines = b"".join([b"%b: %b\r\n" % field for field in headers])
-        self._connection.send([b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, reason, lines)])
+        self._connection.send([b"\r\n".join([b"HTTP/1.1 %d %b" % (status, reason), *lines, b"\r\n"])])
 
-    def respond(
-        self, status: int, reason: bytes, headers: Iterable[Header], length: int, declared: int | None = None
-    ) -> None:
+    def respond(self, status: int, reason: bytes, lines: list[bytes], length: int, declared: int | None = None) -> None:
         """Begin the response; it goes out with the first `flush` or `end`.
 
-        `headers` are end-to-end fields without framing. `length` is the body's size in bytes, or any negative number
-        where it is not known. `declared` is a Content-Length to be shown although no body follows (HEAD, 304).
+        `lines` are the end-to-end fields ("Name: value", without line ends and without framing). `length` is the
+        body's size in bytes, or any negative number where it is not known. `declared` is a Content-Length to be shown
+        although no body follows (HEAD, 304).
         """
         if self.ended:
             return
         self.responded = True
         self.status = status
         connection = self._connection
-        parts = [b"HTTP/1.1 %d %b\r\n" % (status, reason or REASON_PHRASES.get(status, b"Unknown"))]
-        parts += [b"%b: %b\r\n" % field for field in headers]
-        if length < 0:
+        parts = [b"HTTP/1.1 %d %b" % (status, reason or REASON_PHRASES.get(status, b"Unknown")), *lines]
+        if length > 0:
+            parts.append(b"Content-Length: %d" % length)
+        elif length < 0:
             if self.head.http11:
                 self._chunked = True
-                parts.append(b"Transfer-Encoding: chunked\r\n")
+                parts.append(b"Transfer-Encoding: chunked")
             else:
                 connection.close_after_response()
-        elif length or declared is not None:
-            parts.append(b"Content-Length: %d\r\n" % (length or declared or 0))
+        elif declared is not None:
+            parts.append(b"Content-Length: %d" % declared)
         elif self.head.method != b"HEAD" and status not in (204, 304):
-            parts.append(b"Content-Length: 0\r\n")
+            parts.append(b"Content-Length: 0")
         if not self.body_complete:
             # The rest of the request would have to be read first; a client that sends much of it is better cut off.
             connection.close_unless_body_ends()
         if connection.closing:
-            parts.append(b"Connection: close\r\n")
+            parts.append(b"Connection: close")
         parts.append(b"\r\n")
-        self._out.append(b"".join(parts))
+        self._out.append(b"\r\n".join(parts))
 
     def write(self, data: bytes) -> None:
         """Add a piece of the body; it goes out with the next `flush` or `end`."""
@@ -208,10 +206,10 @@ class Exchange:
         self._finish()
         self._connection.exchange_done(self)
 
-    def answer(self, status: int, headers: Iterable[Header], body: bytes) -> None:
+    def answer(self, status: int, lines: list[bytes], body: bytes) -> None:
         """Give a whole response at once; the body is left out where the method is HEAD."""
         is_head = self.head.method == b"HEAD"
-        self.respond(status, b"", headers, 0 if is_head else len(body), len(body))
+        self.respond(status, b"", lines, 0 if is_head else len(body), len(body))
         if not is_head:
             self.write(body)
         self.end()
@@ -222,18 +220,14 @@ class Exchange:
             self._finish()
             self._connection.abort()
 
-    def switch_protocols(self, reason: bytes, headers: Iterable[Header], upgrade: bytes) -> TunnelSide:
+    def switch_protocols(self, reason: bytes, lines: list[bytes], upgrade: bytes) -> TunnelSide:
         """Answer 101 and hand the connection over as one side of a tunnel; the exchange lasts as long as that."""
         self.responded = self.upgraded = True
         self.status = 101
         self.first_byte_at = self._connection.now()
-        lines = b"".join([b"%b: %b\r\n" % field for field in headers])
-        self._connection.send(
-            [
-                b"HTTP/1.1 101 %b\r\nUpgrade: %b\r\nConnection: Upgrade\r\n%b\r\n"
-                % (reason or b"Switching Protocols", upgrade, lines)
-            ]
-        )
+        status = b"HTTP/1.1 101 %b" % (reason or b"Switching Protocols")
+        framing = (b"Upgrade: %b" % upgrade, b"Connection: Upgrade", b"\r\n")
+        self._connection.send([b"\r\n".join([status, *lines, *framing])])
         return self._connection.become_tunnel()
 
     # -- the end ------------------------------------------------------------------------------------------------

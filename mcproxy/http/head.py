@@ -1,8 +1,11 @@
 """Heads: from raw bytes to a checked `RequestHead` or `ResponseHead`.
 
-llhttp (httptools) parses; this file adds the judgements that llhttp leaves open and that decide who a request is for
-and where it ends (RFC 9112 sections 2.2, 3, 6; RFC 9110 sections 7.2 and 7.6.1). A head comes whole, from its first
-byte to the empty line: so the engines know exactly which bytes belong to which message, whatever follows them.
+llhttp (httptools) judges the grammar; this file adds the judgements that llhttp leaves open and that decide who
+a request is for and where it ends (RFC 9112 sections 2.2, 3, 6; RFC 9110 sections 7.2 and 7.6.1). A head comes whole,
+from its first byte to the empty line: so the engines know exactly which bytes belong to which message.
+
+llhttp is given no callbacks: once it has found a head well-formed (no bare line ends, no folded lines, names that are
+tokens), splitting it at its line ends is exact, and fields that only pass through stay the lines that they are.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ from mcproxy.http.messages import (
     CHUNKED,
     HOP_BY_HOP,
     UNTIL_CLOSE,
-    Header,
     ProtocolError,
     RequestHead,
     ResponseHead,
     UpstreamProtocolError,
+    split_line,
 )
 
 # RFC 9110 7.2: uri-host [":" port]. Underscores are common in private names and harmless.
@@ -28,28 +31,17 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _BARE_LF = re.compile(rb"(?:^|[^\r])\n")
 _MAX_LENGTH = 2**63 - 1
 
-# Fields of a request that mean something to this hop: looked up once for each field, so absent ones cost nothing.
+# Fields that mean something to this hop, and what their names begin with: most other lines are told by one byte.
 _REQUEST_SPECIAL = HOP_BY_HOP | {b"host", b"content-length", b"expect"}
+_RESPONSE_SPECIAL = HOP_BY_HOP | {b"content-length"}
 
 
-class _Collector:
-    """Receives llhttp's callbacks for one head."""
+def _first_bytes(names: Iterable[bytes]) -> frozenset[int]:
+    return frozenset(byte for name in names for byte in (name[0], name.upper()[0]))
 
-    __slots__ = ("fields", "reason", "target")
 
-    def __init__(self) -> None:
-        self.target = b""
-        self.reason = b""
-        self.fields: list[Header] = []
-
-    def on_url(self, url: bytes) -> None:
-        self.target += url
-
-    def on_status(self, reason: bytes) -> None:
-        self.reason += reason
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.fields.append((name, value.strip(b" \t")))
+_REQUEST_FIRST = _first_bytes(_REQUEST_SPECIAL)
+_RESPONSE_FIRST = _first_bytes(_RESPONSE_SPECIAL)
 
 
 def incomplete_head_error(data: bytes) -> str | None:
@@ -68,33 +60,35 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
     """
     if raw.startswith(b"\r\n"):  # RFC 9112 2.2: one empty line before the request line is tolerated
         raw = raw[2:]
-    line_end = raw.find(b"\r\n")
-    if raw.count(b" ", 0, line_end) != 2:
-        raise ProtocolError(400, "malformed request line")
-    collector = _Collector()
-    parser = httptools.HttpRequestParser(collector)
     try:
-        parser.feed_data(raw)
+        httptools.HttpRequestParser(_NO_CALLBACKS).feed_data(raw)
     except httptools.HttpParserUpgrade:
         pass  # the head is complete; what follows it is ours to judge
     except httptools.HttpParserError as error:
         raise ProtocolError(*_parser_verdict(raw, error)) from None
-    version = parser.get_http_version()
-    if version not in ("1.1", "1.0"):
-        if version == "0.9":
-            raise ProtocolError(400, "malformed request line")
-        raise ProtocolError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
-    if len(collector.fields) > max_headers:
-        raise ProtocolError(431, f"more than {max_headers} header fields")
-    if len(collector.target) > max_target:
-        raise ProtocolError(414, f"the request target is longer than {max_target} bytes")
-
+    lines = raw[:-4].split(b"\r\n")
+    words = lines.pop(0).split(b" ")
+    if len(words) != 3:
+        raise ProtocolError(400, "malformed request line")
     head = RequestHead()
-    head.method = parser.get_method()
-    head.http11 = version == "1.1"
-    _judge_request_fields(head, collector.fields)
-    _judge_target(head, collector.target)
+    head.method, target, version = words
+    head.http11 = version == b"HTTP/1.1"
+    if not head.http11 and version != b"HTTP/1.0":
+        raise ProtocolError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+    if len(lines) > max_headers:
+        raise ProtocolError(431, f"more than {max_headers} header fields")
+    if len(target) > max_target:
+        raise ProtocolError(414, f"the request target is longer than {max_target} bytes")
+    _judge_request_fields(head, lines)
+    _judge_target(head, target)
     return head
+
+
+class _NoCallbacks:
+    __slots__ = ()
+
+
+_NO_CALLBACKS = _NoCallbacks()
 
 
 def _parser_verdict(raw: bytes, error: Exception) -> tuple[int, str]:
@@ -106,39 +100,46 @@ def _parser_verdict(raw: bytes, error: Exception) -> tuple[int, str]:
     return 400, f"malformed request head: {error}"
 
 
-def _judge_request_fields(head: RequestHead, fields: list[Header]) -> None:
-    passing: list[Header] = []
+def _judge_request_fields(head: RequestHead, lines: list[bytes]) -> None:
+    passing: list[bytes] = []
     special: dict[bytes, list[bytes]] = {}
-    for name, value in fields:
-        name = name.lower()
-        if name in _REQUEST_SPECIAL:
-            special.setdefault(name, []).append(value)
-        else:
-            passing.append((name, value))
+    for line in lines:
+        if line[0] in _REQUEST_FIRST:
+            name, value = split_line(line)
+            if name in _REQUEST_SPECIAL:
+                special.setdefault(name, []).append(value)
+                continue
+        passing.append(line)
+    head.lines = passing
 
-    hosts = special.get(b"host", ())
+    hosts = special.pop(b"host", ())
     if len(hosts) != 1 and (head.http11 or hosts):
         raise ProtocolError(400, "an HTTP/1.1 request has exactly one Host header")
     head.host = hosts[0].lower() if hosts else b""
     if hosts and not _HOST.fullmatch(hosts[0]):
         raise ProtocolError(400, "malformed Host header")
+    head.length = 0
+    head.keep_alive = head.http11
+    head.expects_continue = head.te_trailers = False
+    head.upgrade = None
+    if special:
+        _judge_special_fields(head, special)
 
+
+def _judge_special_fields(head: RequestHead, special: dict[bytes, list[bytes]]) -> None:
     head.length = _request_length(head.http11, special)
     connection = _connection_options(special.get(b"connection", ()))
     head.keep_alive = head.http11 and b"close" not in connection
     head.te_trailers = any(b"trailers" in value.lower() for value in special.get(b"te", ()))
-    head.expects_continue = False
     if expectation := special.get(b"expect"):
         if [value.lower() for value in expectation] != [b"100-continue"]:
             raise ProtocolError(417, "the only expectation that can be met is 100-continue")
         # RFC 9110 10.1.1: without a body, or from HTTP/1.0, it is ignored.
         head.expects_continue = head.http11 and head.length != 0
-    head.upgrade = None
     if b"upgrade" in connection and head.http11:
         head.upgrade = _tunnel_protocol(special.get(b"upgrade", ()))
     if named := connection - _REQUEST_SPECIAL - {b"close"}:
-        passing = [field for field in passing if field[0] not in named]
-    head.headers = passing
+        head.lines = [line for line in head.lines if split_line(line)[0] not in named]
 
 
 def _request_length(http11: bool, special: dict[bytes, list[bytes]]) -> int:
@@ -209,38 +210,39 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
 
     Raises UpstreamProtocolError for what cannot be understood in exactly one way.
     """
-    collector = _Collector()
-    parser = httptools.HttpResponseParser(collector)
     try:
-        parser.feed_data(raw)
-        status = parser.get_status_code()
+        httptools.HttpResponseParser(_NO_CALLBACKS).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        status = parser.get_status_code()
+        pass
     except httptools.HttpParserError as error:
         raise UpstreamProtocolError(f"malformed response head: {error}") from None
-    version = parser.get_http_version()
-    if version not in ("1.1", "1.0"):
-        raise UpstreamProtocolError(f"response in HTTP/{version}")
-
+    lines = raw[:-4].split(b"\r\n")
+    version, _, rest = lines.pop(0).partition(b" ")
+    if version not in (b"HTTP/1.1", b"HTTP/1.0"):
+        raise UpstreamProtocolError("the response is neither HTTP/1.1 nor HTTP/1.0")
     head = ResponseHead()
-    head.status = status
-    head.reason = collector.reason
-    head.http11 = version == "1.1"
-    passing: list[Header] = []
+    head.http11 = version == b"HTTP/1.1"
+    head.status = int(rest[:3])
+    head.reason = rest[4:]
+    passing: list[bytes] = []
     special: dict[bytes, list[bytes]] = {}
-    for field in collector.fields:
-        name = field[0].lower()
-        if name in HOP_BY_HOP or name == b"content-length":
-            special.setdefault(name, []).append(field[1])
-        else:
-            passing.append(field)
-    connection = _connection_options(special.get(b"connection", ()))
-    head.keep_alive = b"close" not in connection and (head.http11 or b"keep-alive" in connection)
-    upgrade = special.get(b"upgrade")
-    head.upgrade = upgrade[0] if upgrade else None
-    if named := connection - HOP_BY_HOP - {b"close", b"content-length"}:
-        passing = [field for field in passing if field[0].lower() not in named]
-    head.headers = passing
+    for line in lines:
+        if line[0] in _RESPONSE_FIRST:
+            name, value = split_line(line)
+            if name in _RESPONSE_SPECIAL:
+                special.setdefault(name, []).append(value)
+                continue
+        passing.append(line)
+    head.lines = passing
+    head.keep_alive = head.http11
+    head.upgrade = None
+    if options := special.get(b"connection"):
+        connection = _connection_options(options)
+        head.keep_alive = b"close" not in connection and (head.http11 or b"keep-alive" in connection)
+        if named := connection - _RESPONSE_SPECIAL - {b"close"}:
+            head.lines = [line for line in passing if split_line(line)[0] not in named]
+    if upgrade := special.get(b"upgrade"):
+        head.upgrade = upgrade[0]
     _judge_response_length(head, special, request_method)
     return head
 

@@ -66,17 +66,18 @@ class UpstreamProtocolError(Exception):
 class RequestHead:
     """One request's head, checked.
 
-    `headers` are the end-to-end fields in the order received, names in lower case, values trimmed; hop-by-hop fields,
-    those that `Connection` names, Host, Content-Length and Expect are not among them but stand in attributes.
+    `lines` are the end-to-end fields, each as the client wrote it ("Name: value", without line end), in the order
+    received. Hop-by-hop fields, those that `Connection` names, Host, Content-Length and Expect are not among them but
+    stand in attributes.
     """
 
     __slots__ = (
         "expects_continue",
-        "headers",
         "host",
         "http11",
         "keep_alive",
         "length",
+        "lines",
         "method",
         "target",
         "te_trailers",
@@ -87,7 +88,7 @@ class RequestHead:
     target: bytes  # origin-form ("/path?query") or b"*", byte for byte as sent
     http11: bool
     host: bytes  # lower case, with the port if one was given; b"" only in HTTP/1.0
-    headers: list[Header]
+    lines: list[bytes]
     length: int  # bytes of the body, 0 for none, CHUNKED
     keep_alive: bool
     upgrade: bytes | None  # b"websocket" or b"SPDY/3.1" as the client wrote it, if it asks for a tunnel
@@ -96,21 +97,18 @@ class RequestHead:
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of a field (name in lower case), None if it is absent."""
-        for field, value in self.headers:
-            if field == name:
-                return value
-        return None
+        return first_value(self.lines, name)
 
 
 class ResponseHead:
-    """One response's head, checked; `headers` are the end-to-end fields as received, without Content-Length."""
+    """One response's head, checked; `lines` are the end-to-end fields as received, without Content-Length."""
 
-    __slots__ = ("declared_length", "headers", "http11", "keep_alive", "length", "reason", "status", "upgrade")
+    __slots__ = ("declared_length", "http11", "keep_alive", "length", "lines", "reason", "status", "upgrade")
 
     status: int
     reason: bytes
     http11: bool
-    headers: list[Header]
+    lines: list[bytes]
     length: int  # of the body that follows: bytes, CHUNKED or UNTIL_CLOSE
     declared_length: int | None  # Content-Length as sent, also where no body follows (HEAD, 304)
     keep_alive: bool
@@ -118,7 +116,19 @@ class ResponseHead:
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of a field (name in lower case), None if it is absent."""
-        for field, value in self.headers:
-            if field.lower() == name:
-                return value
-        return None
+        return first_value(self.lines, name)
+
+
+def split_line(line: bytes) -> Header:
+    """Return the field in a header line: name in lower case, value trimmed (RFC 9112 5)."""
+    name, _, value = line.partition(b":")
+    return name.lower(), value.strip(b" \t")
+
+
+def first_value(lines: list[bytes], name: bytes) -> bytes | None:
+    """Return the first value of a field (name in lower case) among header lines, None if it is absent."""
+    size = len(name)
+    for line in lines:
+        if line[size : size + 1] == b":" and line[:size].lower() == name:
+            return line[size + 1 :].strip(b" \t")
+    return None

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from mcproxy.http.client import ClientConnection
-from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.deadlines import NEVER, Deadlines
 
 Connect = Callable[[ClientConnection], "Deferred[None]"]
 
@@ -48,7 +48,7 @@ class Pool:
         if not self._idle:
             return None
         connection = self._idle.pop()
-        self._deadlines.forget(connection)
+        connection.deadline = NEVER
         return connection
 
     def open(self) -> Deferred[ClientConnection]:
@@ -81,7 +81,7 @@ class Pool:
             connection.retire()
         else:
             self._idle.append(connection)
-            self._deadlines.watch(connection, self._idle_timeout)
+            connection.deadline = self._deadlines.after(self._idle_timeout)
 
     def connection_closed(self, connection: ClientConnection) -> None:
         if connection in self._idle:

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twisted.internet import error
-from twisted.internet.interfaces import IHalfCloseableProtocol, IProtocolFactory, IPushProducer, IReactorTime
+from twisted.internet.interfaces import IHalfCloseableProtocol, IProtocolFactory, IPushProducer
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.deadlines import NEVER, Deadlines
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.framing import BodyReader, ChunkedReader, FramingError, LengthReader
 from mcproxy.http.head import incomplete_head_error, parse_request_head
-from mcproxy.http.messages import CHUNKED, REASON_PHRASES, Header, ProtocolError
+from mcproxy.http.messages import CHUNKED, REASON_PHRASES, ProtocolError
 from mcproxy.http.transport import Transport
 from mcproxy.http.tunnel import TunnelSide
 
@@ -51,7 +51,7 @@ class Bounds:
     idle_timeout: float = 300.0
 
 
-Refusal = tuple[list[Header], bytes]  # headers and body of an answer to what is no proper request
+Refusal = tuple[list[bytes], bytes]  # header lines and body of an answer to what is no proper request
 
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
@@ -99,7 +99,7 @@ class ServerConnection(Protocol):
         self._head_begun = True  # the time for the first head runs from the connection's beginning
         self.write_blocked = False
         self.requests = 0
-        self.deadline = 0.0
+        self.deadline = NEVER
         self.client: IAddress | None = None
         self.facts: object = None  # what the layers above remember of this connection; the engine never looks
 
@@ -109,7 +109,8 @@ class ServerConnection(Protocol):
         self.client = self.transport.getPeer()
         self.transport.registerProducer(self, True)
         self._factory.connections.add(self)
-        self._factory.deadlines.watch(self, self._bounds.head_timeout)
+        self.deadline = self._factory.deadlines.after(self._bounds.head_timeout)
+        self._factory.deadlines.add(self)
 
     def dataReceived(self, data: bytes) -> None:
         if self._tunnel is not None:
@@ -134,7 +135,7 @@ class ServerConnection(Protocol):
         """Our own half-close went out; nothing follows from that."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._factory.deadlines.forget(self)
+        self._factory.deadlines.remove(self)
         self._factory.connections.discard(self)
         if self._tunnel is not None:
             self._tunnel.connection_lost(isinstance(reason.value, error.ConnectionDone))
@@ -201,7 +202,7 @@ class ServerConnection(Protocol):
                 raise ProtocolError(400, problem)
             if not self._head_begun:
                 self._head_begun = True
-                self._factory.deadlines.watch(self, self._bounds.head_timeout)
+                self.deadline = self._factory.deadlines.after(self._bounds.head_timeout)
             self._buffer = data
             return b""
         head = parse_request_head(data[:size], self._bounds.target_bytes, self._bounds.headers)
@@ -213,13 +214,13 @@ class ServerConnection(Protocol):
         if head.length:
             self._reader = ChunkedReader() if head.length == CHUNKED else LengthReader(head.length)
             self._body_size = 0
-            factory.deadlines.watch(self, self._bounds.idle_timeout)
+            self.deadline = factory.deadlines.after(self._bounds.idle_timeout)
         else:
-            factory.deadlines.forget(self)
+            self.deadline = NEVER
         self.requests += 1
         if not head.keep_alive:
             self._close = True
-        exchange = self._exchange = Exchange(self, head, factory.clock.seconds())
+        exchange = self._exchange = Exchange(self, head, factory.deadlines.seconds())
         factory.handle(exchange)
         return data[size:]
 
@@ -240,11 +241,11 @@ class ServerConnection(Protocol):
         if reader.complete:
             self._reader = None
             self._close_unless_body_ends = False
-            self._factory.deadlines.forget(self)
+            self.deadline = NEVER
             if exchange is not None:
                 exchange.body_finished(reader.trailers)
         elif pieces and self._exchange is not None:
-            self._factory.deadlines.watch(self, self._bounds.idle_timeout)
+            self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
         return rest
 
     def _hold(self, data: bytes) -> None:
@@ -258,14 +259,14 @@ class ServerConnection(Protocol):
         """The handler cannot take more of the request's body now."""
         if not self._body_paused:
             self._body_paused = True
-            self._factory.deadlines.forget(self)  # it is not the client who is slow
+            self.deadline = NEVER  # it is not the client who is slow
             self.transport.pauseProducing()
 
     def resume_body(self) -> None:
         if self._body_paused:
             self._body_paused = False
             if self._reader is not None:
-                self._factory.deadlines.watch(self, self._bounds.idle_timeout)
+                self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
             if not self._buffer_full:
                 self.transport.resumeProducing()
 
@@ -275,7 +276,7 @@ class ServerConnection(Protocol):
         self.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def now(self) -> float:
-        return self._factory.clock.seconds()
+        return self._factory.deadlines.seconds()
 
     @property
     def factory(self) -> ServerFactory:
@@ -298,7 +299,7 @@ class ServerConnection(Protocol):
 
     def become_tunnel(self) -> TunnelSide:
         """Turn into one side of a tunnel; bytes that came behind the request belong to it."""
-        self._factory.deadlines.forget(self)
+        self.deadline = NEVER
         tunnel = self._tunnel = TunnelSide(self)
         held, self._buffer = self._buffer, b""
         if self._buffer_full or self._body_paused:
@@ -324,7 +325,7 @@ class ServerConnection(Protocol):
         elif self._close or self._close_unless_body_ends or self._factory.draining:
             self._lose()
         else:
-            self._factory.deadlines.watch(self, self._bounds.idle_timeout)
+            self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
             if self._buffer_full:
                 self._buffer_full = False
                 if not self._body_paused:
@@ -337,7 +338,7 @@ class ServerConnection(Protocol):
 
     def _lose(self) -> None:
         self._close = True
-        self._factory.deadlines.forget(self)
+        self.deadline = NEVER
         self.transport.unregisterProducer()
         self.transport.loseConnection()
 
@@ -348,7 +349,7 @@ class ServerConnection(Protocol):
         if self._body_paused or self._buffer_full:
             self._body_paused = self._buffer_full = False
             self.transport.resumeProducing()
-        self._factory.deadlines.watch(self, LINGER)
+        self.deadline = self._factory.deadlines.after(LINGER)
         self.transport.loseWriteConnection()
 
     def _refuse(self, problem: ProtocolError) -> None:
@@ -362,12 +363,10 @@ class ServerConnection(Protocol):
         if answered:
             self.transport.abortConnection()
             return
-        headers, body = self._factory.refusal(self, problem)
-        lines = b"".join([b"%b: %b\r\n" % field for field in headers])
-        self.transport.write(
-            b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\nConnection: close\r\n\r\n%b"
-            % (problem.status, REASON_PHRASES.get(problem.status, b"Error"), lines, len(body), body)
-        )
+        lines, body = self._factory.refusal(self, problem)
+        status = b"HTTP/1.1 %d %b" % (problem.status, REASON_PHRASES.get(problem.status, b"Error"))
+        framing = (b"Content-Length: %d" % len(body), b"Connection: close", b"", body)
+        self.transport.write(b"\r\n".join([status, *lines, *framing]))
         self._linger()
 
     def expired(self) -> None:
@@ -405,13 +404,11 @@ class ServerFactory:
 
     def __init__(
         self,
-        clock: IReactorTime,
         deadlines: Deadlines,
         bounds: Bounds,
         handle: Callable[[Exchange], None],
         refusal: Callable[[ServerConnection, ProtocolError], Refusal],
     ) -> None:
-        self.clock = clock
         self.deadlines = deadlines
         self.bounds = bounds
         self.handle = handle

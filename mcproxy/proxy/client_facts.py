@@ -10,7 +10,7 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IAddress
 
 from mcproxy.config.model import IPNetwork
-from mcproxy.http.messages import Header
+from mcproxy.http.messages import first_value, split_line
 
 if TYPE_CHECKING:
     from mcproxy.http.server import ServerConnection
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ClientFacts:
     """A client's address, and what its X-Forwarded-* headers become."""
 
-    __slots__ = ("_scheme", "address", "networks", "server_name", "trusted")
+    __slots__ = ("_lines", "_scheme", "address", "networks", "server_name", "trusted")
 
     def __init__(self, connection: ServerConnection, networks: Sequence[IPNetwork]) -> None:
         transport = connection.transport
@@ -28,27 +28,29 @@ class ClientFacts:
         self.networks = networks  # of trusted proxies, as they were configured when this was found out
         self.trusted = bool(networks) and bool(self.address) and _within(self.address, networks)
         self._scheme = b"https" if transport.is_tls else b"http"
+        self._lines = _lines(self.address.encode(), self._scheme)
 
-    def forwarded(self, headers: list[Header], host: bytes) -> list[Header]:
-        """Return the X-Forwarded-For, -Proto and -Host fields to send.
+    def forwarded(self, lines: list[bytes], host: bytes) -> list[bytes]:
+        """Return the X-Forwarded-For, -Proto and -Host lines to send.
 
-        They are set anew. What the client sent (in `headers`, names in lower case) counts only from a trusted proxy,
-        whose own address is then added to the list, as the next one expects.
+        They are set anew. What the client sent (among `lines`) counts only from a trusted proxy, whose own address is
+        then added to the list, as the next one expects.
         """
-        chain, scheme = self.address.encode(), self._scheme
-        if self.trusted:
-            received = [value for name, value in headers if name == b"x-forwarded-for"]
-            chain = b", ".join([*received, chain])
-            scheme = _first(headers, b"x-forwarded-proto") or scheme
-            host = _first(headers, b"x-forwarded-host") or host
-        result = [(b"x-forwarded-proto", scheme), (b"x-forwarded-host", host)]
-        if chain:
-            result.append((b"x-forwarded-for", chain))
-        return result
+        if not self.trusted:
+            return [*self._lines, b"X-Forwarded-Host: " + host]
+        fields = [split_line(line) for line in lines]
+        received = [value for name, value in fields if name == b"x-forwarded-for"]
+        scheme = first_value(lines, b"x-forwarded-proto") or self._scheme
+        host = first_value(lines, b"x-forwarded-host") or host
+        return [
+            *_lines(b", ".join([*received, self.address.encode()]), scheme),
+            b"X-Forwarded-Host: " + host,
+        ]
 
 
-def _first(headers: list[Header], name: bytes) -> bytes | None:
-    return next((value for field, value in headers if field == name), None)
+def _lines(chain: bytes, scheme: bytes) -> list[bytes]:
+    proto = b"X-Forwarded-Proto: " + scheme
+    return [b"X-Forwarded-For: " + chain, proto] if chain else [proto]
 
 
 def _address_text(address: IAddress | None) -> str:

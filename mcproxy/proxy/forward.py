@@ -33,6 +33,7 @@ from mcproxy.upstream.endpoint import Endpoint
 log = Logger()
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+_BODIED = frozenset({b"POST", b"PUT", b"PATCH"})  # these say it when their body is empty (RFC 9110 8.6)
 
 
 class Forward:
@@ -76,7 +77,9 @@ class Forward:
         """Send the request; all that follows comes through the callbacks below. Raises StatusError."""
         request, cluster = self._request, self._cluster
         if cluster.config.identity is Identity.PROXY:
-            await self._lend_credential()
+            if not cluster.credentials.is_ready:
+                await self._credential_ready()
+            self._lend_credential()
         while not self._exchange.ended:
             endpoint = cluster.pick(self._tried)
             if endpoint is None:
@@ -99,39 +102,41 @@ class Forward:
             self._send(endpoint, connection)
             return
 
-    async def _lend_credential(self) -> None:
-        credentials = self._cluster.credentials
+    async def _credential_ready(self) -> None:
         try:
-            if not credentials.is_ready:
-                await credentials.ready()
-            self._authorization = credentials.authorization()
+            await self._cluster.credentials.ready()
         except CredentialError as problem:
-            self._request.reason = "no_credential"
-            raise StatusError(503, f'cluster "{self._cluster.name}" cannot be asked: {problem.cause}') from None
+            raise self._no_credential(problem) from None
+
+    def _lend_credential(self) -> None:
+        try:
+            self._authorization = self._cluster.credentials.authorization()
+        except CredentialError as problem:
+            raise self._no_credential(problem) from None
+
+    def _no_credential(self, problem: CredentialError) -> StatusError:
+        self._request.reason = "no_credential"
+        return StatusError(503, f'cluster "{self._cluster.name}" cannot be asked: {problem.cause}')
 
     # -- the request --------------------------------------------------------------------------------------------
 
     def _fields(self) -> bytes:
-        """Return the header lines that do not depend on the endpoint."""
+        """Return the header lines that do not depend on the endpoint, and the empty line."""
         head = self._exchange.head
-        identity = self._cluster.config.identity
-        fields = passing(identity, head.headers)
-        fields += self._request.client.forwarded(head.headers, head.host)
-        if head.length == CHUNKED:
-            fields.append((b"transfer-encoding", b"chunked"))
-        elif head.length or head.method in (b"POST", b"PUT", b"PATCH"):
-            fields.append((b"content-length", b"%d" % head.length))
+        lines = passing(self._cluster.config.identity, head.lines)
+        lines += self._request.client.forwarded(head.lines, head.host)
+        if head.length > 0 or (not head.length and head.method in _BODIED):
+            lines.append(b"Content-Length: %d" % head.length)
+        elif head.length:
+            lines.append(b"Transfer-Encoding: chunked")
         if head.expects_continue:
-            fields.append((b"expect", b"100-continue"))
+            lines.append(b"Expect: 100-continue")
         if head.upgrade is not None:
-            fields += [
-                (b"x-forwarded-uri", head.target),
-                (b"connection", b"Upgrade"),
-                (b"upgrade", head.upgrade),
-            ]
+            lines += (b"X-Forwarded-Uri: " + head.target, b"Connection: Upgrade", b"Upgrade: " + head.upgrade)
         elif head.te_trailers:
-            fields += [(b"te", b"trailers"), (b"connection", b"te")]
-        return b"".join([b"%b: %b\r\n" % field for field in fields])
+            lines += (b"TE: trailers", b"Connection: TE")
+        lines.append(b"\r\n")
+        return b"\r\n".join(lines)
 
     def _send(self, endpoint: Endpoint, connection: ClientConnection) -> None:
         request, exchange = self._request, self._exchange
@@ -139,9 +144,9 @@ class Forward:
         self._connection = connection
         request.send_to(endpoint)
         host = head.host if self._cluster.config.preserve_host and head.host else endpoint.authority
-        authorization = b"" if self._authorization is None else b"authorization: %b\r\n" % self._authorization
+        authorization = b"" if self._authorization is None else b"Authorization: %b\r\n" % self._authorization
         connection.send(
-            b"%b %b%b HTTP/1.1\r\nhost: %b\r\n%b%b\r\n"
+            b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b"
             % (head.method, endpoint.path_prefix, self._target, host, authorization, self._lines),
             self,
             head.method,
@@ -182,7 +187,7 @@ class Forward:
     # -- the response -------------------------------------------------------------------------------------------
 
     def response_informed(self, head: ResponseHead) -> None:
-        self._exchange.inform(head.status, head.reason, head.headers)
+        self._exchange.inform(head.status, head.reason, head.lines)
 
     def response_head(self, head: ResponseHead) -> None:
         if head.status == 401 and self._authorization is not None and self._credential_renewed():
@@ -190,7 +195,7 @@ class Forward:
         info = self._request.info
         if info is not None and info.verb == "watch" and head.status == 200 and head.length != 0:
             self._border = EventBorder(head.header(b"content-type"), head.header(b"content-encoding"))
-        self._exchange.respond(head.status, head.reason, head.headers, head.length, head.declared_length)
+        self._exchange.respond(head.status, head.reason, head.lines, head.length, head.declared_length)
 
     def response_data(self, data: bytes) -> None:
         if self._border is not None:
@@ -209,7 +214,7 @@ class Forward:
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
         self._connection = None
         upgrade = head.upgrade or self._exchange.head.upgrade or b""
-        self._tunnel = self._exchange.switch_protocols(head.reason, head.headers, upgrade)
+        self._tunnel = self._exchange.switch_protocols(head.reason, head.lines, upgrade)
         self._tunnel.join(side)
 
     def response_failed(self, problem: Exception) -> None:

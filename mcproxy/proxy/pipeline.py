@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.exchange import Exchange
-from mcproxy.http.messages import Header, ProtocolError
+from mcproxy.http.messages import ProtocolError
 from mcproxy.http.server import ServerConnection
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
@@ -23,7 +23,7 @@ from mcproxy.observe.record import Recorder
 from mcproxy.proxy.client_facts import ClientFacts
 from mcproxy.proxy.coroutines import start
 from mcproxy.proxy.forward import Forward
-from mcproxy.proxy.request import Request, refusal_headers
+from mcproxy.proxy.request import Request, refusal_lines
 from mcproxy.proxy.routes import Routes
 from mcproxy.proxy.running import Running
 
@@ -76,7 +76,7 @@ class Pipeline:
         return self._remembered_info(method, target)
 
 
-def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[list[Header], bytes]:
+def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[list[bytes], bytes]:
     """Word the answer to what is no proper request (`http.server.ServerFactory.refusal`)."""
     status = StatusError(problem.status, problem.message)
     log.info(
@@ -85,4 +85,4 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[list[
         cause=problem.message,
         status=problem.status,
     )
-    return refusal_headers(status), status.body()
+    return refusal_lines(status), status.body()

@@ -60,7 +60,7 @@ class Request:
     def refuse(self, refusal: StatusError, reason: str = "refused") -> None:
         """Answer with a Status object."""
         self.reason = reason
-        self.exchange.answer(refusal.code, refusal_headers(refusal), refusal.body())
+        self.exchange.answer(refusal.code, refusal_lines(refusal), refusal.body())
 
     @property
     def lasting(self) -> bool:
@@ -127,11 +127,11 @@ def _resource(info: RequestInfo) -> str:
     return f"{name}/{info.subresource}" if info.subresource else name
 
 
-def refusal_headers(refusal: StatusError) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a Status answer, as a kube-apiserver sends them."""
+def refusal_lines(refusal: StatusError) -> list[bytes]:
+    """Return the header lines of a Status answer, as a kube-apiserver sends them."""
     return [
-        (b"Cache-Control", b"no-cache, private"),
-        (b"Content-Type", b"application/json"),
-        (b"X-Content-Type-Options", b"nosniff"),
-        *refusal.headers,
+        b"Cache-Control: no-cache, private",
+        b"Content-Type: application/json",
+        b"X-Content-Type-Options: nosniff",
+        *[b"%b: %b" % field for field in refusal.headers],
     ]
