@@ -183,7 +183,7 @@ class _Reader:
 
     def _endpoints(self, cluster: Place, *, secure: bool) -> tuple[Endpoint, ...]:
         if (proxy := cluster.get("proxy-url")) is not None and proxy.string != "":
-            what = "proxy-url is not supported: mcproxy connects to clusters directly"
+            what = "is not supported: mcproxy connects to clusters directly"
             self.context.error(proxy, what, "take it out, and make the API server reachable from here")
         url = self.text(cluster, "server")
         if url is None:
@@ -236,11 +236,11 @@ class _Reader:
     def _refused(self, user: Place) -> None:
         provider = user.get("auth-provider")
         if provider is not None:
-            self.context.error(provider, "auth-provider is not supported", "use an exec plugin")
+            self.context.error(provider, "is not supported", "use an exec plugin")
         for key in _IMPERSONATION:
             place = user.get(key)
             if place is not None and place.string != "":
-                what = f"{key}: impersonation written into a kubeconfig is not supported"
+                what = "impersonation written into a kubeconfig is not supported"
                 self.context.error(place, what, "take it out: the proxy is to be itself towards the cluster")
 
     def _token(self, user: Place) -> tuple[str | None, str | None]:
@@ -298,10 +298,10 @@ class _Reader:
     def _interactive_mode(self, place: Place, version: str | None) -> None:
         mode, where = self.text(place, "interactiveMode"), place.get("interactiveMode")
         if mode == "Always":
-            what = "interactiveMode: Always: the plugin must ask its user, and a daemon has none"
+            what = "Always: the plugin must ask its user, and a daemon has none"
             self.context.error(where or place, what, "use a plugin that can do with interactiveMode: Never")
         elif mode not in (None, "Never", "IfAvailable"):
-            what = f"interactiveMode {mode} is not known"
+            what = f"{mode} is not known"
             self.context.error(where or place, what, "write Never or IfAvailable")
         elif mode is None and version == _EXEC_VERSIONS[0]:
             self.context.error(place, "has no interactiveMode", "add interactiveMode: Never")

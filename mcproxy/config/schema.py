@@ -14,7 +14,6 @@ import functools
 import importlib.resources
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 from mcproxy.config.model import Mark
@@ -102,12 +101,11 @@ class _Checker:
         right = schema.get("errorMessage")
         value = node.value
         if "enum" in schema and value not in schema["enum"]:
-            words = [str(word) for word in schema["enum"]]
-            listed = f"write {words[0]}" if len(words) == 1 else f"write one of {', '.join(words)}"
-            self._report(node.mark, path, f"{_shown(node)} is not known", listed)
+            shown = quote(node.text) if isinstance(value, str) else node.text
+            self._report(node.mark, path, f"{shown} is not known", _one_of(schema["enum"]))
         elif isinstance(value, str):
             if "pattern" in schema and not _pattern(schema["pattern"]).search(value):
-                what = f"{_shown(node)} has the wrong form" if value else "is empty"
+                what = f"{quote(node.text)} has the wrong form" if value else "is empty"
                 self._report(node.mark, path, what, right)
             elif len(value) < schema.get("minLength", 0):
                 self._report(node.mark, path, "is empty", right or "write a text, or leave the key out")
@@ -120,11 +118,12 @@ class _Checker:
     def _number(self, node: Scalar, value: int, schema: Schema, path: Path) -> None:
         low, high = schema.get("minimum"), schema.get("maximum")
         if low is not None and value < low:
-            self._report(node.mark, path, f"{node.text} is too small", schema.get("errorMessage") or f"at least {low}")
+            right = schema.get("errorMessage") or f"write at least {low}"
+            self._report(node.mark, path, f"{node.text} is too small", right)
         elif high == 0 and value > 0:
             self._report(node.mark, path, f"{node.text} has no unit", schema.get("errorMessage"))
         elif high is not None and value > high:
-            self._report(node.mark, path, f"{node.text} is too large", f"at most {high}")
+            self._report(node.mark, path, f"{node.text} is too large", f"write at most {high}")
 
     def _sequence(self, node: Sequence, schema: Schema, path: Path) -> None:
         if len(node.items) < schema.get("minItems", 0):
@@ -144,8 +143,7 @@ class _Checker:
                 self.check(entry.node, properties[name], (*path, name))
             elif others is False:
                 if (*path, name) not in self._document.broken:
-                    known = [key for key in properties if key not in node.entries]
-                    self._report(entry.mark, (*path, name), "is not a known key", suggest(name, known))
+                    self._report(entry.mark, (*path, name), "is not a known key", suggest(name, properties))
             elif isinstance(others, dict):
                 self.check(entry.node, others, (*path, name))
         self._presence(node, schema, path)
@@ -161,7 +159,7 @@ class _Checker:
             for other in needed:
                 if name in node.entries and other not in node.entries:
                     self._problems.error(
-                        node.entries[name].mark, key_path((*path, name)), f"without {other}", f"add {other}"
+                        node.entries[name].mark, key_path((*path, name)), f"stands without {other}", f"add {other}"
                     )
         for rule in schema.get("allOf", ()):
             if not _holds(rule, node):
@@ -173,19 +171,18 @@ class _Checker:
 
     def _missing(self, node: Mapping, path: Path, name: str, hint: str | None) -> None:
         special = _MISSING.get((*(step for step in path if isinstance(step, str)), name))
-        what, right = special() if special else (f"has no {name}", hint and f"add {name}: {hint}")
-        self._problems.error(node.mark, key_path(path), what, right or f"add {name}")
-
-
-def _identity_missing() -> tuple[str, str]:
-    return (
-        "has no identity, and Impersonate, the default, is not built yet",
-        "write identity: Passthrough (the client's own credentials) or identity: Proxy (the proxy's own)",
-    )
+        form = hint.removeprefix("write ") if hint is not None and hint.startswith("write ") else None
+        plain = (f"has no {name}", f"add {name}: {form}" if form else f"add {name}")
+        self._problems.error(node.mark, key_path(path), *(special or plain))
 
 
 # Keys whose absence needs more words than "has no".
-_MISSING: dict[tuple[str, ...], Callable[[], tuple[str, str]]] = {("clusters", "identity"): _identity_missing}
+_MISSING: dict[Path, tuple[str, str]] = {
+    ("clusters", "identity"): (
+        "has no identity, and Impersonate, the default, is not built yet",
+        "write identity: Passthrough (the client's own credentials) or identity: Proxy (the proxy's own)",
+    )
+}
 
 
 def _holds(rule: Schema, node: Mapping) -> bool:
@@ -211,15 +208,16 @@ def _type_of(node: Node) -> str:
     return "number" if isinstance(value, float) else "string"
 
 
-def _shown(node: Scalar) -> str:
-    return quote(node.text)
+def _one_of(values: list[Any]) -> str:
+    words = [str(value) for value in values]
+    return f"write {words[0]}" if len(words) == 1 else f"write one of {', '.join(words)}"
 
 
 def _describe(node: Node) -> str:
     kind = _type_of(node)
     if isinstance(node, Scalar) and node.value is not None:
         names = {"string": "the text", "boolean": "the truth value"}
-        shown = _shown(node) if kind == "string" else node.text
+        shown = quote(node.text) if kind == "string" else node.text
         return f"{names.get(kind, 'the number')} {shown}"
     return {"object": "a mapping", "array": "a list"}.get(kind, "empty")
 
@@ -228,6 +226,8 @@ def _right_type(node: Node, allowed: tuple[str, ...], schema: Schema) -> str:
     wanted = [kind for kind in allowed if kind != "null"]
     if isinstance(node, Scalar) and node.value is None:
         return "give it a value, or leave the key out"
+    if "enum" in schema and getattr(node, "text", None) not in schema["enum"]:
+        return _one_of(schema["enum"])
     if wanted == ["string"] and isinstance(node, Scalar):
         return f'write it in quotes: "{node.text}"'
     if wanted == ["array"] and isinstance(node, Scalar):

@@ -44,20 +44,17 @@ def _other_purpose(place: Place) -> bool:
     return place.has("serves") and place.get("serves") is None
 
 
-def _server(context: Context, place: Place, serving: list[str], every: list[str], clusters: list[str]) -> Server | None:
+def _server(context: Context, place: Place, serving: list[str], every: list[str], clusters: list[str]) -> Server:
     fields = Fields(place)
     chosen, named = place.get("listeners"), place.get("serverNames")
     listeners = references(context, chosen, every, "listener") if chosen is not None else tuple(serving)
     found = server_names(context, named) if named is not None else ()
     backend = _backend(context, place.get("backend"), clusters)
-    name = place.text("name")
     if not place.has("serverNames") and not place.has("default"):
         what = "has neither serverNames nor default: true, so no request finds it"
         context.warn(place, what, "add serverNames: [NAME], or default: true")
-    if name is None or backend is None:
-        return None
     return Server(
-        name=name,
+        name=place.text("name") or "",
         listeners=listeners,
         server_names=found,
         default=fields.boolean("default", False),
@@ -83,16 +80,17 @@ def references(context: Context, places: Place, known: Iterable[str], kind: str)
     return tuple(found)
 
 
-def _backend(context: Context, place: Place | None, clusters: list[str]) -> Backend | None:
+def _backend(context: Context, place: Place | None, clusters: list[str]) -> Backend:
+    """Return the backend with its names checked; no clusters where it is wrong, so that other checks go on."""
     one = place.get("cluster") if place is not None else None
     several = place.get("clusters") if place is not None else None
     if one is not None and one.string is not None:
         if one.string not in clusters:
             context.error(one, f"there is no cluster {one.shown}", suggest(one.string, clusters))
-            return None
+            return ClustersBackend(())
         return ClusterBackend(one.string)
     if several is None:
-        return None
+        return ClustersBackend(())
     if several.string == "*" or any(item.string == "*" for item in several.items()):
         return ClustersBackend(tuple(dict.fromkeys(clusters)))
     return ClustersBackend(references(context, several, clusters, "cluster"))
@@ -107,7 +105,8 @@ def check_listeners(
     """Check binds, certificates and TLS of each listener, and that something is served on it."""
     known = [certificate.name for certificate in certificates if certificate.name]
     used = {name for server in servers if server.value for name in server.value.listeners}
-    complete = all(server.value is not None for server in servers)
+    # A server whose listeners are wrong may have meant any of them.
+    complete = all(server.value.listeners or not server.place.has("listeners") for server in servers if server.value)
     taken: dict[Bind, Place] = {}
     for listener in listeners:
         place = listener.place
@@ -150,7 +149,7 @@ def check_servers(
         value = server.value
         if value is None:
             continue
-        if not value.listeners and not server.place.has("listeners"):
+        if not listeners:
             context.warn(server.place, "there is no listener for it", "add a listener")
         _claims(context, server.place, value, claims)
         _authentication(context, server.place, value, by_name, identities)
@@ -190,10 +189,10 @@ def _authentication(
         listener = listeners.get(name)
         if listener is None or not is_open(listener.bind):
             continue
-        rights = f" with the proxy's own rights (cluster {lent} has identity: Proxy)" if lent else ""
+        rights = f", with the proxy's own rights (cluster {lent} has identity: Proxy)" if lent else ""
         known = "may be" if isinstance(listener.bind, SystemdBind) else "is"
         what = f"has no authentication, and listener {name} ({listener.bind}) {known} open beyond this machine"
-        right = f"write authentication: none, in words, to let in{rights} whoever can connect"
+        right = f"write authentication: none, in words, to let in whoever can connect{rights}"
         context.error(place, what, right)
         return
 

@@ -276,11 +276,10 @@ class _Composer:
             if name == "<<" and isinstance(key_event, yaml.ScalarEvent) and key_event.implicit[0]:
                 merged += self._merged(value, mark, path)
             elif name in entries:
-                first = entries[name].mark
                 self._problems.error(
                     mark,
                     key_path(value_path),
-                    f"the key {quote(name)} is doubled, first at line {first.line}, column {first.column}",
+                    f"the key {quote(name)} is doubled, first at {entries[name].mark}",
                     "keep one of the two",
                 )
             else:

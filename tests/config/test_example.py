@@ -1,0 +1,57 @@
+"""The file that is shipped as etc/mcproxy.yaml starts as it is once its certificates are there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mcproxy.config.load import load
+from mcproxy.config.model import Config
+from tests.config import pki
+from tests.config.pki import NOW
+
+EXAMPLE = Path(__file__).parents[2] / "etc/mcproxy.yaml"
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    ca = pki.make("Test CA")
+    leaf = pki.make("k8s", names=("k8s.example.com", "*.k8s.example.com"), issuer=ca)
+    (tmp_path / "tls").mkdir()
+    (tmp_path / "tls/k8s.crt").write_bytes(pki.cert_pem(leaf[0], ca[0]))
+    (tmp_path / "tls/k8s.key").write_bytes(pki.key_pem(leaf[1]))
+    (tmp_path / "tls/east-ca.crt").write_bytes(pki.cert_pem(ca[0]))
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text(EXAMPLE.read_text())
+    return file
+
+
+def test_it_is_good_without_a_warning(example: Path) -> None:
+    loaded = load(str(example), environ={}, now=NOW)
+    assert loaded.warnings == ()
+    assert [server.name for server in loaded.config.servers] == ["east", "all"]
+
+
+def test_the_defaults_that_it_shows_are_the_defaults(example: Path) -> None:
+    """Uncommented, `# key: value` lines that show defaults change nothing."""
+    before = load(str(example), environ={}, now=NOW).config
+    text = example.read_text()
+    shown = ("shutdownDelay", "drainTimeout", "minVersion", "limits", "healthCheck", "connections", "handshakeTimeout")
+    for key in shown[:-1]:
+        text, count = re.subn(rf"^( +)# ({key}: )", r"\1\2", text, flags=re.M)
+        assert count == 1, key
+    text = re.sub(r"^ +#( +handshakeTimeout)", r"     \1", text, flags=re.M)
+    example.write_text(text)
+    assert load(str(example), environ={}, now=NOW).config == before
+
+
+def test_what_it_shows_besides_defaults_can_be_used_as_it_stands(example: Path) -> None:
+    text = example.read_text()
+    for key in ("proxyProtocol", "trustedProxies", "serverNames", "serverName", "access"):
+        text, count = re.subn(rf"^( +)# ({key}: )", r"\1\2", text, flags=re.M)
+        assert count == 1, key
+    example.write_text(text)
+    config: Config = load(str(example), environ={}, now=NOW).config
+    assert config.listeners[0].trusted_proxies
+    assert config.logging.access is not None
+    assert config.clusters[0].tls.server_name == "kubernetes"
