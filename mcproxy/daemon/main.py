@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
 
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import signals
@@ -23,6 +24,7 @@ from mcproxy.observe.access import AccessLogs
 if TYPE_CHECKING:
     from mcproxy.config.load import Loaded
 
+T = TypeVar("T")
 Load = Callable[[str], "Loaded"]
 MakeService = Callable[..., Service]
 """``(reactor, *, systemd_sockets, access_log_opener) -> Service``, as `daemon.runtime.Service` is made."""
@@ -53,8 +55,7 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     service = make_service(reactor, systemd_sockets=sockets, access_log_opener=access_logs.open)
 
     def load_again() -> Deferred[Loaded]:
-        # Reading and checking is work for a thread: requests go on meanwhile.
-        return deferToThreadPool(reactor, reactor.getThreadPool(), load, path)
+        return _in_thread(reactor, lambda: load(path))
 
     around = Surroundings(
         reactor=reactor, path=path, load=load_again, notifier=notifier, observer=observer, access_logs=access_logs
@@ -69,6 +70,26 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
 def _begin(reactor: Any, daemon: Daemon, loaded: Loaded) -> None:
     signals.install(reactor, daemon)
     Deferred.fromCoroutine(daemon.start(loaded)).addErrback(daemon.start_failed)
+
+
+def _in_thread(reactor: Any, work: Callable[[], T]) -> Deferred[T]:
+    """Do work in a thread while requests go on.
+
+    Not a thread of the reactor's pool: the end of the process waits for those, and a file on a dead network file system
+    would keep it from ending.
+    """
+    outcome: Deferred[T] = Deferred()
+
+    def run() -> None:
+        try:
+            result = work()
+        except Exception:
+            reactor.callFromThread(outcome.errback, Failure())  # type: ignore[no-untyped-call]
+        else:
+            reactor.callFromThread(outcome.callback, result)
+
+    threading.Thread(target=run, name="reload", daemon=True).start()
+    return outcome
 
 
 def _choose_reactor() -> Any:

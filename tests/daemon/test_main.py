@@ -33,6 +33,17 @@ def test_term_drains_then_ends_with_status_0(tmp_path: Path) -> None:
     assert not any("level=error" in line for line in daemon.lines)
 
 
+def test_term_ends_a_daemon_whose_file_cannot_be_read_to_its_end(tmp_path: Path) -> None:
+    with Process(tmp_path) as daemon:
+        daemon.wait_for("mcproxy serves")
+        daemon.file.unlink()
+        os.mkfifo(daemon.file)  # opening it waits for a writer, as a dead network file system would for its server
+        daemon.signal(signal.SIGHUP)
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_for("drained")
+        assert daemon.end() == 0
+
+
 def test_int_stops_like_term(tmp_path: Path) -> None:
     with Process(tmp_path) as daemon:
         daemon.wait_for("mcproxy serves")
