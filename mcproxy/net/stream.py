@@ -107,7 +107,7 @@ class Stream:
         self.protocol: IProtocol | None = None
         self.connected = False
         self.disconnecting = False
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[bytes] | None = None  # made when something must wait: an empty one costs 760 bytes
         self._offset = 0  # bytes of the queue's head that are sent
         self._queued = 0  # bytes in the queue, without those
         self._producer: Any = None
@@ -204,7 +204,8 @@ class Stream:
                 self.write(piece)
 
     def _enqueue(self, data: bytes, sent: int) -> None:
-        if not self._queue:
+        if self._queue is None:
+            self._queue = deque()
             self._offset = sent
         self._queue.append(data)
         self._queued += len(data) - sent
@@ -212,28 +213,29 @@ class Stream:
     def _flush(self, budget: int) -> None:
         """Send from the queue until it is empty, the socket is full or the budget is spent."""
         queue = self._queue
-        while queue and budget > 0:
+        while queue is not None and budget > 0:
             head = queue[0]
             offset = self._offset
             if len(head) - offset < SMALL and len(queue) > 1:
-                head, offset = self._join_small(), 0
+                head, offset = self._join_small(queue), 0
             sent = self._send(memoryview(head)[offset:] if offset else head)
             if sent <= 0:
                 return
             budget -= sent
             self._queued -= sent
-            if offset + sent == len(head):
-                queue.popleft()
-                self._offset = 0
-            else:
+            if offset + sent < len(head):
                 self._offset = offset + sent
+                continue
+            queue.popleft()
+            self._offset = 0
+            if not queue:
+                queue = self._queue = None
 
-    def _join_small(self) -> bytes:
+    def _join_small(self, queue: deque[bytes]) -> bytes:
         """Make one piece of the small pieces at the head: fewer records and system calls for a queue of small events.
 
         A send that has blocked must be tried again with the same bytes, or more: joining only adds at the end.
         """
-        queue = self._queue
         pieces = [queue.popleft()[self._offset :]]
         size = len(pieces[0])
         while queue and size + len(queue[0]) <= RECORD:
@@ -256,24 +258,17 @@ class Stream:
             if self._queued < before and self.disconnecting and self._timer is not None:
                 self._timer.reset(FLUSH_STALL)
             return
-        if self._producer is not None:
-            self._ask_producer()
-        else:
-            self._stop_writing()
-            self._drained()
-
-    def _ask_producer(self) -> None:
-        """The queue is empty: let the producer go on. A pull producer is asked once a turn, so writing stays armed."""
-        if self._push:
-            self._stop_writing()
-            if self._producer_paused:
-                self._producer_paused = False
-                self._producer.resumeProducing()
-        else:
+        if self._producer is not None and not self._push and not self._ending:
+            self._producer.resumeProducing()  # a pull producer is asked once a turn, so writing stays armed
+            return
+        self._stop_writing()
+        if self._producer is not None and self._producer_paused:
+            self._producer_paused = False
             self._producer.resumeProducing()
+        self._drained()
 
     def _drained(self) -> None:
-        """Nothing is queued and no producer is registered: go on with closing, if that was asked for."""
+        """Go on with closing, if that was asked for and nothing is queued any more."""
         if self._ending and not self._write_ended and not self._queued and self._fd >= 0:
             if not self._shut():
                 self._start_writing()
@@ -298,7 +293,7 @@ class Stream:
             return
         log.debug("sending failed: {cause}", cause=why)
         self._write_failed = self._ending = True
-        self._queue.clear()
+        self._queue = None
         self._queued = self._offset = 0
         self._stop_writing()
         if self._paused or self._read_ended or self.disconnecting:
@@ -408,7 +403,7 @@ class Stream:
         if self._fd < 0:
             return
         self._ending = self.disconnecting = self._paused = True
-        self._queue.clear()
+        self._queue = None
         self._queued = self._offset = 0
         self._close_soon(failure(ConnectionAborted()))
 
@@ -441,7 +436,7 @@ class Stream:
         self._fd = -1
         self.connected = False
         self._ending = self.disconnecting = True
-        self._queue.clear()
+        self._queue = None
         self._queued = self._offset = 0
         producer, self._producer = self._producer, None
         protocol, self.protocol = self.protocol, None

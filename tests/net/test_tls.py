@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import pytest
+from cryptography import x509
 from OpenSSL import SSL
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.internet.task import Clock
@@ -19,6 +20,7 @@ from mcproxy.net.stream import HIGH_WATER, READ_BUDGET
 from mcproxy.net.tls import Handshake, TLSStream
 from tests.net.conftest import Serve
 from tests.net.peers import (
+    OTHER_CA,
     Echo,
     HalfCloseRecorder,
     Recorder,
@@ -26,6 +28,7 @@ from tests.net.peers import (
     client_tls,
     dial,
     in_thread,
+    pair,
     raw,
     stdlib_context,
     tls_settings,
@@ -289,6 +292,25 @@ async def test_half_close_by_the_server_lets_the_client_go_on(serve: Serve) -> N
     assert isinstance(server.reason, ConnectionDone)
 
 
+async def test_half_close_does_not_wait_for_a_registered_producer(serve: Serve, recorders: Recorders) -> None:
+    client = await dial(serve(tls_settings()), HalfCloseRecorder())
+    await until(lambda: recorders.all)
+    server = recorders.all[0].stream
+    client.stream.pauseProducing()
+    tap = Tap(server, PAYLOAD, 1)
+    server.registerProducer(tap, True)
+    tap.resumeProducing()
+    server.loseWriteConnection()
+    assert server._queued
+    client.stream.resumeProducing()
+    await until(lambda: "read ended" in client.events)
+    assert len(client.received) == len(PAYLOAD)
+    assert tap.paused == 1
+    assert tap.running, "resumed, so that it is not stuck for ever"
+    client.stream.loseConnection()
+    await recorders.all[0].lost
+
+
 async def test_a_protocol_without_half_close_is_lost_at_close_notify(serve: Serve, recorders: Recorders) -> None:
     client = await dial(serve(tls_settings()), HalfCloseRecorder())
     await until(lambda: recorders.all)
@@ -515,8 +537,6 @@ class FakeReactor:
 
 
 async def test_the_clients_certificate_is_shown_whatever_its_chain(serve: Serve, recorders: Recorders) -> None:
-    from tests.net.peers import OTHER_CA, pair
-
     client = await dial(serve(tls_settings()), certificate=pair("someone", ca=OTHER_CA))
     await until(lambda: recorders.all)
     server = recorders.all[0].stream
@@ -531,9 +551,21 @@ async def test_the_clients_certificate_is_shown_whatever_its_chain(serve: Serve,
     assert server.peer_certificate() is None
 
 
-def _subject(ca: Any) -> Any:
-    from cryptography import x509
+async def test_the_clients_intermediate_certificates_are_shown_beside_it(serve: Serve, recorders: Recorders) -> None:
+    issued = OTHER_CA.create_child_ca().issue_cert("someone")
+    chain = b"".join(pem.bytes() for pem in issued.cert_chain_pems)
+    client = await dial(serve(tls_settings()), certificate=(chain, issued.private_key_pem.bytes()))
+    await until(lambda: recorders.all)
+    server = recorders.all[0].stream
+    assert isinstance(server, TLSStream)
+    assert [server.peer_certificate(), *server.peer_chain()] == x509.load_pem_x509_certificates(chain)
+    assert len(server.peer_chain()) == 1
+    client.stream.abortConnection()
+    await recorders.all[0].lost
+    assert server.peer_chain() == []
 
+
+def _subject(ca: Any) -> Any:
     return x509.load_pem_x509_certificate(ca.cert_pem.bytes()).subject
 
 
