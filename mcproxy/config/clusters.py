@@ -57,6 +57,7 @@ def _access(context: Context, place: Place) -> kubeconfig.Access | None:
     unique_names(context, place.children("endpoints"))
     endpoints = tuple(_endpoint(context, entry) for entry in place.children("endpoints"))
     good = tuple(endpoint for endpoint in endpoints if endpoint is not None)
+    _check_doubled_urls(context, place)
     return kubeconfig.Access(
         endpoints=good if len(good) == len(endpoints) else (),
         tls=_tls(context, place.get("tls")),
@@ -73,6 +74,17 @@ def _endpoint(context: Context, place: Place) -> Endpoint | None:
     except AddressError as error:
         context.error(url, error.what, error.right)
         return None
+
+
+def _check_doubled_urls(context: Context, place: Place) -> None:
+    first: dict[str, Place] = {}
+    for entry in place.children("endpoints"):
+        url = entry.get("url")
+        if url is None or url.string is None:
+            continue
+        known = first.setdefault(url.string.lower().rstrip("/"), url)
+        if known is not url:
+            context.error(url, f"is an endpoint of this cluster already, at {known.mark}", "keep one of the two")
 
 
 def _tls(context: Context, place: Place | None) -> ClusterTLS:

@@ -64,13 +64,14 @@ class _Reader:
         if pattern is None:
             return
         # As the operator wrote it, relative where the main file's name was: that is what messages show.
-        path = os.path.normpath(os.path.join(os.path.dirname(place.document.file), pattern))
+        folder = os.path.dirname(place.document.file)
         if not glob.has_magic(pattern):
-            self.read(path, place)
+            self.read(os.path.normpath(os.path.join(folder, pattern)), place)
             return
-        for match in sorted(glob.glob(path, recursive=True), key=os.fsencode):
-            if os.path.isfile(match):
-                self.read(match, place)
+        for match in sorted(glob.glob(pattern, root_dir=folder or None, recursive=True), key=os.fsencode):
+            path = os.path.normpath(os.path.join(folder, match))
+            if os.path.isfile(path):
+                self.read(path, place)
 
     def _document(self, path: str, named: Place | None) -> Document | None:
         problems = self._context.problems

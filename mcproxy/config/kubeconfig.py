@@ -100,8 +100,8 @@ class _Reader:
         found = place.get(key)
         if found is None or found.string is not None:
             return (found.string or None) if found is not None else None
-        right = f'write it in quotes: "{found.node.text}"' if isinstance(found.node, Scalar) else "write a text"
-        self.context.error(found, "is no text", right)
+        right = "write it in quotes" if isinstance(found.node, Scalar) else "write a text"
+        self.context.error(found, "is no text", right)  # not shown: it may be a token
         return None
 
     def boolean(self, place: Place, key: str) -> bool:

@@ -55,7 +55,7 @@ def _load(context: Context, path: str) -> Loaded:
     listeners = build.build_listeners(context, merged)
     clusters = build.build_clusters(context, merged)
     virtual = servers.build_servers(context, merged, listeners, clusters)
-    servers.check_listeners(context, listeners, certificates, virtual)
+    servers.check_listeners(context, listeners, certificates, virtual, merged.setting("daemon", "controlSocket"))
     servers.check_servers(context, virtual, listeners, clusters)
     servers.check_coverage(context, virtual, listeners, certificates)
     config = Config(

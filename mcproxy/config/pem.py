@@ -9,6 +9,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
 from mcproxy.config.context import Context
 from mcproxy.config.model import PEMFile
@@ -42,24 +43,30 @@ def pair(
     """Check that a chain (leaf first) and a key are good and belong together; return the leaf, or None if not."""
     certificates = _certificates(context, cert_place, chain)
     private = _private_key(context, key_place, key)
-    if certificates:
-        _calendar(context, cert_place, chain, certificates[0])
-    if not certificates or private is None:
+    if not certificates:
+        return None
+    _calendar(context, cert_place, chain, certificates[0])
+    _check_order(context, cert_place, chain, certificates)
+    if private is None:
         return None
     public = _spki(private.public_key())
-    if _spki(certificates[0].public_key()) != public:
-        if any(_spki(certificate.public_key()) == public for certificate in certificates[1:]):
-            right = f"put the leaf certificate first in {chain.path}"
-        else:
-            right = "name the key that the certificate was made for"
-        context.error(key_place, f"{key.path} does not belong to the certificate in {chain.path}", right)
-        return None
+    keys = [_public_key(certificate) for certificate in certificates]
+    if keys[0] == public:
+        return certificates[0]
+    if public in keys:
+        right = f"put the leaf certificate first in {chain.path}"
+    else:
+        right = "name the key that the certificate was made for"
+    context.error(key_place, f"{key.path} does not belong to the certificate in {chain.path}", right)
+    return None
+
+
+def _check_order(context: Context, place: Place, chain: PEMFile, certificates: list[x509.Certificate]) -> None:
     for issued, issuer in itertools.pairwise(certificates):
         if issued.issuer != issuer.subject:
             what = f"{chain.path} is no chain: {issuer.subject.rfc4514_string()} did not issue what stands before it"
-            context.warn(cert_place, what, "order it leaf first, each followed by its issuer")
-            break
-    return certificates[0]
+            context.warn(place, what, "order it leaf first, each followed by its issuer")
+            return
 
 
 def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
@@ -108,11 +115,16 @@ def _private_key(context: Context, place: Place, pem: PEMFile) -> PrivateKey | N
     return key
 
 
-def _spki(key: object) -> bytes | None:
-    if not hasattr(key, "public_bytes"):
+def _public_key(certificate: x509.Certificate) -> bytes | None:
+    try:
+        key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):  # of a kind that no key here can belong to
         return None
-    spki: bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return spki
+    return _spki(key)
+
+
+def _spki(key: CertificatePublicKeyTypes) -> bytes:
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _calendar(context: Context, place: Place, pem: PEMFile, leaf: x509.Certificate) -> None:

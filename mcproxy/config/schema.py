@@ -5,7 +5,8 @@ it uses are interpreted here instead of by the jsonschema package: that costs 0.
 and its sentences would have to be taken apart again to say what would be right, and where. A test holds this reading
 against jsonschema's, and fails when the schema uses a keyword that is not known here.
 
-`errorMessage` (known to editors as well) is the right half of a message; on a rule of `allOf` it is both halves.
+`errorMessage` (known to editors as well) is the right half of a message; on a rule of `allOf` it is the whole.
+Of a value that is `writeOnly` (a secret), nothing is shown.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ KEYWORDS = frozenset(
     """$ref type enum pattern minimum maximum minLength maxLength minItems items properties additionalProperties
     required minProperties maxProperties dependentRequired allOf anyOf not""".split()  # noqa: SIM905
 )
-ANNOTATIONS = frozenset(("$schema", "$id", "$defs", "title", "description", "default", "errorMessage"))
+ANNOTATIONS = frozenset(("$schema", "$id", "$defs", "title", "description", "default", "errorMessage", "writeOnly"))
 
 _TYPE_NAMES = {
     "object": "a mapping",
@@ -94,7 +95,7 @@ class _Checker:
         allowed = (types,) if isinstance(types, str) else tuple(types)
         if not allowed or _type_of(node) in allowed:
             return True
-        self._report(node.mark, path, f"is {_describe(node)}", _right_type(node, allowed, schema))
+        self._report(node.mark, path, f"is {_describe(node, schema)}", _right_type(node, allowed, schema))
         return False
 
     def _scalar(self, node: Scalar, schema: Schema, path: Path) -> None:
@@ -163,7 +164,8 @@ class _Checker:
                     )
         for rule in schema.get("allOf", ()):
             if not _holds(rule, node):
-                self._problems.error(node.mark, key_path(path), *rule["errorMessage"])
+                what, _, right = rule["errorMessage"].partition("; ")
+                self._problems.error(node.mark, key_path(path), what, right)
         count = len(node.entries)
         if not schema.get("minProperties", 0) <= count <= schema.get("maxProperties", count):
             what = "is empty" if count == 0 else "has more than one key"
@@ -213,8 +215,10 @@ def _one_of(values: list[Any]) -> str:
     return f"write {words[0]}" if len(words) == 1 else f"write one of {', '.join(words)}"
 
 
-def _describe(node: Node) -> str:
+def _describe(node: Node, schema: Schema) -> str:
     kind = _type_of(node)
+    if "writeOnly" in schema and isinstance(node, Scalar):
+        return "no text" if node.value is not None else "empty"
     if isinstance(node, Scalar) and node.value is not None:
         names = {"string": "the text", "boolean": "the truth value"}
         shown = quote(node.text) if kind == "string" else node.text
@@ -229,7 +233,7 @@ def _right_type(node: Node, allowed: tuple[str, ...], schema: Schema) -> str:
     if "enum" in schema and getattr(node, "text", None) not in schema["enum"]:
         return _one_of(schema["enum"])
     if wanted == ["string"] and isinstance(node, Scalar):
-        return f'write it in quotes: "{node.text}"'
+        return "write it in quotes" if "writeOnly" in schema else f'write it in quotes: "{node.text}"'
     if wanted == ["array"] and isinstance(node, Scalar):
         return f"write a list: [{node.text}]"
     if "errorMessage" in schema:

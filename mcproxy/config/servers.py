@@ -20,6 +20,7 @@ from mcproxy.config.model import (
     Server,
     SystemdBind,
     TCPBind,
+    UnixBind,
 )
 from mcproxy.config.names import covers, suggest
 from mcproxy.config.nodes import Place
@@ -101,6 +102,7 @@ def check_listeners(
     listeners: Sequence[Named[Listener]],
     certificates: Sequence[Named[Certificate]],
     servers: Sequence[Named[Server]],
+    control_socket: Place | None,
 ) -> None:
     """Check binds, certificates and TLS of each listener, and that something is served on it."""
     known = [certificate.name for certificate in certificates if certificate.name]
@@ -108,6 +110,8 @@ def check_listeners(
     # A server whose listeners are wrong may have meant any of them.
     complete = all(server.value.listeners or not server.place.has("listeners") for server in servers if server.value)
     taken: dict[Bind, Place] = {}
+    if control_socket is not None and (path := context.path(control_socket)) is not None:
+        taken[UnixBind(path)] = control_socket
     for listener in listeners:
         place = listener.place
         tls = place.get("tls")

@@ -377,3 +377,52 @@ KUBECONFIG = {
 def test_a_kubeconfig_with_odd_values_gives_errors_and_nothing_else(changes: list[tuple[int, Any]]) -> None:
     cluster = {"name": "a", "identity": "Proxy", "kubeconfig": {"file": "k.kubeconfig"}}
     load_all({"version": 1, "clusters": [cluster]}, mutated(KUBECONFIG, changes))
+
+
+def test_no_error_shows_a_secret(tmp_path: Path) -> None:
+    cluster = {"name": "a", "identity": "Proxy", "endpoints": [{"url": "https://u:hush@h"}]}
+    variants: list[dict[str, Any]] = [
+        {"token": 482910},
+        {"token": "hush hush"},
+        {"exec": {"command": "sh", "env": {"A": 482910}}},
+    ]
+    clusters = [{**cluster, "name": f"c{i}", "credentials": variant} for i, variant in enumerate(variants)]
+    users = [{"token": 482910}, {"token": "hush hush"}, {"username": "a", "password": 482910}]
+    for i, user in enumerate(users):
+        document = {
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": {"server": "https://u:hush@h"}}],
+            "users": [{"name": "a", "user": user}],
+        }
+        (tmp_path / f"{i}.kubeconfig").write_text(json.dumps(document))
+        reference = {"file": f"{i}.kubeconfig", "context": "a"}
+        clusters.append({"name": f"k{i}", "identity": "Proxy", "kubeconfig": reference})
+    (tmp_path / "mcproxy.yaml").write_text(json.dumps({"version": 1, "clusters": clusters}))
+    with pytest.raises(ConfigErrors) as caught:
+        load(str(tmp_path / "mcproxy.yaml"), environ={}, now=NOW)
+    text = str(caught.value)
+    assert len(caught.value.problems) == 12
+    assert "hush" not in text
+    assert "482910" not in text
+
+
+def test_a_folder_with_pattern_characters_in_its_name_is_no_pattern(tmp_path: Path) -> None:
+    folder = tmp_path / "[a]*"
+    (folder / "conf.d").mkdir(parents=True)
+    (folder / "conf.d/x.yaml").write_text("logging: {level: debug}\n")
+    (folder / "mcproxy.yaml").write_text("version: 1\ninclude: [conf.d/*.yaml]\n")
+    assert load(str(folder / "mcproxy.yaml"), environ={}, now=NOW).config.logging.level == "debug"
+
+
+def test_a_file_named_without_a_folder_is_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mcproxy.yaml").write_text("version: 1\ninclude: ['*.inc']\ndaemon: {controlSocket: c.sock}\n")
+    Path("x.inc").write_text("zebra: 1\n")
+    with pytest.raises(ConfigErrors, match=r"^x\.inc:1:1: zebra: "):
+        load("mcproxy.yaml", environ={}, now=NOW)
+    Path("x.inc").write_text("")
+    config = load("mcproxy.yaml", environ={}, now=NOW).config
+    assert config.daemon.control_socket == str(tmp_path / "c.sock")
+    assert config.files == (str(tmp_path / "mcproxy.yaml"), str(tmp_path / "x.inc"))

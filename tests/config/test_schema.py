@@ -168,7 +168,7 @@ def test_no_keyword_is_used_that_is_not_checked() -> None:
                 walk(inner)
         for rule in schema.get("allOf", ()):
             assert rule.keys() - {"errorMessage"} in ({"not"}, {"anyOf"})
-            assert len(rule["errorMessage"]) == 2
+            assert "; " in rule["errorMessage"]
 
     walk(SCHEMA)
 
