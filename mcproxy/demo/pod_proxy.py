@@ -106,7 +106,7 @@ async def _backend(call: Call, prefix: str, path: str) -> web.StreamResponse:
     cookie = {"Set-Cookie": "a=b"}
     if plain == "/html":
         page = _rewritten('<html><body><a href="/x">x</a></body></html>', prefix)
-        return web.Response(text=page, headers={**cookie, "Content-Type": "text/html"})
+        return web.Response(body=page.encode(), headers={**cookie, "Content-Type": "text/html"})
     seen = {
         "method": call.request.method,
         "path": path,
