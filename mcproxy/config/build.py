@@ -21,6 +21,7 @@ from mcproxy.config.model import (
     Listener,
     ListenerTLS,
     Logging,
+    UnixBind,
 )
 from mcproxy.config.names import covers, is_server_name
 from mcproxy.config.nodes import Place
@@ -89,6 +90,11 @@ def _listener(context: Context, place: Place) -> Listener | None:
     proxy_protocol = place.get("proxyProtocol")
     networks = Fields(proxy_protocol).networks("from", context) if proxy_protocol is not None else None
     trusted = fields.networks("trustedProxies", context)
+    if isinstance(bind, UnixBind):
+        for key in ("proxyProtocol", "trustedProxies"):
+            if place.has(key):
+                what = f"{key} names networks, but nobody comes to a unix socket from a network"
+                context.warn(place.get(key) or place, what, "take it out")
     tls = place.get("tls")
     name = place.text("name")
     if bind is None or name is None:

@@ -186,6 +186,23 @@ def _check_exposure(context: Context, place: Place, access: kubeconfig.Access, i
         context.error(place, what, "use https, or take the credentials out")
     elif in_clear:
         context.warn(place, f"requests go to {in_clear[0].url} in clear, tokens in them too", "use https")
+    if access.endpoints and all(endpoint.scheme == "http" for endpoint in access.endpoints):
+        _check_tls_unused(context, place, access)
     if identity is Identity.PROXY and not has_credentials and not place.has("credentials"):
         what = "has identity: Proxy but no credentials: every request is anonymous to the cluster"
         context.warn(place, what, "add credentials")
+
+
+def _check_tls_unused(context: Context, place: Place, access: kubeconfig.Access) -> None:
+    """Warn of what only TLS could use, where no endpoint speaks it."""
+    unused = [
+        name
+        for name, given in (
+            ("tls settings", access.tls != ClusterTLS()),
+            ("a client certificate", access.credentials.certificate is not None),
+        )
+        if given
+    ]
+    for name in unused:
+        what = f"has {name}, but every endpoint is http, where that means nothing"
+        context.warn(place, what, "use https, or take it out")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -28,7 +28,8 @@ T = TypeVar("T")
 class Loaded:
     config: Config
     warnings: tuple[Problem, ...]  # sorted by place
-    places: Mapping[tuple[str, str], Place]  # (section, name) -> where that is written, for faults found later
+    # (section, name) -> where that is written, for faults found later; it holds the whole file, so don't keep it.
+    places: Mapping[tuple[str, str], Place] = field(default_factory=dict)
 
 
 def load(path: str, *, environ: Mapping[str, str] | None = None, now: datetime | None = None) -> Loaded:

@@ -160,6 +160,7 @@ def test_the_installed_schema_is_the_one_at_top_level() -> None:
 def test_no_keyword_is_used_that_is_not_checked() -> None:
     def walk(schema: dict[str, Any]) -> None:
         assert schema.keys() <= KEYWORDS | ANNOTATIONS
+        assert "$ref" not in schema or schema.keys() - {"$ref"} <= ANNOTATIONS - {"writeOnly"}
         for key in ("properties", "$defs"):
             for inner in schema.get(key, {}).values():
                 walk(inner)
