@@ -35,6 +35,8 @@ FLOW_HEADERS = {
     "X-Kubernetes-Pf-Prioritylevel-Uid": "7690ab02-12b5-4db1-90b2-3270eb1c93db",
 }
 AUDIT_ID = "Audit-Id"
+RECORD = web.RequestKey("record", Record)
+CALL = web.RequestKey("call", Call)
 
 
 class Server:
@@ -50,7 +52,7 @@ class Server:
         record = audit.begin(request, self.endpoint, self.cluster.now().timestamp())
         code = 0
         try:
-            request["record"] = record
+            request[RECORD] = record
             response = await self.cluster.faults.apply(
                 request, self.endpoint, self.guarded, lambda kind: setattr(record, "fault", kind)
             )
@@ -78,10 +80,10 @@ class Server:
         info = requestinfo.parse(request.method, request.path, request.query)
         caller = authn.authenticate(cluster, request)
         user = impersonation.impersonate(cluster, request, caller, info)
-        note_user(request["record"], caller, user)
+        note_user(request[RECORD], caller, user)
         rbac.authorize(cluster, user, info)
         call = Call(cluster, request, info, user, None)
-        request["call"] = call
+        request[CALL] = call
         return await route(call)
 
 
@@ -121,7 +123,7 @@ async def decorate(request: web.Request, response: web.StreamResponse) -> None:
     headers = response.headers
     headers.popall(hdrs.SERVER, None)
     headers.setdefault(AUDIT_ID, request.headers.get(AUDIT_ID) or str(uuid.uuid4()))
-    call: Call | None = request.get("call")
+    call: Call | None = request.get(CALL)
     if call is None:
         return
     for name, value in FLOW_HEADERS.items():

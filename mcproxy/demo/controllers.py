@@ -10,7 +10,7 @@ from typing import Any
 
 from mcproxy.demo import crd
 from mcproxy.demo.cluster import SimulatedCluster
-from mcproxy.demo.objects import DeleteOptions, Deletion
+from mcproxy.demo.deletion import DeleteOptions, Deletion
 from mcproxy.demo.resources import ResourceInfo
 
 JSONDict = dict[str, Any]

@@ -7,15 +7,17 @@ preconditions are the same whoever writes. Everything raises `status.APIError`.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from mcproxy.demo import defaults, managed_fields, status, validation
 from mcproxy.demo.cluster import SimulatedCluster
+from mcproxy.demo.deletion import DeleteOptions, Deletion
 from mcproxy.demo.resources import ResourceInfo
 from mcproxy.demo.status import Cause
 from mcproxy.demo.versions import to_storage, view
+
+__all__ = ["DeleteOptions", "Deletion", "create", "delete", "find", "get", "update"]
 
 JSONDict = dict[str, Any]
 
@@ -61,26 +63,6 @@ RETURNED_WHEN_DELETED = frozenset({("", "pods"), ("", "services"), ("", "namespa
 """Resources whose DELETE answers with the object rather than a Status."""
 
 
-@dataclass(frozen=True)
-class DeleteOptions:
-    """What a delete asks for, from query and body."""
-
-    grace: int | None = None
-    propagation: str = ""
-    orphan_dependents: bool | None = None
-    uid: str = ""
-    resource_version: str = ""
-
-
-@dataclass
-class Deletion:
-    """What a delete did: `object` is the answer if `whole`, and `gone` tells whether it is out of the store."""
-
-    object: JSONDict
-    gone: bool
-    whole: bool = field(default=False)
-
-
 def find(cluster: SimulatedCluster, group: str, plural: str, version: str | None = None) -> ResourceInfo:
     """A served resource. Raises APIError 404."""
     info = cluster.resources.get(group, version, plural) if version else cluster.resources.preferred(group, plural)
@@ -120,7 +102,7 @@ def create(
     for key in ("resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(key, None)
     _system_metadata(metadata, {"uid": cluster.uid(), "creationTimestamp": cluster.timestamp()})
-    if resource.subresource("status") and not (resource.group, resource.plural) in defaults.KEEPS_STATUS:
+    if resource.subresource("status") and (resource.group, resource.plural) not in defaults.KEEPS_STATUS:
         obj.pop("status", None)
     if not resource.builtin or (resource.group, resource.plural) in GENERATED:
         _system_metadata(metadata, {"generation": 1})

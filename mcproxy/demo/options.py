@@ -11,8 +11,8 @@ from typing import Any
 
 from mcproxy.demo import negotiate, status
 from mcproxy.demo.call import Call
+from mcproxy.demo.deletion import DeleteOptions
 from mcproxy.demo.listoptions import integer
-from mcproxy.demo.objects import DeleteOptions
 from mcproxy.demo.requestinfo import truthy
 from mcproxy.demo.status import Cause
 

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from mcproxy.demo import (
     controllers,
-    lists,
     listoptions,
+    lists,
     negotiate,
     objects,
     options,
@@ -35,6 +35,7 @@ HANDLERS = {
     "attach": "mcproxy.demo.streams:handle",
     "portforward": "mcproxy.demo.streams:handle",
     "log": "mcproxy.demo.logs:handle",
+    "proxy": "mcproxy.demo.pod_proxy:handle",
     "token": "mcproxy.demo.reviews:handle_token",
     "scale": "mcproxy.demo.scale:handle",
     "eviction": "mcproxy.demo.eviction:handle",
@@ -93,7 +94,7 @@ def _resource(call: Call) -> ResourceInfo:
     found = registry.get(info.group, info.version, info.resource)
     unknown = registry.is_builtin_group(info.group) or not info.group
     missing = status.no_such_resource() if unknown else status.page_not_found()
-    if found is None or len(info.parts) > 3 and info.subresource != "proxy":
+    if found is None or (len(info.parts) > 3 and info.subresource != "proxy"):
         raise missing
     if found.namespaced:
         in_place = bool(info.namespace) or not info.path_name

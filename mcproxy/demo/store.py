@@ -148,15 +148,16 @@ class Store:
     def put(self, storage: StorageKey, obj: JSONDict, *, revision: int | None = None) -> JSONDict:
         """Store an object as the next revision and tell the watchers; gives what was stored.
 
-        `revision` is for seeding a store from recordings: it must not be below the counter.
+        `revision` is for seeding a store from recordings; within a resource they must rise.
         """
         collection = self.collection(storage)
         metadata = obj["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         previous = collection.objects.get(key)
-        stored = self._stamp(obj, self._next(revision))
+        number = self._next(revision)
+        stored = self._stamp(obj, number)
         collection.objects[key] = stored
-        collection.record(Event(self.revision, MODIFIED if previous is not None else ADDED, key, stored, previous))
+        collection.record(Event(number, MODIFIED if previous is not None else ADDED, key, stored, previous))
         return stored
 
     def delete(self, storage: StorageKey, namespace: str, name: str, *, revision: int | None = None) -> JSONDict | None:
@@ -166,8 +167,9 @@ class Store:
         previous = collection.objects.pop(key, None)
         if previous is None:
             return None
-        last = self._stamp(previous, self._next(revision))
-        collection.record(Event(self.revision, DELETED, key, last, previous))
+        number = self._next(revision)
+        last = self._stamp(previous, number)
+        collection.record(Event(number, DELETED, key, last, previous))
         return last
 
     def compact(self, revision: int | None = None) -> None:
@@ -180,9 +182,9 @@ class Store:
     def _next(self, revision: int | None) -> int:
         if revision is None:
             self.revision += 1
-        else:
-            self.revision = max(self.revision, revision)
-        return self.revision
+            return self.revision
+        self.revision = max(self.revision, revision)
+        return revision
 
     @staticmethod
     def _stamp(obj: JSONDict, revision: int) -> JSONDict:

@@ -1,0 +1,103 @@
+"""The recordings of a real kube-apiserver, replayed against the simulated cluster.
+
+Each recorded request is sent to a cluster seeded as the recorded one was; status, headers that matter and body must be the
+same. `golden_differences.py` lists what is not, with reasons, and an entry there that comes to match fails too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mcproxy.demo.cluster import SimulatedCluster
+from tests.demo import golden, golden_folders
+from tests.demo.conftest import Lab
+from tests.demo.golden_differences import DIFFERENCES
+from tests.demo.rawclient import Answer, Target, body_of, fetch
+
+Served = dict[tuple[str, str], tuple[SimulatedCluster, Callable[[str], Target]]]
+
+LIMIT = 4.0
+"""Seconds an exchange may take."""
+
+CASES = [(folder, name) for folder in golden_folders.FOLDERS for name in golden_folders.ordered(folder)]
+
+
+@pytest.fixture(scope="session")
+def served() -> Served:
+    """Clusters by folder and name, made when first asked for: a folder's exchanges share theirs, in order."""
+    return {}
+
+
+def _target(lab: Lab, served: Served, folder: str, recording: dict[str, Any]) -> tuple[SimulatedCluster, Target]:
+    key = (folder, recording["cluster"])
+    if key not in served:
+        cluster = golden_folders.seed(folder, recording["cluster"])
+        served[key] = (cluster, lab.serve(cluster))
+    cluster, targets = served[key]
+    return cluster, targets(golden_folders.certificate(recording["auth"]))
+
+
+@pytest.mark.parametrize(("folder", "name"), CASES, ids=[name for _, name in CASES])
+def test_golden(lab: Lab, served: Served, folder: str, name: str) -> None:
+    recording = golden.load(name)
+    cluster, target = _target(lab, served, folder, recording)
+    request = golden_folders.prepare(name, recording, cluster)
+    revisions = folder not in golden_folders.EXACT_REVISIONS
+    try:
+        found = compare(recording, lab.run(_send(target, request)), revisions=revisions)
+    except (TimeoutError, asyncio.IncompleteReadError) as error:
+        found = [f"no answer in time: {error!r}"]
+    if name in DIFFERENCES:
+        assert found, f"{name} is listed as different ({DIFFERENCES[name]}) but is reproduced: take it off the list"
+    else:
+        assert not found, "\n".join([name, recording["shows"], *found])
+
+
+async def _send(target: Target, request: dict[str, Any]) -> Answer:
+    headers = [(name, value) for name, value in request["headers"]]
+    async with asyncio.timeout(LIMIT):
+        return await fetch(target, request["method"], request["path"], headers, body_of(request))
+
+
+def compare(recording: dict[str, Any], answer: Answer, *, revisions: bool) -> list[str]:
+    """Where an answer differs from the recorded one."""
+    response = recording["response"]
+    if response["status"] != answer.status:
+        return [f"status {answer.status}, expected {response['status']}: {answer.body[:400]!r}"]
+    expected_headers = golden.header_values(response["headers"])
+    found = golden.differences(expected_headers, golden.header_values(answer.headers), "headers")
+    if "body" not in response:
+        return found
+    content_type = answer.header("Content-Type") or ""
+    text = response["body"]
+    if "stream" in response:
+        text = "".join(item["line"] for item in response["stream"])
+    actual = answer.text()
+    if content_type.startswith("application/json") and (text[:9] == '{"type":"' or actual[:9] == '{"type":"'):
+        return found + _compare_lines(text, actual, revisions=revisions)
+    try:
+        return found + golden.differences(
+            golden.body_value(text, content_type, revisions=revisions),
+            golden.body_value(actual, content_type, revisions=revisions),
+            "body",
+        )
+    except json.JSONDecodeError:
+        return [*found, f"body {actual[:300]!r}, expected {text[:300]!r}"]
+
+
+def _compare_lines(expected: str, actual: str, *, revisions: bool) -> list[str]:
+    left = [golden.normal(json.loads(line), revisions=revisions) for line in expected.splitlines()]
+    right = [golden.normal(json.loads(line), revisions=revisions) for line in actual.splitlines()]
+    return golden.differences(left, right, "events")
+
+
+def test_differences_name_recordings() -> None:
+    known = {name for _, name in CASES}
+    assert set(DIFFERENCES) <= known | set(golden_folders.ELSEWHERE)
+
+
