@@ -26,6 +26,7 @@ def apply(resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) ->
     if not resource.builtin:
         custom_defaults(schemas.of(resource), obj)
         return
+    drop_empty(schemas.of(resource), obj)
     found = DEFAULTS.get((resource.group, resource.plural))
     if found is not None:
         found(obj)
@@ -50,6 +51,8 @@ def fill(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, old: 
         allocation.allocate(cluster, obj)
     elif key == ("batch", "jobs"):
         _fill_job(obj)
+    elif key == ("", "namespaces"):
+        obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
     if key in EMPTY_STATUS and not obj.get("status"):
         obj["status"] = copy.deepcopy(EMPTY_STATUS[key])
     order.arrange(resource, obj)
@@ -101,6 +104,27 @@ def custom_defaults(schema: Schema, value: Any) -> None:
     elif isinstance(value, list):
         for item in value:
             custom_defaults(schemas.element(schema), item)
+
+
+KEPT_NULLS = frozenset({"lastProbeTime", "firstTimestamp", "lastTimestamp", "eventTime", "currentMetrics"})
+"""Fields that Go writes even when they are null."""
+
+
+def drop_empty(schema: Schema, value: Any) -> None:
+    """Drop what Go leaves out when it writes an object: nulls, and empty lists and maps that are not required."""
+    if isinstance(value, list):
+        for item in value:
+            drop_empty(schemas.element(schema), item)
+    if not isinstance(value, dict) or "properties" not in schema:
+        return
+    required = schema.get("required", ())
+    for key, item in list(value.items()):
+        below = schemas.child(schema, key)
+        empty = item in ({}, []) and ("items" in below or "additionalProperties" in below)
+        if key not in required and (empty or (item is None and key not in KEPT_NULLS)):
+            del value[key]
+        else:
+            drop_empty(below, item)
 
 
 def _set(value: JSONDict, **defaults: Any) -> None:
@@ -257,9 +281,6 @@ def _namespace(obj: JSONDict) -> None:
     metadata = obj["metadata"]
     if metadata.get("name"):
         metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
-    spec = obj.setdefault("spec", {})
-    if "finalizers" not in spec and not metadata.get("deletionTimestamp"):
-        spec["finalizers"] = ["kubernetes"]
 
 
 def _secret(obj: JSONDict) -> None:

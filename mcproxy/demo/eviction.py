@@ -34,7 +34,7 @@ def evict(pod: Mapping[str, Any], budgets: Iterable[JSONDict], now: str) -> JSON
     if state.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise _refused(f"The disruption budget {name} is still being processed by the server.", retry_after=10)
     healthy, needed = state.get("currentHealthy", 0), state.get("desiredHealthy", 0)
-    if not _ready(pod) and healthy >= needed:
+    if not _ready(pod) and healthy >= needed > 0:
         return None
     if state.get("disruptionsAllowed", 0) < 1:
         raise _refused(f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from mcproxy.demo import schemas
 from mcproxy.demo.resources import ResourceInfo, Subresource
 
 JSONDict = dict[str, Any]
@@ -68,7 +69,7 @@ def paths(infos: Iterable[ResourceInfo], name_of: NameOf, *, version: int) -> JS
             operations = {
                 ACTIONS[verb]: _operation(info, name_of, verb, version, sub=sub)
                 for verb in sub.verbs
-                if verb in ACTIONS
+                if verb in ACTIONS and _answer(info, name_of, verb, sub)
             }
             if operations:
                 out[f"{where}/{{name}}/{sub.name}"] = operations
@@ -116,14 +117,13 @@ def _operation(
 
 
 def _answer(info: ResourceInfo, name_of: NameOf, verb: str, sub: Subresource | None) -> str:
-    """The definition that an operation answers with."""
+    """The definition that an operation answers with; "" for one that is not described (the streams)."""
     if verb in ("delete", "deletecollection"):
         return META + "Status"
     if sub is not None:
-        other = (sub.group, sub.version) if sub.version else (info.group, info.version)
-        if other == ("autoscaling", "v1"):
-            return "io.k8s.api.autoscaling.v1.Scale"
-        return name_of(info, sub.kind)
+        if sub.kind == info.kind:
+            return name_of(info, "")
+        return schemas.definition_name(sub.group or info.group, sub.version or info.version, sub.kind) or ""
     return name_of(info, info.list_kind if verb == "list" else "")
 
 

@@ -81,7 +81,10 @@ def _merge_list(schema: Schema, old: list[Any], patch: list[Any], order: list[An
         merged = [*old, *(item for item in dict.fromkeys(patch) if item not in old)]
     else:
         merged = _merge_by_key(schema, key, old, patch)
-    return merged if order is None else _ordered(key, old, merged, order)
+    special = [item for item in patch if isinstance(item, Mapping) and PATCH in item]
+    if any(item[PATCH] == "replace" for item in special):
+        return merged
+    return _ordered(key, old, merged, [item for item in patch if item not in special] if order is None else order)
 
 
 def _merge_by_key(schema: Schema, key: str, old: list[Any], patch: list[Any]) -> list[Any]:
@@ -105,7 +108,10 @@ def _merge_by_key(schema: Schema, key: str, old: list[Any], patch: list[Any]) ->
 
 
 def _ordered(key: str | None, server: list[Any], merged: list[Any], order: list[Any]) -> list[Any]:
-    """Put the items that the client named in its order, those that only the server has where they stood."""
+    """Put the items that the client named in its order, those that only the server has where they stood.
+
+    An item that is new to the server goes before those that only the server has.
+    """
 
     def identity(item: Any) -> Any:
         return item.get(key) if key is not None and isinstance(item, Mapping) else item
