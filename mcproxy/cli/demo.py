@@ -1,0 +1,288 @@
+"""`mcproxy demo`: two simulated clusters and the proxy in front of them, to try things. Ctrl-C leaves nothing behind.
+
+Each of the three is a process of its own. This one starts them, waits for a signal or for one of them to die, and stops
+them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import http.client
+import importlib.util
+import os
+import select
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from mcproxy.cli import FAILED, OK
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+    from mcproxy.demo.process import SimulatedClusterProcess
+
+HOST = "127.0.0.1"
+PATIENCE = 20.0
+"""Seconds that a part may take to start; on an idle machine each takes less than one."""
+STOP_PATIENCE = 5.0
+"""Seconds that a part may take to end before it is killed."""
+CLUSTER_OPTIONS = ("--live", "--drain-seconds", "0.5")
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text says why and what to do."""
+
+
+class Stopped(BaseException):
+    """A signal asks the demo to end. No Exception, so that nothing on the way takes it for an error of its own."""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's options."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="start two simulated clusters and a proxy in front of them",
+        description="Start two simulated clusters and a proxy in front of them, print a kubeconfig and commands to "
+        "try, and run until Ctrl-C, which leaves nothing behind.",
+    )
+    parser.add_argument(
+        "--dir",
+        metavar="DIR",
+        type=Path,
+        help="write mcproxy.yaml, kubeconfig, ca.crt and all else to DIR and keep them "
+        "(default: a temporary directory, removed at the end)",
+    )
+    parser.add_argument(
+        "--port", metavar="P", type=_port, default=0, help="the proxy's port on 127.0.0.1 (default: any free one)"
+    )
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise ValueError
+    return port
+
+
+_port.__name__ = "port"  # argparse: "invalid port value: '99999'"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until stopped; 0 after a signal, 1 if anything does not start or ends by itself."""
+    try:
+        if importlib.util.find_spec("aiohttp") is None:
+            raise DemoError(
+                "the simulated clusters need aiohttp, which is not installed; "
+                f"{sys.executable} -m pip install 'mcproxy[demo]' brings it"
+            )
+        with _signals_raise():
+            port = _free_port(args.port)
+            with _directory(args.dir) as directory:
+                _run(directory, port, kept=args.dir is not None)
+    except DemoError as error:
+        print(f"mcproxy demo: {error}", file=sys.stderr)
+        return FAILED
+    except Stopped:
+        return OK
+    return OK
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Let the first signal that asks for an end raise Stopped; the ones after it find the end under way."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for each in STOP_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped
+
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _free_port(wanted: int) -> int:
+    """Return a port that can be listened on: `wanted` itself unless it is 0. Raises DemoError."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listener; old connections don't count
+        try:
+            probe.bind((HOST, wanted))
+            probe.listen()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                what = "is taken: stop what listens there, or choose another with --port"
+            else:
+                what = f"cannot be listened on: {error.strerror}; choose another with --port"
+            raise DemoError(f"{HOST}:{wanted} {what}") from None
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _directory(wanted: Path | None) -> Iterator[Path]:
+    """Give an absolute directory that can be written to: the wanted one, or one that is removed at the end."""
+    if wanted is None:
+        path = Path(tempfile.mkdtemp(prefix="mcproxy-demo-"))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+        return
+    path = wanted.absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise DemoError(f"cannot write to {path}: {error.strerror}; choose another directory with --dir") from None
+    yield path
+
+
+def _run(directory: Path, port: int, *, kept: bool) -> None:
+    """Start everything, tell about it, wait for a signal (Stopped). Raises DemoError if something ends by itself."""
+    from mcproxy.demo import showcase
+    from mcproxy.demo.process import SimulatedClusterProcess, StartError
+
+    with contextlib.ExitStack() as parts:
+        clusters = [
+            SimulatedClusterProcess(name, options=CLUSTER_OPTIONS, directory=directory / name)
+            for name in showcase.CLUSTERS
+        ]
+        parts.callback(_stop_clusters, clusters)
+        for cluster in clusters:
+            cluster.spawn()
+        proxy = Proxy(directory)
+        parts.callback(proxy.stop)
+        showcase.write_certificates(directory)
+        showcase.write_kubeconfig(directory, port)
+        try:
+            for cluster in clusters:
+                cluster.wait_ready(PATIENCE)
+        except StartError as error:
+            raise DemoError(str(error)) from None
+        config = showcase.write_config(directory, port, clusters[0].url)
+        proxy.serve(config)
+        proxy.wait_ready(port, directory / "ca.crt", [f"/clusters/{cluster.name}/version" for cluster in clusters])
+        print(_greeting(directory, port, kept=kept), flush=True)
+        print("ready", flush=True)
+        _watch(proxy, clusters)
+
+
+def _stop_clusters(clusters: list[SimulatedClusterProcess]) -> None:
+    for cluster in clusters:
+        cluster.terminate()
+    for cluster in clusters:
+        cluster.stop(STOP_PATIENCE)
+
+
+class Proxy:
+    """The daemon (demo_proxy.py), in a process group of its own: Ctrl-C is the demo's to pass on."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = directory / "mcproxy.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "mcproxy.cli.demo_proxy"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+
+    def serve(self, config: Path) -> None:
+        """Let it run with `config`."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:  # wait_ready tells if it has ended
+            pipe.write(bytes(config) + b"\n")
+
+    def wait_ready(self, port: int, ca: Path, paths: list[str]) -> None:
+        """Wait until each of `paths` is answered with 200. Raises DemoError."""
+        context = ssl.create_default_context(cafile=str(ca))
+        deadline = time.monotonic() + PATIENCE
+        for path in paths:
+            while not _answers(port, context, path):
+                if self.process.poll() is not None:
+                    raise DemoError(f"the proxy did not start:\n{_last_lines(self.log)}")
+                if time.monotonic() > deadline:
+                    raise DemoError(f"the proxy does not answer {path} with 200:\n{_last_lines(self.log)}")
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if it has not ended in time."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _answers(port: int, context: ssl.SSLContext, path: str) -> bool:
+    connection = http.client.HTTPSConnection(HOST, port, context=context, timeout=PATIENCE)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _watch(proxy: Proxy, clusters: list[SimulatedClusterProcess]) -> None:
+    """Wait until a part ends, which none should; a signal ends the wait by an exception. Raises DemoError."""
+    parts = [("the proxy", proxy.process.pid, proxy.log)]
+    parts += [(f"the simulated cluster {each.name}", each.pid, each.directory / "log") for each in clusters]
+    with contextlib.ExitStack() as descriptors:
+        watched = {}
+        for name, pid, log in parts:
+            descriptor = os.pidfd_open(pid)
+            descriptors.callback(os.close, descriptor)
+            watched[descriptor] = (name, log)
+        ended, _, _ = select.select(list(watched), [], [])
+        name, log = watched[ended[0]]
+        raise DemoError(
+            f"{name} has ended by itself, so the demo ends too. The last that it wrote:\n{_last_lines(log)}"
+        )
+
+
+def _last_lines(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-10:]
+    return "\n".join(f"  {line}" for line in lines) or "  nothing"
+
+
+def _greeting(directory: Path, port: int, *, kept: bool) -> str:
+    from mcproxy.demo import showcase
+
+    lines = [
+        f"Two simulated clusters, east and west, behind mcproxy on https://{HOST}:{port}",
+        "",
+        f"  kubeconfig     {directory / 'kubeconfig'}  (contexts east, west, east-by-name)",
+        f"  configuration  {directory / showcase.CONFIG_FILE}",
+        f"  CA             {directory / 'ca.crt'}",
+        f"  log            {directory / 'mcproxy.log'}",
+        "",
+        "Try, in another terminal:",
+    ]
+    for about, command in showcase.commands(directory, port):
+        lines += ["", f"  # {about}", f"  {command}"]
+    left = f"keeps what is in {directory}" if kept else "leaves nothing behind"
+    lines += ["", f"Add -w to a get and it follows the changes. Ctrl-C ends the demo and {left}.", ""]
+    return "\n".join(lines)
