@@ -205,7 +205,7 @@ def test_strategic_patch_merges_containers_by_name_and_env_within() -> None:
     change = {"spec": {"template": {"spec": {"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}]}}}}
     result = patch(current, change, patches.STRATEGIC_PATCH, DEPLOYMENTS)
     assert containers_of(result) == [
-        {"name": "a", "image": "1", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+        {"name": "a", "image": "1", "env": [{"name": "Y", "value": "2"}, {"name": "X", "value": "1"}]},
         {"name": "b", "image": "2"},
     ]
 
@@ -240,7 +240,7 @@ def test_strategic_patch_deletes_from_a_list_of_scalars() -> None:
     current["metadata"]["finalizers"] = ["a", "b", "c"]
     change = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["b"], "finalizers": ["d"]}}
     result = patch(current, change, patches.STRATEGIC_PATCH, DEPLOYMENTS)
-    assert result["metadata"]["finalizers"] == ["a", "c", "d"]
+    assert result["metadata"]["finalizers"] == ["d", "a", "c"]
 
 
 def test_strategic_patch_keeps_the_order_that_the_client_names() -> None:
