@@ -1,0 +1,67 @@
+"""What the recordings of auth, impersonation, frontproxy, kubelet and websocket need beside the lists: accounts and
+rights."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mcproxy.demo.cluster import SimulatedCluster, User
+from mcproxy.demo.tokens import issuer_of
+
+JSONDict = dict[str, Any]
+RBAC_GROUP = "rbac.authorization.k8s.io"
+TOKEN = re.compile(r"eyJhbGci[\w-]+\.[\w-]+\.[\w-]+")
+
+ROLES: dict[str, list[JSONDict]] = {
+    "dave-imp": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["impersonate-on:user-info:list"]},
+        *(
+            {
+                "apiGroups": ["authentication.k8s.io"],
+                "resources": [resource],
+                "resourceNames": [name],
+                "verbs": ["impersonate:user-info"],
+            }
+            for resource, name in (("users", "alice"), ("groups", "dev"))
+        ),
+    ],
+    "erin": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get"]}],
+    "frank": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}],
+}
+
+
+def add(cluster: SimulatedCluster) -> None:
+    """Puts the accounts, roles and endpoints into a cluster; its resourceVersion stays."""
+    store, revision = cluster.store, cluster.store.revision
+    cluster.tokens["alice-test-token"] = User("alice", "uid-alice", ("dev",))
+    cluster.tokens["admin-test-token"] = User("admin", "uid-admin", ("system:masters",))
+    for name in ("builder", "default"):
+        if store.get(("", "serviceaccounts"), "demo", name) is None:
+            store.put(("", "serviceaccounts"), {"metadata": {"name": name, "namespace": "demo", "uid": cluster.uid()}})
+    for name, rules in ROLES.items():
+        user = name.partition("-")[0]
+        store.put((RBAC_GROUP, "clusterroles"), {"metadata": {"name": name}, "rules": rules})
+        reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name}
+        subjects = [{"kind": "User", "apiGroup": RBAC_GROUP, "name": user}]
+        binding = {"metadata": {"name": f"{name}-everywhere"}, "roleRef": reference, "subjects": subjects}
+        store.put((RBAC_GROUP, "clusterrolebindings"), binding)
+    for name, subsets in (("web", [{"addresses": [{"ip": "10.244.1.10"}]}]), ("headless", [])):
+        store.put(("", "endpoints"), {"metadata": {"name": name, "namespace": "demo"}, "subsets": subsets})
+    store.revision = revision
+
+
+def prepare(name: str, request: JSONDict, cluster: SimulatedCluster) -> JSONDict:
+    """The request with a token of this cluster for the recorded one's."""
+    if name == "kubelet/service-proxy-no-endpoints-object":
+        cluster.store.delete(("", "endpoints"), "demo", "web")
+    if name.endswith("west-token-of-east"):
+        return request
+    own = issuer_of(cluster).issue("demo", cluster.store.get(("", "serviceaccounts"), "demo", "builder") or {})
+    if name.endswith("invalid-jwt"):
+        own = own[:-8] + "AAAAAAAA"
+    out = dict(request)
+    out["headers"] = [[key, TOKEN.sub(own, value)] for key, value in request["headers"]]
+    if isinstance(request.get("body"), str):
+        out["body"] = TOKEN.sub(own, request["body"])
+    return out
