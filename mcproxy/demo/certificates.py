@@ -1,4 +1,4 @@
-"""The certificates of a simulated cluster: a CA, the server's, and clients'; elliptic curves, made in a few milliseconds."""
+"""The certificates of a simulated cluster: a CA, the server's, and clients'; elliptic curves, made in milliseconds."""
 
 from __future__ import annotations
 

@@ -40,8 +40,6 @@ class ClusterOptions:
     anonymous_auth: bool = True
     constrained_impersonation: bool = True
     """The words of Kubernetes 1.36; False gives those of earlier versions."""
-    controllers: bool = False
-    """Whether pods that are deleted go, namespaces empty themselves and dependents follow their owners (controllers.py)."""
     bookmark_seconds: float = 60.0
     default_watch_seconds: tuple[float, float] = (1800.0, 3600.0)
     """A watch without timeoutSeconds ends after a random time between these."""

@@ -1,7 +1,7 @@
-"""What controllers and kubelets of a real cluster do after a write, as far as clients wait for it.
+"""What follows a write at once: CRDs are served and removed.
 
-Only with `ClusterOptions.controllers`; without it nothing happens by itself, as in an apiserver that runs alone.
-CRDs are served and removed in any case: that part of a real apiserver is in its own process.
+In a real apiserver that is a controller in the same process; what controllers and kubelets in other processes do is in
+`fixtures.control`.
 """
 
 from __future__ import annotations

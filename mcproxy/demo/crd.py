@@ -1,7 +1,7 @@
 """CustomResourceDefinitions: from the object to resources that are served, and away again.
 
-In a real apiserver this is a controller, so a new CRD is served only a moment after its creation; here it is served with
-the answer to the create.
+In a real apiserver this is a controller, so a new CRD is served only a moment after its creation; here it is served
+with the answer to the create.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ JSONDict = dict[str, Any]
 TOKEN_VERSION = "meta.k8s.io/v1"
 LIST_TOO_OLD = "The resourceVersion for the provided list is too old."
 CONTINUE_TOO_OLD = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the "
-    "continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing "
-    "with the provided token results in an inconsistent list - objects that were created, modified, or deleted between "
-    "the time the first chunk was returned and now may show up in the list."
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
 )
 
 
@@ -132,7 +132,8 @@ def _continued(
         state = collection.at(revision)
     except Compacted as error:
         raise status.expired(CONTINUE_TOO_OLD, continue_token=encode_token(-1, start)) from error
-    return _page(resource, namespace, state.items(), revision, start, options.limit, matchers)
+    limit = 0 if options.resource_version == "0" else options.limit
+    return _page(resource, namespace, state.items(), revision, start, limit, matchers)
 
 
 def _page(

@@ -93,7 +93,16 @@ def negotiate(call: Call, *, listing: bool = False) -> Accepted:
         for media_type in (JSON, YAML):
             if matches(media_type, clause.media_type) and _allowed(clause.params, partial):
                 return Accepted(media_type, clause.params.get("as", ""), clause.params.get("v", ""))
+    _check_single(call, wanted, listing=listing)
     return _refuse(wanted, served, listing=listing, custom=served is CUSTOM_TYPES)
+
+
+def _check_single(call: Call, wanted: list[Clause], *, listing: bool) -> None:
+    if listing and call.resource is not None and wanted[0].params.get("as") == "PartialObjectMetadata":
+        group = call.resource.group.partition(".")[0] or "core"
+        go_type = f"*{group}.{call.resource.kind}List" if call.resource.builtin else "*unstructured.UnstructuredList"
+        text = f"you requested PartialObjectMetadata, but the requested object is a list ({go_type})"
+        raise status.APIError(406, "NotAcceptable", text, indented=True)
 
 
 def _allowed(params: Mapping[str, str], partial: str) -> bool:

@@ -244,21 +244,20 @@ def update(
 def _check_preconditions(resource: ResourceInfo, old: JSONDict, new: JSONDict, *, patch: bool) -> None:
     current, sent = old["metadata"], new["metadata"]
     name = current["name"]
+    version = sent.get("resourceVersion") or ""
+    if version and version != current["resourceVersion"]:
+        raise status.conflict(resource.group, resource.plural, name)
     if sent.get("uid") and sent["uid"] != current["uid"]:
         if patch or sent.get("resourceVersion") in (None, "", current["resourceVersion"]):
             cause = Cause("FieldValueInvalid", f'Invalid value: "{sent["uid"]}": field is immutable', "metadata.uid")
             raise status.invalid(resource.group, resource.kind, name, [cause], doubled=[cause])
         text = f"Precondition failed: UID in precondition: {sent['uid']}, UID in object meta: {current['uid']}"
         raise status.conflict(resource.group, resource.plural, name, text)
-    version = sent.get("resourceVersion") or ""
     if not version and not resource.builtin and not patch:
         cause = Cause(
             "FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion"
         )
-        error = status.invalid(resource.group, resource.plural, name, [cause])
-        raise error
-    if version and version != current["resourceVersion"]:
-        raise status.conflict(resource.group, resource.plural, name)
+        raise status.invalid(resource.group, resource.plural, name, [cause])
 
 
 def _keep_system_metadata(resource: ResourceInfo, old: JSONDict, new: JSONDict, subresource: str) -> None:

@@ -50,22 +50,27 @@ def _accepts_json(call: Call) -> bool:
     )
 
 
+def _empty(code: int, headers: dict[str, str]) -> web.StreamResponse:
+    """An answer without a body."""
+    return web.Response(status=code, headers=headers)
+
+
 def _index(call: Call) -> web.StreamResponse:
     body = status.dumps(openapi.openapi_v3_root(call.cluster))
-    etag = hashlib.sha512(body).hexdigest().upper()
-    return _send(call, body, etag, {"Cache-Control": "no-cache, private"})
+    headers = {"Cache-Control": "no-cache, private", "Content-Type": "text/plain; charset=utf-8"}
+    return web.Response(body=body, headers={**headers, "Last-Modified": MODIFIED, "Accept-Ranges": "bytes"})
 
 
 def _document(call: Call, group_version: str) -> web.StreamResponse:
     wanted = openapi.openapi_v3_hash(call.cluster, group_version)
     found = openapi.openapi_v3(call.cluster, group_version)
     if wanted is None or found is None:
-        raise status.page_not_found()
+        return _empty(404, {"Cache-Control": "no-cache, private"})
     sent = call.query.get("hash")
     if sent and sent != wanted:
         location = f"/openapi/v3/{group_version}?hash={wanted}"
         headers = {"Location": location, "ETag": f'"{wanted}"', "Cache-Control": "no-cache, private"}
-        return web.Response(status=301, headers={**headers, "Vary": "Accept"})
+        return web.Response(status=301, headers={**headers, "Vary": "Accept", "Content-Type": negotiate.JSON})
     headers = {"Cache-Control": "no-cache, private"}
     if sent:
         expires = (call.cluster.now() + timedelta(days=365)).strftime("%a, %d %b %Y %H:%M:%S UTC")
@@ -85,7 +90,7 @@ def _encoded(call: Call, key: str, content: JSONDict) -> bytes:
 
 def _v2(call: Call) -> web.StreamResponse:
     if not _accepts_json(call):
-        raise status.APIError(406, "NotAcceptable", "", text=True)
+        return _empty(406, {"Cache-Control": "no-cache, private", "Vary": "Accept"})
     body = _encoded(call, "v2", openapi.openapi_v2(call.cluster))
     etag = hashlib.sha512(body).hexdigest().upper()
     return _send(call, body, etag, {"Cache-Control": "no-cache, private"})

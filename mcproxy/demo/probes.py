@@ -54,7 +54,7 @@ def _health(call: Call, kind: str, check: str) -> web.StreamResponse:
     if check:
         if check not in checks:
             raise status.page_not_found()
-        return negotiate.finish(call.request, b"ok", TEXT, 200, headers)
+        return negotiate.finish(call.request, b"ok", TEXT, 200, negotiate.base_headers(call))
     if "verbose" not in call.query:
         return negotiate.finish(call.request, b"ok", TEXT, 200, headers)
     excluded = set(call.request.query.getall("exclude", []))

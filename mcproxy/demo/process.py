@@ -1,7 +1,7 @@
 """Starts a simulated cluster in a process of its own; for tests and `mcproxy demo`.
 
-Plain blocking code without aiohttp, so that a Twisted test (or the daemon's command line) can use it: `start()` returns when
-the cluster serves.
+Plain blocking code without aiohttp, so that a Twisted test (or the daemon's command line) can use it: `start()` returns
+when the cluster serves.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class SimulatedClusterProcess:
     def wait_ready(self, timeout: float = 15.0) -> None:
         """Read the `ready` line. Raises StartError when the process ends or `timeout` seconds pass."""
         process = self._process
-        assert process is not None and process.stdout is not None
+        assert process is not None
+        assert process.stdout is not None
         deadline = time.monotonic() + timeout
         line = b""
         while not line.endswith(b"\n"):

@@ -1,6 +1,7 @@
 """The verbs on resources: get, list, watch, create, update, patch, delete, deletecollection.
 
-HTTP on one side, `objects`, `lists` and `watch` on the other; subresources with handlers of their own are looked up here.
+HTTP on one side, `objects`, `lists` and `watch` on the other; subresources with handlers of their own are looked up
+here.
 """
 
 from __future__ import annotations
@@ -159,8 +160,7 @@ async def _create(call: Call) -> web.StreamResponse:
     resource = call.target
     accepted = negotiate.negotiate(call)
     write = options.write_options(call.query, "CreateOptions")
-    raw, obj = await strictness.read(call, write)
-    strictness.check_type(resource, obj)
+    obj = await strictness.read(call, write)
     if call.info.path_name:
         obj.setdefault("metadata", {})["name"] = call.info.path_name
     created = objects.create(
@@ -183,8 +183,7 @@ async def _update(call: Call) -> web.StreamResponse:
     resource, info = call.target, call.info
     accepted = negotiate.negotiate(call)
     write = options.write_options(call.query, "UpdateOptions")
-    raw, obj = await strictness.read(call, write)
-    strictness.check_type(resource, obj)
+    obj = await strictness.read(call, write)
     sent_name = (obj.get("metadata") or {}).get("name")
     if sent_name and sent_name != info.name:
         raise status.bad_request(

@@ -1,7 +1,7 @@
 """The process of one simulated cluster: `python -m mcproxy.demo.serve --name east --dir DIR`.
 
-Serves the cluster on one or several ports, writes certificates and a kubeconfig to the directory, and then prints one line
-of JSON ("ready") that says where everything is. SIGTERM stops accepting, lets open watches end, and exits with 0.
+Serves the cluster on one or several ports, writes certificates and a kubeconfig to the directory, and then prints one
+line of JSON ("ready") that says where everything is. SIGTERM stops accepting, lets open watches end, and exits with 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo import app, bootstrap, control
+from mcproxy.demo import app, bootstrap, control, fixtures
 from mcproxy.demo.certificates import Authority, server_context
 from mcproxy.demo.cluster import ClusterOptions, SimulatedCluster, User
 from mcproxy.demo.endpoints import Endpoint
@@ -47,7 +47,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--empty", action="store_true", help="no objects but those of a fresh cluster")
     parser.add_argument("--bookmark-seconds", type=float, default=60.0)
     parser.add_argument(
-        "--drain-seconds", type=float, default=2.0, help="how long open requests may go on after SIGTERM"
+        "--drain-seconds", type=float, default=0.5, help="how long open requests may go on after SIGTERM"
     )
     parser.add_argument("--seed", type=int, default=None, help="makes uids and generated names repeatable")
     return parser.parse_args(argv)
@@ -59,18 +59,12 @@ def make_cluster(args: argparse.Namespace) -> SimulatedCluster:
         anonymous_auth=not args.no_anonymous,
         constrained_impersonation=not args.legacy_impersonation,
         bookmark_seconds=args.bookmark_seconds,
-        controllers=not args.no_controllers,
     )
     cluster = SimulatedCluster(args.name, options=options, rng=random.Random(args.seed))
     cluster.tokens.update(TOKENS)
     bootstrap.bootstrap(cluster)
     if not args.empty:
-        try:
-            from mcproxy.demo import fixtures
-
-            fixtures.populate(cluster)
-        except ImportError:
-            pass
+        fixtures.populate(cluster)
     return cluster
 
 
@@ -170,19 +164,20 @@ async def run(args: argparse.Namespace) -> int:
     ready = {"ready": True, "name": cluster.name, "url": urls[0], "urls": urls, "control": control_url}
     ready.update({**files, "kubeconfig": str(path), "tokens": {user.name: token for token, user in TOKENS.items()}})
     print(json.dumps(ready), flush=True)
-    lively = asyncio.create_task(_live(cluster)) if args.live and not args.empty else None
+    life = _life(cluster, args)
     await stopping.wait()
-    if lively is not None:
-        lively.cancel()
+    if life is not None:
+        life.cancel()
     await endpoints.close(args.drain_seconds)
     await control_runner.cleanup()
     return 0
 
 
-async def _live(cluster: SimulatedCluster) -> None:
-    from mcproxy.demo import fixtures
-
-    await fixtures.live(cluster, asyncio.get_running_loop())
+def _life(cluster: SimulatedCluster, args: argparse.Namespace) -> asyncio.Task[None] | None:
+    """What happens in the cluster by itself: controllers and kubelets, and with --live some bustle."""
+    if args.live:
+        return asyncio.create_task(fixtures.live(cluster))
+    return None if args.no_controllers else asyncio.create_task(fixtures.control(cluster))
 
 
 def main() -> int:

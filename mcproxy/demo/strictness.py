@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcproxy.demo import negotiate, patches, status
+import yaml
+
+from mcproxy.demo import negotiate, patches, status, strictdecode
 from mcproxy.demo.call import Call
 from mcproxy.demo.options import WriteOptions
 from mcproxy.demo.resources import ResourceInfo
@@ -12,11 +14,17 @@ from mcproxy.demo.resources import ResourceInfo
 JSONDict = dict[str, Any]
 
 
-async def read(call: Call, write: WriteOptions) -> tuple[bytes, JSONDict]:
-    """(body, object). Raises APIError 400 for what cannot be read, or unknown fields if they are to be refused."""
+async def read(call: Call, write: WriteOptions) -> JSONDict:
+    """The body as an object of the call's resource, without unknown fields.
+
+    Raises APIError 400 for what cannot be read or is of another kind, and for unknown fields if they are to be refused.
+    """
     obj = await negotiate.read_object(call)
+    check_type(call.target, obj)
     body = await negotiate.read_body(call)
-    return body, obj
+    is_json = body[:1] == b"{"
+    call.warnings += strictdecode.decode(call.target, obj, body if is_json else b"", write.field_validation)
+    return obj
 
 
 def check_type(resource: ResourceInfo, obj: JSONDict) -> None:
@@ -36,7 +44,15 @@ def check_type(resource: ResourceInfo, obj: JSONDict) -> None:
 
 
 def check_patched(call: Call, write: WriteOptions, body: bytes, kind: str, patched: JSONDict) -> None:
-    """A patch may not change what the object is. Raises APIError 400."""
+    """A patch may not change what the object is; unknown fields in it are dropped, warned of or refused.
+
+    Raises APIError 400.
+    """
     check_type(call.target, patched)
-    if kind != patches.APPLY_PATCH:
-        return
+    sent = body if kind in (patches.MERGE_PATCH, patches.STRATEGIC_PATCH) else b""
+    if kind == patches.APPLY_PATCH and write.field_validation != "Ignore":
+        config = yaml.safe_load(body)
+        found = strictdecode.unknown_fields(call.target, config) if isinstance(config, dict) else []
+        if found and write.field_validation == "Strict":
+            raise status.bad_request(f"failed to create typed patch object: {', '.join(found)}")
+    call.warnings += strictdecode.decode(call.target, patched, sent, write.field_validation)

@@ -1,7 +1,7 @@
 """Objects between the version they are stored in and the version they are served in.
 
-All versions of a resource share one stored form. Most differ in apiVersion alone (a CRD with conversion strategy None, and
-almost everything built in); Events and HorizontalPodAutoscalers are the two that differ in their fields.
+All versions of a resource share one stored form. Most differ in apiVersion alone (a CRD with conversion strategy None,
+and almost everything built in); Events and HorizontalPodAutoscalers are the two that differ in their fields.
 """
 
 from __future__ import annotations

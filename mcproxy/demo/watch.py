@@ -1,7 +1,7 @@
 """Watches: what happens to a selection of objects, as a stream of events.
 
-`Watch` is the pure part: it turns the log of a collection into what this client is to see (selector transitions included).
-`events` adds time: bookmarks, the deadline, the end of a CRD. Source: apiserver `storage/cacher`, KEP-3157.
+`Watch` is the pure part: it turns the log of a collection into what this client is to see (selector transitions
+included). `events` adds time: bookmarks, the deadline, the end of a CRD. Source: apiserver `storage/cacher`, KEP-3157.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Watch:
         found = self.collection.objects
         return [
             view(self.resource, found[key])
-            for key in self.collection.keys()
+            for key in self.collection.keys()  # noqa: SIM118 - in etcd's order, not a mapping
             if (not self.namespace or key[0] == self.namespace) and self.selects(found[key])
         ]
 

@@ -72,9 +72,11 @@ async def serve_watch(call: Call) -> web.StreamResponse:
     try:
         async for line in stream:
             await response.write(line)
+        await response.write_eof()
+    except ConnectionError:
+        pass  # the client has gone, as watchers do
     finally:
         await stream.aclose()  # type: ignore[attr-defined]
-    await response.write_eof()
     return response
 
 
