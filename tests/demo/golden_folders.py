@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from mcproxy.demo.cluster import ClusterOptions, SimulatedCluster
-from tests.demo import golden, golden_seed
+from tests.demo import golden, golden_identities, golden_seed
 
 JSONDict = dict[str, Any]
 
@@ -36,7 +36,10 @@ FOLDERS = (
 EXACT_REVISIONS = frozenset({"list", "paging", "selectors", "get", "table", "partialmeta"})
 """Folders whose resourceVersions and continue tokens must be the recorded ones."""
 
-ELSEWHERE: frozenset[str] = frozenset()
+IDENTITY_FOLDERS = frozenset({"auth", "impersonation", "impersonation-legacy", "frontproxy", "kubelet"})
+"""Folders whose exchanges need the accounts and rights of `golden_identities`."""
+
+ELSEWHERE: frozenset[str] = frozenset({"kubelet/up-log-follow", "kubelet/down-log-follow"})
 """Recordings that other tests replay."""
 
 ORDER: dict[str, tuple[str, ...]] = {}
@@ -62,12 +65,14 @@ def seed(folder: str, name: str) -> SimulatedCluster:
     cluster = golden_seed.base(name)
     if folder == "impersonation-legacy":
         cluster.options = ClusterOptions(anonymous_auth=name == "east", constrained_impersonation=False)
+    if folder in IDENTITY_FOLDERS:
+        golden_identities.add(cluster)
     return cluster
 
 
 def prepare(name: str, recording: JSONDict, cluster: SimulatedCluster) -> JSONDict:
     """The request to send: with a token of our own for that of the recorded cluster."""
     request: JSONDict = copy.deepcopy(recording["request"])
+    if name.partition("/")[0] in IDENTITY_FOLDERS:
+        return golden_identities.prepare(name, request, cluster)
     return request
-
-
