@@ -47,17 +47,15 @@ def path_of(group: str, version: str) -> str:
 
 def openapi_v3_root(cluster: SimulatedCluster) -> JSONDict:
     """The index: `serverRelativeURL` with hash for each group-version."""
-    paths = {path_of(group, version): (group, version) for group, version in _group_versions(cluster)}
-    return {
-        "paths": {
-            path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={_hash(cluster, *paths[path])}"}
-            for path in sorted(paths)
-        }
-    }
+    paths = {path_of(group, version): _hash(cluster, group, version) for group, version in _group_versions(cluster)}
+    paths.update({path: _other_hash(path) for path in _others(cluster)})
+    return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={paths[path]}"} for path in sorted(paths)}}
 
 
 def openapi_v3_hash(cluster: SimulatedCluster, group_version: str) -> str | None:
     """What the document's URL carries and its ETag is; None for a group-version that is not served."""
+    if group_version in _others(cluster):
+        return _other_hash(group_version)
     group, version = _split(group_version)
     return _hash(cluster, group, version) if cluster.resources.resources(group, version) else None
 
@@ -67,6 +65,8 @@ def openapi_v3(cluster: SimulatedCluster, group_version: str) -> JSONDict | None
 
     Documents are kept until a CRD changes; never change one.
     """
+    if (answer := _others(cluster).get(group_version)) is not None:
+        return _other_document(group_version, answer)
     group, version = _split(group_version)
     infos = cluster.resources.resources(group, version)
     if not infos:
@@ -99,6 +99,38 @@ def openapi_v2(cluster: SimulatedCluster) -> JSONDict:
         }
     found: JSONDict = cache["v2"]
     return found
+
+
+def _others(cluster: SimulatedCluster) -> dict[str, str]:
+    """Paths outside of group-versions that have a document, and the definition that they answer with ("" for text)."""
+    groups = [group for group in cluster.resources.groups() if group and cluster.resources.is_builtin_group(group)]
+    return {
+        ".well-known/openid-configuration": "",
+        "openid/v1/jwks": "",
+        "version": "io.k8s.apimachinery.pkg.version.Info",
+        "api": f"{META}APIVersions",
+        "apis": f"{META}APIGroupList",
+        **{f"apis/{group}": f"{META}APIGroup" for group in groups},
+    }
+
+
+def _other_hash(path: str) -> str:
+    return hashlib.sha512(path.encode()).hexdigest().upper()
+
+
+def _other_document(path: str, answer: str) -> JSONDict:
+    schema = {"$ref": V3_PREFIX + answer} if answer else {"type": "string"}
+    good = {"description": "OK", "content": {"application/json": {"schema": schema}}}
+    found = closure([], [answer])
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "1.36"},
+        "paths": {f"/{path}/": {"get": {"responses": {"200": good, "401": {"description": "Unauthorized"}}}}},
+        "components": {
+            "schemas": {name: _v3_schema(schemas.definitions()[name]) for name in sorted(found)},
+            "securitySchemes": SECURITY,
+        },
+    }
 
 
 def _cache(cluster: SimulatedCluster) -> JSONDict:

@@ -64,7 +64,7 @@ def _table(
     return {
         "kind": "Table",
         "apiVersion": f"{META_GROUP}/{version}",
-        "metadata": dict(metadata),
+        "metadata": {key: value for key, value in metadata.items() if value != ""},
         "columnDefinitions": definitions,
         "rows": rows,
     }
