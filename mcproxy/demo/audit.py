@@ -7,6 +7,7 @@ status, body) while the request is handled.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import ssl
 from collections import deque
@@ -163,15 +164,19 @@ def note_user(request: web.BaseRequest, user: User, *, impersonated: bool = Fals
         record.note_user(user, impersonated=impersonated)
 
 
-def peer_certificate(request: web.BaseRequest) -> x509.Certificate | None:
-    """The client's certificate, whether or not any CA vouches for it."""
+def peer_certificate(request: web.BaseRequest) -> bytes | None:
+    """The client's certificate (DER)."""
     connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
     if not isinstance(connection, ssl.SSLObject):
         return None
-    der = connection.getpeercert(binary_form=True)
-    return x509.load_der_x509_certificate(der) if der else None
+    return connection.getpeercert(binary_form=True)
+
+
+@functools.lru_cache(maxsize=1000)
+def _subject_of(der: bytes) -> str:
+    return x509.load_der_x509_certificate(der).subject.rfc4514_string()
 
 
 def _subject(request: web.BaseRequest) -> str:
-    certificate = peer_certificate(request)
-    return certificate.subject.rfc4514_string() if certificate is not None else ""
+    der = peer_certificate(request)
+    return _subject_of(der) if der else ""
