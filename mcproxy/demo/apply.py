@@ -61,7 +61,7 @@ def apply(
 
     merged = merge(schema, live, config)
     merged = _prune(schema, merged, last, _union([*others, key]))
-    difference = fieldsets.compare(schema, live or schemas.empty_object(resource), merged)
+    difference = fieldsets.compare(schema, schemas.completed(resource, live), schemas.completed(resource, merged))
     conflicts = [(entry, path) for entry in others for path in sorted(entry.fields & difference.changed)]
     if conflicts and not force:
         raise conflict(conflicts)

@@ -119,10 +119,11 @@ def update(
         return
     sent = (new.get("metadata") or {}).get("managedFields")
     entries = [] if sent == [{}] else (read(new) or read(old))
-    before = schemas.empty_object(resource) if old is None else without_entries(old)
-    difference = fieldsets.compare(schemas.of(resource), before, without_entries(new))
+    before = schemas.completed(resource, {} if old is None else without_entries(old))
+    after = schemas.completed(resource, without_entries(new))
+    difference = fieldsets.compare(schemas.of(resource), before, after)
     mine = frozenset(path for path in difference.changed if not ignored(resource, subresource, path))
-    key = Entry(manager, "Update", resource.group_version, subresource, now, mine)
+    key = Entry(manager, "Update", resource.group_version, subresource, None if subresource == "scale" else now, mine)
     previous = next((entry for entry in entries if entry.identity == key.identity), None)
     entries = take(entries, mine | difference.removed)
     if mine:

@@ -147,3 +147,16 @@ def empty_object(resource: ResourceInfo) -> Mapping[str, Any]:
     """`skeleton` of a resource; a custom resource's empty object is just that."""
     name = definition_name(resource.group, resource.version, resource.kind) if resource.builtin else None
     return skeleton(name) if name else {}
+
+
+def completed(resource: ResourceInfo, obj: Mapping[str, Any]) -> JSONDict:
+    """An object with all the fields that Go would write, for comparisons; the original is not changed."""
+    return _overlay(empty_object(resource), obj)
+
+
+def _overlay(below: Mapping[str, Any], obj: Mapping[str, Any]) -> JSONDict:
+    out = {**below, **obj}
+    for key, value in below.items():
+        if isinstance(value, Mapping) and isinstance(obj.get(key), Mapping):
+            out[key] = _overlay(value, obj[key])
+    return out
