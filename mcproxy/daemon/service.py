@@ -7,10 +7,11 @@ A listener is kept across a reload for as long as its address stays, whatever el
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from mcproxy.config import model
@@ -26,6 +27,10 @@ from mcproxy.proxy.request import Request
 from mcproxy.proxy.running import Running
 
 log = Logger()
+
+#: How long connections may take to send their last answer and close, after the last request (seconds).
+_FLUSH = 2.0
+_FLUSH_STEP = 0.02
 
 
 class LiveListener:
@@ -177,9 +182,16 @@ class Service:
 
     async def _end_removed(self, requests: list[Request], gone: list[LiveListener], timeout: float) -> None:
         await self._running.end(requests, timeout)
+        await self._flushed(gone)
         for live in gone:
             live.abort()
             self._retired.discard(live)
+
+    async def _flushed(self, listeners: Sequence[LiveListener]) -> None:
+        """Give the last answers, which may still be queued, a moment to go out."""
+        until = self._reactor.seconds() + _FLUSH
+        while any(live.socket.connections for live in listeners) and self._reactor.seconds() < until:
+            await deferLater(self._reactor, _FLUSH_STEP)
 
     def begin_shutdown(self) -> None:
         """From now on, answers ask kept connections to close; new ones are still taken."""
@@ -191,6 +203,7 @@ class Service:
         for live in self._all_listeners():
             live.close()
         await self._running.end(self._running.those(lambda _: True), timeout)
+        await self._flushed(self._all_listeners())
         self.abort()
 
     def abort(self) -> None:
@@ -203,8 +216,9 @@ class Service:
         if runtime is not None:
             runtime.discard(keep=None)
         self._deadlines.stop()
+        self._parts.shared.close()
 
-    def _all_listeners(self) -> Iterable[LiveListener]:
+    def _all_listeners(self) -> Sequence[LiveListener]:
         return (*self._listeners.values(), *self._retired)
 
 

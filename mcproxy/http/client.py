@@ -108,9 +108,15 @@ class ClientConnection(Protocol):
     # -- requests -----------------------------------------------------------------------------------------------
 
     def send(
-        self, head: bytes, sink: ResponseSink, method: bytes, *, has_body: bool, may_upgrade: bool, timeout: float
+        self,
+        head: bytes,
+        sink: ResponseSink,
+        method: bytes,
+        timeout: float,
+        has_body: bool = False,
+        may_upgrade: bool = False,
     ) -> None:
-        """Send a request's head, `head` being all of it; the body follows with `send_body` and `end_body`.
+        """Send a request's head, `head` being all of it; a body follows with `send_body` and `end_body`.
 
         `timeout` is the time to the response's first byte after the request is complete (seconds; 0 is no limit).
         """
@@ -157,7 +163,7 @@ class ClientConnection(Protocol):
     def retire(self) -> None:
         """Close an idle connection."""
         self._close()
-        self.transport.loseConnection()
+        self._lose()
 
     # -- the transport's side -----------------------------------------------------------------------------------
 
@@ -204,6 +210,9 @@ class ClientConnection(Protocol):
                 sink.response_informed(head)
                 if self._sink is not sink:
                     return
+                self.began = False  # the time for the response itself begins anew
+                if self._request_complete:
+                    self.deadline = self._deadlines.after(self._timeout)
                 if not data:
                     return
                 continue
@@ -211,15 +220,18 @@ class ClientConnection(Protocol):
             sink.response_head(head)
             if self._sink is not sink:
                 return
-            if head.length == 0:
-                self._finish(sink, [], data)
+            length = head.length
+            if 0 <= length <= len(data):  # all of it is here, as most often
+                if length:
+                    sink.response_data(data[:length])
+                self._finish(sink, [], data[length:])
                 return
-            if head.length == CHUNKED:
+            if length == CHUNKED:
                 reader = ChunkedReader()
-            elif head.length == UNTIL_CLOSE:
+            elif length == UNTIL_CLOSE:
                 reader = UntilCloseReader()
             else:
-                reader = LengthReader(head.length)
+                reader = LengthReader(length)
             self._reader = reader
             if not data:
                 sink.response_flush()
@@ -240,7 +252,7 @@ class ClientConnection(Protocol):
         if rest or not self._keep_alive or not self._request_complete or self._write_blocked:
             self._close()
             if self._request_complete and not rest:
-                self.transport.loseConnection()
+                self._lose()
             else:
                 self.transport.abortConnection()
         else:
@@ -250,8 +262,8 @@ class ClientConnection(Protocol):
         sink.response_end(trailers)
 
     def _upgrade(self, head: ResponseHead, data: bytes, sink: ResponseSink) -> None:
-        if not self._may_upgrade:
-            raise UpstreamProtocolError("101 without having been asked to switch protocols")
+        if not self._may_upgrade or not self._request_complete:
+            raise UpstreamProtocolError("101 that was not asked for, or before the request was complete")
         self._sink = None
         self._close()
         tunnel = self._tunnel = TunnelSide(self)
@@ -263,7 +275,7 @@ class ClientConnection(Protocol):
         if self._tunnel is not None:
             self._tunnel.eof()
             return
-        self.transport.loseConnection()
+        self._lose()
         self._ended(clean=True)
 
     def writeConnectionLost(self) -> None:
@@ -300,6 +312,10 @@ class ClientConnection(Protocol):
         self.transport.abortConnection()
         if sink is not None:
             sink.response_failed(problem)
+
+    def _lose(self) -> None:
+        self.transport.unregisterProducer()  # nothing more is written, and a transport waits for its producer
+        self.transport.loseConnection()
 
     def _close(self) -> None:
         if not self._closed:

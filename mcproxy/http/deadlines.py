@@ -55,12 +55,14 @@ class Deadlines:
         self._timer = None
         now = self._clock.seconds()
         late = [item for item in self._items if item.deadline <= now]
-        for item in late:
-            if item.deadline <= now:  # one that expired before may have moved it
-                item.deadline = NEVER
-                item.expired()
-        if self._items and self._timer is None:
-            self._timer = self._clock.callLater(RESOLUTION, self._sweep)
+        try:
+            for item in late:
+                if item.deadline <= now:  # one that expired before may have moved it
+                    item.deadline = NEVER
+                    item.expired()
+        finally:
+            if self._items and self._timer is None:
+                self._timer = self._clock.callLater(RESOLUTION, self._sweep)
 
     def stop(self) -> None:
         """Forget everything, so that no timer is left behind."""

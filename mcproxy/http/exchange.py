@@ -27,7 +27,7 @@ class ExchangeHandler(Protocol):
         """A piece of the request's body."""
 
     def body_end(self, trailers: list[Header]) -> None:
-        """The request's body is complete; called at once where there is none."""
+        """The request's body is complete; not called where there is none."""
 
     def cancelled(self) -> None:
         """The client is gone or broke its request off: end all work for it; nothing more can be answered."""
@@ -91,18 +91,24 @@ class Exchange:
         """The connection; for facts about the client (address, TLS), never to write on."""
         return self._connection
 
+    @property
+    def open_ended(self) -> bool:
+        """Whether the response may end after any byte, as far as its framing goes."""
+        return self._chunked or not self.head.http11
+
     # -- the request's body -------------------------------------------------------------------------------------
 
     def attach(self, handler: ExchangeHandler) -> None:
         """Let `handler` take the body and hear of the client from now on; what has come already is given at once."""
         self.handler = handler
-        early, self._early = self._early, []
-        for data in early:
-            handler.body_data(data)
-        if self.body_complete:
-            handler.body_end(self._trailers)
-        elif early:
-            self._connection.resume_body()
+        if self.head.length:
+            early, self._early = self._early, []
+            if early:  # before they are passed on, which may stop the client again
+                self._connection.resume_body()
+            for data in early:
+                handler.body_data(data)
+            if self.body_complete:
+                handler.body_end(self._trailers)
         if self._connection.write_blocked:
             handler.pause_response()
 
@@ -135,44 +141,45 @@ class Exchange:
 
     # -- the response -------------------------------------------------------------------------------------------
 
-    def inform(self, status: int, reason: bytes, lines: list[bytes]) -> None:
-        """Send an interim response (1xx, but not 101) at once; `lines` are header lines without line ends."""
+    def inform(self, status: int, reason: bytes, fields: bytes) -> None:
+        """Send an interim response (1xx, but not 101) at once; `fields` is a block as in `ResponseHead`."""
         if self.ended or self.responded or not self.head.http11:
             return
-        self._connection.send([b"\r\n".join([b"HTTP/1.1 %d %b" % (status, reason), *lines, b"\r\n"])])
+        self._connection.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, reason, fields))
 
-    def respond(self, status: int, reason: bytes, lines: list[bytes], length: int, declared: int | None = None) -> None:
+    def respond(self, status: int, reason: bytes, fields: bytes, length: int, declared: int | None = None) -> None:
         """Begin the response; it goes out with the first `flush` or `end`.
 
-        `lines` are the end-to-end fields ("Name: value", without line ends and without framing). `length` is the
-        body's size in bytes, or any negative number where it is not known. `declared` is a Content-Length to be shown
-        although no body follows (HEAD, 304).
+        `fields` is a block of end-to-end fields as in `ResponseHead`, without framing. `length` is the body's size in
+        bytes, or any negative number where it is not known. `declared` is a Content-Length to be shown although no
+        body follows (HEAD, 304).
         """
         if self.ended:
             return
         self.responded = True
         self.status = status
         connection = self._connection
-        parts = [b"HTTP/1.1 %d %b" % (status, reason or REASON_PHRASES.get(status, b"Unknown")), *lines]
         if length > 0:
-            parts.append(b"Content-Length: %d" % length)
+            framing = b"Content-Length: %d\r\n" % length
         elif length < 0:
+            framing = b""
             if self.head.http11:
                 self._chunked = True
-                parts.append(b"Transfer-Encoding: chunked")
+                framing = b"Transfer-Encoding: chunked\r\n"
             else:
                 connection.close_after_response()
         elif declared is not None:
-            parts.append(b"Content-Length: %d" % declared)
-        elif self.head.method != b"HEAD" and status not in (204, 304):
-            parts.append(b"Content-Length: 0")
+            framing = b"Content-Length: %d\r\n" % declared
+        else:
+            bodiless = self.head.method == b"HEAD" or status in (204, 304)
+            framing = b"" if bodiless else b"Content-Length: 0\r\n"
         if not self.body_complete:
             # The rest of the request would have to be read first; a client that sends much of it is better cut off.
-            connection.close_unless_body_ends()
+            connection.close_after_response()
         if connection.closing:
-            parts.append(b"Connection: close")
-        parts.append(b"\r\n")
-        self._out.append(b"\r\n".join(parts))
+            framing += b"Connection: close\r\n"
+        reason = reason or REASON_PHRASES.get(status, b"Unknown")
+        self._out.append(b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (status, reason, fields, framing))
 
     def write(self, data: bytes) -> None:
         """Add a piece of the body; it goes out with the next `flush` or `end`."""
@@ -186,11 +193,13 @@ class Exchange:
 
     def flush(self) -> None:
         """Send what was added since the last flush."""
-        if self._out and not self.ended:
-            out, self._out = self._out, []
+        out = self._out
+        if out:
+            self._out = []
+            connection = self._connection
             if not self.first_byte_at:
-                self.first_byte_at = self._connection.now()
-            self._connection.send(out)
+                self.first_byte_at = connection.seconds()
+            connection.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def end(self, trailers: list[Header] | None = None) -> None:
         """The response is complete."""
@@ -206,10 +215,10 @@ class Exchange:
         self._finish()
         self._connection.exchange_done(self)
 
-    def answer(self, status: int, lines: list[bytes], body: bytes) -> None:
+    def answer(self, status: int, fields: bytes, body: bytes) -> None:
         """Give a whole response at once; the body is left out where the method is HEAD."""
         is_head = self.head.method == b"HEAD"
-        self.respond(status, b"", lines, 0 if is_head else len(body), len(body))
+        self.respond(status, b"", fields, 0 if is_head else len(body), len(body))
         if not is_head:
             self.write(body)
         self.end()
@@ -220,14 +229,15 @@ class Exchange:
             self._finish()
             self._connection.abort()
 
-    def switch_protocols(self, reason: bytes, lines: list[bytes], upgrade: bytes) -> TunnelSide:
+    def switch_protocols(self, reason: bytes, fields: bytes, upgrade: bytes) -> TunnelSide:
         """Answer 101 and hand the connection over as one side of a tunnel; the exchange lasts as long as that."""
         self.responded = self.upgraded = True
         self.status = 101
-        self.first_byte_at = self._connection.now()
-        status = b"HTTP/1.1 101 %b" % (reason or b"Switching Protocols")
-        framing = (b"Upgrade: %b" % upgrade, b"Connection: Upgrade", b"\r\n")
-        self._connection.send([b"\r\n".join([status, *lines, *framing])])
+        self.first_byte_at = self._connection.seconds()
+        self._connection.transport.write(
+            b"HTTP/1.1 101 %b\r\n%bUpgrade: %b\r\nConnection: Upgrade\r\n\r\n"
+            % (reason or b"Switching Protocols", fields, upgrade)
+        )
         return self._connection.become_tunnel()
 
     # -- the end ------------------------------------------------------------------------------------------------

@@ -5,13 +5,14 @@ a request is for and where it ends (RFC 9112 sections 2.2, 3, 6; RFC 9110 sectio
 from its first byte to the empty line: so the engines know exactly which bytes belong to which message.
 
 llhttp is given no callbacks: once it has found a head well-formed (no bare line ends, no folded lines, names that are
-tokens), splitting it at its line ends is exact, and fields that only pass through stay the lines that they are.
+tokens), looking for names at the beginnings of lines is exact. The fields that mean something to this hop are cut out;
+all others only pass through and stay the bytes that they are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import httptools
 
@@ -23,30 +24,31 @@ from mcproxy.http.messages import (
     RequestHead,
     ResponseHead,
     UpstreamProtocolError,
-    split_line,
 )
 
 # RFC 9110 7.2: uri-host [":" port]. Underscores are common in private names and harmless.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
-_BARE_LF = re.compile(rb"(?:^|[^\r])\n")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _MAX_LENGTH = 2**63 - 1
+_SLASH = ord("/")
 
-# Fields that mean something to this hop, and what their names begin with: most other lines are told by one byte.
-_REQUEST_SPECIAL = HOP_BY_HOP | {b"host", b"content-length", b"expect"}
-_RESPONSE_SPECIAL = HOP_BY_HOP | {b"content-length"}
+# CONNECT asks for another kind of proxy; TRACE would show the client what is added for the upstream, credentials too.
+_REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
 
-
-def _first_bytes(names: Iterable[bytes]) -> frozenset[int]:
-    return frozenset(byte for name in names for byte in (name[0], name.upper()[0]))
-
-
-_REQUEST_FIRST = _first_bytes(_REQUEST_SPECIAL)
-_RESPONSE_FIRST = _first_bytes(_RESPONSE_SPECIAL)
+# Fields that mean something to this hop, at the beginning of a line of a head in lower case.
+_SPECIAL = (
+    rb"\n(c(?:ontent-length|onnection)|t(?:ransfer-encoding|e)|upgrade|keep-alive"
+    rb"|proxy-(?:connection|authenticate|authorization)%b):[ \t]*([^\r]*)\r"
+)
+_REQUEST_SPECIAL = re.compile(_SPECIAL % b"|host|expect")
+_RESPONSE_SPECIAL = re.compile(_SPECIAL % b"")
+_NEVER_NAMED = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"close"}
+_USUAL_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
 
 
 def incomplete_head_error(data: bytes) -> str | None:
     """Say what makes the beginning of a head hopeless before its end has come, or None: don't wait for the rest."""
-    if _BARE_LF.search(data):
+    if data.count(b"\n") != data.count(b"\r\n"):
         return "line feed without carriage return in the request head"
     if b"\x00" in data:
         return "NUL in the request head"
@@ -66,8 +68,8 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
         pass  # the head is complete; what follows it is ours to judge
     except httptools.HttpParserError as error:
         raise ProtocolError(*_parser_verdict(raw, error)) from None
-    lines = raw[:-4].split(b"\r\n")
-    words = lines.pop(0).split(b" ")
+    line_end = raw.find(b"\r\n")
+    words = raw[:line_end].split(b" ")
     if len(words) != 3:
         raise ProtocolError(400, "malformed request line")
     head = RequestHead()
@@ -75,11 +77,11 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
     head.http11 = version == b"HTTP/1.1"
     if not head.http11 and version != b"HTTP/1.0":
         raise ProtocolError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
-    if len(lines) > max_headers:
+    if raw.count(b"\n") - 2 > max_headers:
         raise ProtocolError(431, f"more than {max_headers} header fields")
     if len(target) > max_target:
         raise ProtocolError(414, f"the request target is longer than {max_target} bytes")
-    _judge_request_fields(head, lines)
+    _judge_request_fields(head, raw, line_end)
     _judge_target(head, target)
     return head
 
@@ -100,18 +102,21 @@ def _parser_verdict(raw: bytes, error: Exception) -> tuple[int, str]:
     return 400, f"malformed request head: {error}"
 
 
-def _judge_request_fields(head: RequestHead, lines: list[bytes]) -> None:
-    passing: list[bytes] = []
+def _cut_special(raw: bytes, line_end: int, pattern: re.Pattern[bytes]) -> tuple[bytes, dict[bytes, list[bytes]]]:
+    """Return the fields that pass, as one block, and the values of those that mean something to this hop."""
     special: dict[bytes, list[bytes]] = {}
-    for line in lines:
-        if line[0] in _REQUEST_FIRST:
-            name, value = split_line(line)
-            if name in _REQUEST_SPECIAL:
-                special.setdefault(name, []).append(value)
-                continue
-        passing.append(line)
-    head.lines = passing
+    passing = []
+    position = line_end + 2
+    for match in pattern.finditer(raw.lower(), line_end):
+        passing.append(raw[position : match.start() + 1])
+        position = match.end() + 1
+        special.setdefault(match[1], []).append(raw[match.start(2) : position - 2].rstrip(b" \t"))
+    passing.append(raw[position:-2])
+    return b"".join(passing), special
 
+
+def _judge_request_fields(head: RequestHead, raw: bytes, line_end: int) -> None:
+    head.fields, special = _cut_special(raw, line_end, _REQUEST_SPECIAL)
     hosts = special.pop(b"host", ())
     if len(hosts) != 1 and (head.http11 or hosts):
         raise ProtocolError(400, "an HTTP/1.1 request has exactly one Host header")
@@ -138,8 +143,14 @@ def _judge_special_fields(head: RequestHead, special: dict[bytes, list[bytes]]) 
         head.expects_continue = head.http11 and head.length != 0
     if b"upgrade" in connection and head.http11:
         head.upgrade = _tunnel_protocol(special.get(b"upgrade", ()))
-    if named := connection - _REQUEST_SPECIAL - {b"close"}:
-        head.lines = [line for line in head.lines if split_line(line)[0] not in named]
+    if named := connection - _NEVER_NAMED:
+        head.fields = _without(head.fields, named)
+
+
+def _without(fields: bytes, names: frozenset[bytes]) -> bytes:
+    """Take out the fields that Connection names."""
+    lines = fields.split(b"\r\n")
+    return b"\r\n".join([line for line in lines if line.partition(b":")[0].lower() not in names])
 
 
 def _request_length(http11: bool, special: dict[bytes, list[bytes]]) -> int:
@@ -163,7 +174,9 @@ def _request_length(http11: bool, special: dict[bytes, list[bytes]]) -> int:
     return int(lengths[0])
 
 
-def _connection_options(values: Iterable[bytes]) -> frozenset[bytes]:
+def _connection_options(values: Sequence[bytes]) -> frozenset[bytes]:
+    if len(values) == 1 and (usual := _USUAL_OPTIONS.get(values[0].lower())):
+        return usual
     return frozenset(option.strip(b" \t").lower() for value in values for option in value.split(b","))
 
 
@@ -178,11 +191,11 @@ def _tunnel_protocol(values: Iterable[bytes]) -> bytes | None:
 
 
 def _judge_target(head: RequestHead, target: bytes) -> None:
-    if head.method == b"CONNECT":
-        raise ProtocolError(405, "CONNECT is not served here")
     if b"#" in target:
         raise ProtocolError(400, "a request target has no fragment")
-    if target.startswith(b"/"):
+    if head.method in _REFUSED_METHODS:
+        raise ProtocolError(405, f"{head.method.decode()} is not served here")
+    if target[0] == _SLASH:
         head.target = target
     elif target == b"*":
         if head.method != b"OPTIONS":
@@ -216,31 +229,22 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
         pass
     except httptools.HttpParserError as error:
         raise UpstreamProtocolError(f"malformed response head: {error}") from None
-    lines = raw[:-4].split(b"\r\n")
-    version, _, rest = lines.pop(0).partition(b" ")
+    line_end = raw.find(b"\r\n")
+    version, _, rest = raw[:line_end].partition(b" ")
     if version not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise UpstreamProtocolError("the response is neither HTTP/1.1 nor HTTP/1.0")
     head = ResponseHead()
     head.http11 = version == b"HTTP/1.1"
     head.status = int(rest[:3])
     head.reason = rest[4:]
-    passing: list[bytes] = []
-    special: dict[bytes, list[bytes]] = {}
-    for line in lines:
-        if line[0] in _RESPONSE_FIRST:
-            name, value = split_line(line)
-            if name in _RESPONSE_SPECIAL:
-                special.setdefault(name, []).append(value)
-                continue
-        passing.append(line)
-    head.lines = passing
+    head.fields, special = _cut_special(raw, line_end, _RESPONSE_SPECIAL)
     head.keep_alive = head.http11
     head.upgrade = None
     if options := special.get(b"connection"):
         connection = _connection_options(options)
         head.keep_alive = b"close" not in connection and (head.http11 or b"keep-alive" in connection)
-        if named := connection - _RESPONSE_SPECIAL - {b"close"}:
-            head.lines = [line for line in passing if split_line(line)[0] not in named]
+        if named := connection - _NEVER_NAMED:
+            head.fields = _without(head.fields, named)
     if upgrade := special.get(b"upgrade"):
         head.upgrade = upgrade[0]
     _judge_response_length(head, special, request_method)
@@ -251,19 +255,23 @@ def _judge_response_length(head: ResponseHead, special: dict[bytes, list[bytes]]
     """Set the framing of the body (RFC 9112 6.3)."""
     codings = special.get(b"transfer-encoding")
     lengths = special.get(b"content-length")
-    if codings is not None and (len(codings) != 1 or codings[0].lower() != b"chunked" or lengths is not None):
-        raise UpstreamProtocolError("ambiguous framing of a response: Transfer-Encoding")
-    head.declared_length = None
+    declared: int | None = None
     if lengths is not None:
-        if len(set(lengths)) != 1 or not lengths[0].isdigit():
+        if (len(lengths) != 1 and len(set(lengths)) != 1) or not lengths[0].isdigit():
             raise UpstreamProtocolError("malformed Content-Length in a response")
-        head.declared_length = int(lengths[0])
-    if request_method == b"HEAD" or head.status < 200 or head.status in (204, 304):
+        declared = int(lengths[0])
+    if codings is not None and (
+        len(codings) != 1 or codings[0].lower() != b"chunked" or lengths is not None or not head.http11
+    ):
+        raise UpstreamProtocolError("ambiguous framing of a response: Transfer-Encoding")
+    head.declared_length = declared
+    status = head.status
+    if status < 200 or status == 204 or status == 304 or request_method == b"HEAD":
         head.length = 0
+    elif declared is not None:
+        head.length = declared
     elif codings is not None:
         head.length = CHUNKED
-    elif head.declared_length is not None:
-        head.length = head.declared_length
     else:
         head.length = UNTIL_CLOSE
         head.keep_alive = False

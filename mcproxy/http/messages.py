@@ -66,18 +66,18 @@ class UpstreamProtocolError(Exception):
 class RequestHead:
     """One request's head, checked.
 
-    `lines` are the end-to-end fields, each as the client wrote it ("Name: value", without line end), in the order
-    received. Hop-by-hop fields, those that `Connection` names, Host, Content-Length and Expect are not among them but
+    `fields` are the end-to-end fields as the client wrote them, in the order received: "Name: value" and a line end
+    each. Hop-by-hop fields, those that `Connection` names, Host, Content-Length and Expect are not among them but
     stand in attributes.
     """
 
     __slots__ = (
         "expects_continue",
+        "fields",
         "host",
         "http11",
         "keep_alive",
         "length",
-        "lines",
         "method",
         "target",
         "te_trailers",
@@ -88,7 +88,7 @@ class RequestHead:
     target: bytes  # origin-form ("/path?query") or b"*", byte for byte as sent
     http11: bool
     host: bytes  # lower case, with the port if one was given; b"" only in HTTP/1.0
-    lines: list[bytes]
+    fields: bytes
     length: int  # bytes of the body, 0 for none, CHUNKED
     keep_alive: bool
     upgrade: bytes | None  # b"websocket" or b"SPDY/3.1" as the client wrote it, if it asks for a tunnel
@@ -97,18 +97,18 @@ class RequestHead:
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of a field (name in lower case), None if it is absent."""
-        return first_value(self.lines, name)
+        return first_value(self.fields, name)
 
 
 class ResponseHead:
-    """One response's head, checked; `lines` are the end-to-end fields as received, without Content-Length."""
+    """One response's head, checked; `fields` are the end-to-end fields as received, without Content-Length."""
 
-    __slots__ = ("declared_length", "http11", "keep_alive", "length", "lines", "reason", "status", "upgrade")
+    __slots__ = ("declared_length", "fields", "http11", "keep_alive", "length", "reason", "status", "upgrade")
 
     status: int
     reason: bytes
     http11: bool
-    lines: list[bytes]
+    fields: bytes
     length: int  # of the body that follows: bytes, CHUNKED or UNTIL_CLOSE
     declared_length: int | None  # Content-Length as sent, also where no body follows (HEAD, 304)
     keep_alive: bool
@@ -116,19 +116,23 @@ class ResponseHead:
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of a field (name in lower case), None if it is absent."""
-        return first_value(self.lines, name)
+        return first_value(self.fields, name)
 
 
-def split_line(line: bytes) -> Header:
-    """Return the field in a header line: name in lower case, value trimmed (RFC 9112 5)."""
-    name, _, value = line.partition(b":")
-    return name.lower(), value.strip(b" \t")
+def split_fields(fields: bytes) -> list[Header]:
+    """Return the fields of a head's `fields` block: names in lower case, values trimmed (RFC 9112 5)."""
+    result = []
+    for line in fields.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        result.append((name.lower(), value.strip(b" \t")))
+    return result
 
 
-def first_value(lines: list[bytes], name: bytes) -> bytes | None:
-    """Return the first value of a field (name in lower case) among header lines, None if it is absent."""
-    size = len(name)
-    for line in lines:
-        if line[size : size + 1] == b":" and line[:size].lower() == name:
-            return line[size + 1 :].strip(b" \t")
-    return None
+def first_value(fields: bytes, name: bytes) -> bytes | None:
+    """Return the first value of a field (name in lower case) in a `fields` block, None if it is absent."""
+    lower = fields.lower()
+    mark = b"\n%b:" % name
+    begin = 0 if lower.startswith(mark[1:]) else lower.find(mark) + 1
+    if not begin and not lower.startswith(mark[1:]):
+        return None
+    return fields[begin + len(mark) - 1 : fields.find(b"\r\n", begin)].strip(b" \t")

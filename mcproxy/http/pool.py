@@ -56,8 +56,10 @@ class Pool:
 
         Fails with `net.errors.ConnectError`. Cancel it if the request is gone.
         """
+        if self._max_connections and self.connections >= self._max_connections and self._idle:
+            self._idle[0].retire()  # a new one was asked for although this one is free
         if self._max_connections and self.connections >= self._max_connections:
-            waiter: Deferred[ClientConnection] = Deferred(self._waiting.remove)
+            waiter: Deferred[ClientConnection] = Deferred(self._forget)
             self._waiting.append(waiter)
             return waiter
         return self._open()
@@ -71,6 +73,25 @@ class Pool:
             return reason
 
         return self._connect(connection).addCallbacks(lambda _: connection, failed)
+
+    def _open_for(self, waiter: Deferred[ClientConnection]) -> None:
+        """Open a connection for one who waits; if he leaves meanwhile, it serves another."""
+
+        def opened(connection: ClientConnection) -> None:
+            if waiter.called:
+                self.connection_idle(connection)
+            else:
+                waiter.callback(connection)
+
+        def failed(reason: Failure) -> None:
+            if not waiter.called:
+                waiter.errback(reason)
+
+        self._open().addCallbacks(opened, failed)
+
+    def _forget(self, waiter: Deferred[ClientConnection]) -> None:
+        if waiter in self._waiting:  # else a connection is being opened for it
+            self._waiting.remove(waiter)
 
     # -- ConnectionOwner ----------------------------------------------------------------------------------------
 
@@ -92,7 +113,7 @@ class Pool:
         """A connection is gone: whoever waits may open one in its place."""
         self.connections -= 1
         if self._waiting and self.connections < self._max_connections:
-            self._open().chainDeferred(self._waiting.popleft())
+            self._open_for(self._waiting.popleft())
 
     def close(self) -> None:
         """Close the idle connections, and each other one when its request is over."""

@@ -51,7 +51,7 @@ class Bounds:
     idle_timeout: float = 300.0
 
 
-Refusal = tuple[list[bytes], bytes]  # header lines and body of an answer to what is no proper request
+Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of an answer to what is no proper request
 
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
@@ -65,7 +65,6 @@ class ServerConnection(Protocol):
         "_buffer",
         "_buffer_full",
         "_close",
-        "_close_unless_body_ends",
         "_exchange",
         "_factory",
         "_feeding",
@@ -77,6 +76,7 @@ class ServerConnection(Protocol):
         "deadline",
         "facts",
         "requests",
+        "seconds",
         "write_blocked",
     )
 
@@ -84,6 +84,7 @@ class ServerConnection(Protocol):
 
     def __init__(self, factory: ServerFactory, bounds: Bounds) -> None:
         self._factory = factory
+        self.seconds = factory.deadlines.seconds  # the clock
         self._bounds = bounds
         self._buffer = b""  # an unfinished head, or what came behind the request under way
         self._buffer_full = False
@@ -93,7 +94,6 @@ class ServerConnection(Protocol):
         self._exchange: Exchange | None = None
         self._tunnel: TunnelSide | None = None
         self._close = False
-        self._close_unless_body_ends = False
         self._lingering = False
         self._feeding = False
         self._head_begun = True  # the time for the first head runs from the connection's beginning
@@ -128,7 +128,7 @@ class ServerConnection(Protocol):
         if self._tunnel is not None:
             self._tunnel.eof()
         else:
-            self.transport.loseConnection()
+            self._lose()
             self._request_lost()
 
     def writeConnectionLost(self) -> None:
@@ -220,7 +220,7 @@ class ServerConnection(Protocol):
         self.requests += 1
         if not head.keep_alive:
             self._close = True
-        exchange = self._exchange = Exchange(self, head, factory.deadlines.seconds())
+        exchange = self._exchange = Exchange(self, head, self.seconds())
         factory.handle(exchange)
         return data[size:]
 
@@ -240,11 +240,10 @@ class ServerConnection(Protocol):
                 exchange.body_received(piece)
         if reader.complete:
             self._reader = None
-            self._close_unless_body_ends = False
             self.deadline = NEVER
             if exchange is not None:
                 exchange.body_finished(reader.trailers)
-        elif pieces and self._exchange is not None:
+        elif pieces and not self._body_paused and self._exchange is not None:
             self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
         return rest
 
@@ -272,12 +271,6 @@ class ServerConnection(Protocol):
 
     # -- writing, for Exchange ----------------------------------------------------------------------------------
 
-    def send(self, parts: list[bytes]) -> None:
-        self.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
-
-    def now(self) -> float:
-        return self._factory.deadlines.seconds()
-
     @property
     def factory(self) -> ServerFactory:
         """The listener's factory that made this connection."""
@@ -285,13 +278,10 @@ class ServerConnection(Protocol):
 
     @property
     def closing(self) -> bool:
-        return self._close or self._close_unless_body_ends or self._factory.draining
+        return self._close or self._factory.draining
 
     def close_after_response(self) -> None:
         self._close = True
-
-    def close_unless_body_ends(self) -> None:
-        self._close_unless_body_ends = True
 
     def abort(self) -> None:
         self._exchange = None
@@ -322,14 +312,13 @@ class ServerConnection(Protocol):
         self._exchange = None
         if self._reader is not None and not self._reader.complete:
             self._linger()
-        elif self._close or self._close_unless_body_ends or self._factory.draining:
+        elif self._close or self._factory.draining:
             self._lose()
         else:
             self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
-            if self._buffer_full:
-                self._buffer_full = False
-                if not self._body_paused:
-                    self.transport.resumeProducing()
+            if self._buffer_full or self._body_paused:
+                self._buffer_full = self._body_paused = False
+                self.transport.resumeProducing()
             if self._buffer and not self._feeding:
                 data, self._buffer = self._buffer, b""
                 self._feed(data)
@@ -350,6 +339,7 @@ class ServerConnection(Protocol):
             self._body_paused = self._buffer_full = False
             self.transport.resumeProducing()
         self.deadline = self._factory.deadlines.after(LINGER)
+        self.transport.unregisterProducer()
         self.transport.loseWriteConnection()
 
     def _refuse(self, problem: ProtocolError) -> None:
@@ -363,10 +353,11 @@ class ServerConnection(Protocol):
         if answered:
             self.transport.abortConnection()
             return
-        lines, body = self._factory.refusal(self, problem)
-        status = b"HTTP/1.1 %d %b" % (problem.status, REASON_PHRASES.get(problem.status, b"Error"))
-        framing = (b"Content-Length: %d" % len(body), b"Connection: close", b"", body)
-        self.transport.write(b"\r\n".join([status, *lines, *framing]))
+        fields, body = self._factory.refusal(self, problem)
+        self.transport.write(
+            b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+            % (problem.status, REASON_PHRASES.get(problem.status, b"Error"), fields, len(body), body)
+        )
         self._linger()
 
     def expired(self) -> None:

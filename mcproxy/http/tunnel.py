@@ -39,10 +39,10 @@ class TunnelSide:
         self._peer, peer._peer = peer, self
         for side in (self, peer):
             early, side._early = side._early, []
+            if early:  # before they are passed on, which may stop this side again
+                side._end.transport.resumeProducing()
             for data in early:
                 side._forward(data)
-            if early:
-                side._end.transport.resumeProducing()
         for side in (self, peer):
             if side.lost:
                 side._peer_of().close(clean=False)
@@ -85,6 +85,7 @@ class TunnelSide:
         if self.eof_received:
             self.close(clean=True)
         else:
+            self._end.transport.unregisterProducer()  # a transport that has one waits for more
             self._end.transport.loseWriteConnection()
 
     def connection_lost(self, clean: bool) -> None:
@@ -102,6 +103,7 @@ class TunnelSide:
             return
         if clean:
             self.eof_sent = True
+            self._end.transport.unregisterProducer()
             self._end.transport.loseConnection()
         else:
             self._end.transport.abortConnection()

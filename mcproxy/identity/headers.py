@@ -6,44 +6,50 @@ adds to them. Underscores count as hyphens here: some servers read them so.
 
 from __future__ import annotations
 
+import re
+
 from mcproxy.config.model import Identity
-from mcproxy.http.messages import split_line
+from mcproxy.http.messages import split_fields
 from mcproxy.kube.status import StatusError
 
 _BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
 
-# What the names that are looked at begin with; all other lines pass without a second look.
-_SUSPECTS = frozenset(b"aisxAISX")
+# Names that are looked at, at the beginning of a line of a `fields` block in lower case.
+_SUSPECT = re.compile(
+    rb"(?:^|\n)(?:authorization|impersonate|x[-_](?:remote|forwarded)[-_]|sec[-_]websocket[-_]protocol)"
+)
 
 
-def passing(identity: Identity, lines: list[bytes]) -> list[bytes]:
-    """Return the header lines that pass: Authorization and Impersonate-* only with Passthrough, X-Remote-* never.
+def passing(identity: Identity, fields: bytes) -> bytes:
+    """Return the fields that pass: Authorization and Impersonate-* only with Passthrough, X-Remote-* never.
 
-    X-Forwarded-* are left out too, since the proxy sets them anew. Raises StatusError (403) for impersonation asked
-    for where the proxy lends its own rights: to ignore it would run the request with more rights than were meant.
+    `fields` is a block as in `RequestHead`. X-Forwarded-* are left out too, since the proxy sets them anew. Raises
+    StatusError (403) for impersonation asked for where the proxy lends its own rights: to ignore it would run the
+    request with more rights than were meant.
     """
+    if _SUSPECT.search(fields.lower()) is None:
+        return fields
     lends = identity is Identity.PROXY
+    lines = fields.split(b"\r\n")
     result = []
-    for line in lines:
-        if line[0] in _SUSPECTS:
-            name, value = split_line(line)
-            name = name.replace(b"_", b"-")
-            if name.startswith((b"x-remote-", b"x-forwarded-")):
+    for line, (name, value) in zip(lines, split_fields(fields), strict=False):
+        plain = name.replace(b"_", b"-")
+        if plain.startswith((b"x-remote-", b"x-forwarded-")):
+            continue
+        if lends:
+            if plain == b"authorization":
                 continue
-            if lends:
-                if name == b"authorization":
+            if plain.startswith(b"impersonate"):
+                raise StatusError(
+                    403, "impersonation is not possible here: the cluster is told the proxy's own identity"
+                )
+            if plain == b"sec-websocket-protocol" and _BEARER_PROTOCOL in value:
+                kept = _without_bearer(value)
+                if not kept:
                     continue
-                if name.startswith(b"impersonate"):
-                    raise StatusError(
-                        403, "impersonation is not possible here: the cluster is told the proxy's own identity"
-                    )
-                if name == b"sec-websocket-protocol" and _BEARER_PROTOCOL in value:
-                    value = _without_bearer(value)
-                    if not value:
-                        continue
-                    line = b"Sec-WebSocket-Protocol: " + value
-        result.append(line)
-    return result
+                line = b"Sec-WebSocket-Protocol: " + kept
+        result.append(line + b"\r\n")
+    return b"".join(result)
 
 
 def _without_bearer(protocols: bytes) -> bytes:

@@ -10,47 +10,61 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IAddress
 
 from mcproxy.config.model import IPNetwork
-from mcproxy.http.messages import first_value, split_line
+from mcproxy.http.messages import RequestHead, split_fields
 
 if TYPE_CHECKING:
     from mcproxy.http.server import ServerConnection
+    from mcproxy.proxy.pipeline import Pipeline
+    from mcproxy.proxy.routes import VirtualServer
+
+
+_REMEMBERED_HOSTS = 4
 
 
 class ClientFacts:
     """A client's address, and what its X-Forwarded-* headers become."""
 
-    __slots__ = ("_lines", "_scheme", "address", "networks", "server_name", "trusted")
+    __slots__ = ("_fields", "_scheme", "_servers", "address", "pipeline", "server_name", "trusted")
 
-    def __init__(self, connection: ServerConnection, networks: Sequence[IPNetwork]) -> None:
+    def __init__(self, connection: ServerConnection, pipeline: Pipeline) -> None:
+        """`pipeline` is the one in force: what follows from its configuration holds only as long as it is."""
         transport = connection.transport
+        networks = pipeline.trusted_proxies
+        self.pipeline = pipeline
         self.address = _address_text(connection.client)
         self.server_name = transport.server_name if transport.is_tls else None
-        self.networks = networks  # of trusted proxies, as they were configured when this was found out
         self.trusted = bool(networks) and bool(self.address) and _within(self.address, networks)
         self._scheme = b"https" if transport.is_tls else b"http"
-        self._lines = _lines(self.address.encode(), self._scheme)
+        self._fields = _fields(self.address.encode(), self._scheme)
+        self._servers: dict[bytes, VirtualServer] = {}
 
-    def forwarded(self, lines: list[bytes], host: bytes) -> list[bytes]:
-        """Return the X-Forwarded-For, -Proto and -Host lines to send.
+    def server(self, host: bytes) -> VirtualServer:
+        """Return the virtual server for a Host header; raises StatusError as `Routes.find` does."""
+        server = self._servers.get(host)
+        if server is None:
+            server = self.pipeline.routes.find(self.server_name, host)
+            if len(self._servers) < _REMEMBERED_HOSTS:
+                self._servers[host] = server
+        return server
 
-        They are set anew. What the client sent (among `lines`) counts only from a trusted proxy, whose own address is
-        then added to the list, as the next one expects.
+    def forwarded(self, head: RequestHead) -> bytes:
+        """Return the X-Forwarded-For, -Proto and -Host fields to send, as a block.
+
+        They are set anew. What the client sent counts only from a trusted proxy, whose own address is then added to
+        the list, as the next one expects.
         """
         if not self.trusted:
-            return [*self._lines, b"X-Forwarded-Host: " + host]
-        fields = [split_line(line) for line in lines]
-        received = [value for name, value in fields if name == b"x-forwarded-for"]
-        scheme = first_value(lines, b"x-forwarded-proto") or self._scheme
-        host = first_value(lines, b"x-forwarded-host") or host
-        return [
-            *_lines(b", ".join([*received, self.address.encode()]), scheme),
-            b"X-Forwarded-Host: " + host,
-        ]
+            return b"%bX-Forwarded-Host: %b\r\n" % (self._fields, head.host)
+        received = [value for name, value in split_fields(head.fields) if name == b"x-forwarded-for"]
+        scheme = head.header(b"x-forwarded-proto") or self._scheme
+        host = head.header(b"x-forwarded-host") or head.host
+        chain = b", ".join([*received, self.address.encode()])
+        return b"%bX-Forwarded-Host: %b\r\n" % (_fields(chain, scheme), host)
 
 
-def _lines(chain: bytes, scheme: bytes) -> list[bytes]:
-    proto = b"X-Forwarded-Proto: " + scheme
-    return [b"X-Forwarded-For: " + chain, proto] if chain else [proto]
+def _fields(chain: bytes, scheme: bytes) -> bytes:
+    proto = b"X-Forwarded-Proto: %b\r\n" % scheme
+    return b"X-Forwarded-For: %b\r\n%b" % (chain, proto) if chain else proto
 
 
 def _address_text(address: IAddress | None) -> str:

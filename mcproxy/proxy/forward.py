@@ -46,9 +46,10 @@ class Forward:
         "_cluster",
         "_connection",
         "_exchange",
+        "_fields",
         "_finishing",
         "_fresh",
-        "_lines",
+        "_picked",
         "_repeated",
         "_request",
         "_target",
@@ -59,32 +60,55 @@ class Forward:
     def __init__(self, request: Request, cluster: Cluster, target: bytes) -> None:
         """Prepare; `target` is the path and query as the cluster is asked. Raises StatusError."""
         self._request = request
-        self._exchange = request.exchange
+        self._exchange = exchange = request.exchange
         self._cluster = cluster
         self._target = target
-        self._lines = self._fields()
+        self._fields = passing(cluster.config.identity, exchange.head.fields)
         self._authorization: bytes | None = None
         self._connection: ClientConnection | None = None
         self._fresh = False  # the connection was opened for this request
+        self._picked: Endpoint | None = None  # whose turn it is, but a connection must be opened
         self._tried: list[Endpoint] = []
         self._repeated = False
-        self._chunked_body = request.exchange.head.length == CHUNKED
+        self._chunked_body = exchange.head.length == CHUNKED
         self._border: EventBorder | None = None
         self._finishing = False
         self._tunnel: TunnelSide | None = None
 
+    def sent_at_once(self) -> bool:
+        """Send the request if that needs no waiting: the usual case, a credential and an idle connection at hand.
+
+        False: nothing was done, and `run` must be awaited. All that follows comes through the callbacks below.
+        Raises StatusError.
+        """
+        cluster = self._cluster
+        if cluster.config.identity is Identity.PROXY:
+            if not cluster.credentials.is_ready:
+                return False
+            self._lend_credential()
+        endpoint = cluster.pick()
+        if endpoint is None:
+            raise self._unreachable()
+        connection = endpoint.pool.take()
+        if connection is None:
+            self._picked = endpoint
+            return False
+        self._send(endpoint, connection)
+        return True
+
     async def run(self) -> None:
-        """Send the request; all that follows comes through the callbacks below. Raises StatusError."""
+        """Send the request, waiting for what has to be waited for. Raises StatusError."""
         request, cluster = self._request, self._cluster
         if cluster.config.identity is Identity.PROXY:
             if not cluster.credentials.is_ready:
                 await self._credential_ready()
             self._lend_credential()
         while not self._exchange.ended:
-            endpoint = cluster.pick(self._tried)
+            endpoint, self._picked = self._picked or cluster.pick(self._tried), None
             if endpoint is None:
                 raise self._unreachable()
-            connection = endpoint.pool.take()
+            # Once one kept connection was found dead, others may be: the second try gets a new one.
+            connection = None if self._repeated else endpoint.pool.take()
             self._fresh = connection is None
             if connection is None:
                 request.waiting = opening = endpoint.pool.open()  # type: ignore[assignment]
@@ -120,24 +144,6 @@ class Forward:
 
     # -- the request --------------------------------------------------------------------------------------------
 
-    def _fields(self) -> bytes:
-        """Return the header lines that do not depend on the endpoint, and the empty line."""
-        head = self._exchange.head
-        lines = passing(self._cluster.config.identity, head.lines)
-        lines += self._request.client.forwarded(head.lines, head.host)
-        if head.length > 0 or (not head.length and head.method in _BODIED):
-            lines.append(b"Content-Length: %d" % head.length)
-        elif head.length:
-            lines.append(b"Transfer-Encoding: chunked")
-        if head.expects_continue:
-            lines.append(b"Expect: 100-continue")
-        if head.upgrade is not None:
-            lines += (b"X-Forwarded-Uri: " + head.target, b"Connection: Upgrade", b"Upgrade: " + head.upgrade)
-        elif head.te_trailers:
-            lines += (b"TE: trailers", b"Connection: TE")
-        lines.append(b"\r\n")
-        return b"\r\n".join(lines)
-
     def _send(self, endpoint: Endpoint, connection: ClientConnection) -> None:
         request, exchange = self._request, self._exchange
         head = exchange.head
@@ -145,17 +151,43 @@ class Forward:
         request.send_to(endpoint)
         host = head.host if self._cluster.config.preserve_host and head.host else endpoint.authority
         authorization = b"" if self._authorization is None else b"Authorization: %b\r\n" % self._authorization
+        plain = not head.length and head.upgrade is None and not head.te_trailers and head.method not in _BODIED
         connection.send(
-            b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b"
-            % (head.method, endpoint.path_prefix, self._target, host, authorization, self._lines),
+            b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b%b\r\n"
+            % (
+                head.method,
+                endpoint.path_prefix,
+                self._target,
+                host,
+                self._fields,
+                request.client.forwarded(head),
+                authorization,
+                b"" if plain else self._framing(),
+            ),
             self,
             head.method,
-            has_body=head.length != 0,
-            may_upgrade=head.upgrade is not None,
-            timeout=self._response_timeout(),
+            self._response_timeout(),
+            head.length != 0,
+            head.upgrade is not None,
         )
         if exchange.handler is None:
             exchange.attach(self)
+
+    def _framing(self) -> bytes:
+        """Return the fields that tell of the body and of the connection."""
+        head = self._exchange.head
+        fields = b""
+        if head.length == CHUNKED:
+            fields = b"Transfer-Encoding: chunked\r\n"
+        elif head.length or head.method in _BODIED:
+            fields = b"Content-Length: %d\r\n" % head.length
+        if head.expects_continue:
+            fields += b"Expect: 100-continue\r\n"
+        if head.upgrade is not None:
+            fields += b"X-Forwarded-Uri: %b\r\nConnection: Upgrade\r\nUpgrade: %b\r\n" % (head.target, head.upgrade)
+        elif head.te_trailers:
+            fields += b"TE: trailers\r\nConnection: TE\r\n"
+        return fields
 
     def _response_timeout(self) -> float:
         """Return how long the response's first byte may take (seconds); 0 for requests that may take for ever."""
@@ -187,15 +219,15 @@ class Forward:
     # -- the response -------------------------------------------------------------------------------------------
 
     def response_informed(self, head: ResponseHead) -> None:
-        self._exchange.inform(head.status, head.reason, head.lines)
+        self._exchange.inform(head.status, head.reason, head.fields)
 
     def response_head(self, head: ResponseHead) -> None:
         if head.status == 401 and self._authorization is not None and self._credential_renewed():
             return
         info = self._request.info
-        if info is not None and info.verb == "watch" and head.status == 200 and head.length != 0:
+        if info is not None and info.verb == "watch" and head.status == 200 and head.length < 0:
             self._border = EventBorder(head.header(b"content-type"), head.header(b"content-encoding"))
-        self._exchange.respond(head.status, head.reason, head.lines, head.length, head.declared_length)
+        self._exchange.respond(head.status, head.reason, head.fields, head.length, head.declared_length)
 
     def response_data(self, data: bytes) -> None:
         if self._border is not None:
@@ -214,7 +246,7 @@ class Forward:
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
         self._connection = None
         upgrade = head.upgrade or self._exchange.head.upgrade or b""
-        self._tunnel = self._exchange.switch_protocols(head.reason, head.lines, upgrade)
+        self._tunnel = self._exchange.switch_protocols(head.reason, head.fields, upgrade)
         self._tunnel.join(side)
 
     def response_failed(self, problem: Exception) -> None:
@@ -268,13 +300,18 @@ class Forward:
     def finish_up(self) -> None:
         if self._tunnel is not None:
             self._tunnel.close(clean=True)
-        elif self._exchange.responded and (self._border is None or self._border.clean):
+        elif not self._exchange.responded or (self._border is not None and not self._border.clean):
+            self._finishing = True  # inside an event: at the next border
+        elif self._border is not None or self._is_log():
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.cancel()
             self._exchange.end()
-        else:
-            self._finishing = True  # inside an event: at the next border
+        # else: what comes from below proxy has an end that cannot be told early; it has until the time is over
+
+    def _is_log(self) -> bool:
+        info = self._request.info
+        return info is not None and info.subresource == "log" and self._exchange.open_ended
 
     def cancelled(self) -> None:
         if self._tunnel is not None:

@@ -23,7 +23,7 @@ from mcproxy.observe.record import Recorder
 from mcproxy.proxy.client_facts import ClientFacts
 from mcproxy.proxy.coroutines import start
 from mcproxy.proxy.forward import Forward
-from mcproxy.proxy.request import Request, refusal_lines
+from mcproxy.proxy.request import Request, refusal_fields
 from mcproxy.proxy.routes import Routes
 from mcproxy.proxy.running import Running
 
@@ -40,8 +40,8 @@ class Pipeline:
     def __init__(
         self, routes: Routes, *, trusted_proxies: Sequence[IPNetwork], running: Running, recorder: Recorder | None
     ) -> None:
-        self._routes = routes
-        self._trusted_proxies = tuple(trusted_proxies)
+        self.routes = routes
+        self.trusted_proxies = tuple(trusted_proxies)
         self._running = running
         self._recorder = recorder
         self._remembered_info = lru_cache(_REMEMBERED)(requestinfo.parse)
@@ -51,24 +51,24 @@ class Pipeline:
         start(self._serve(exchange))
 
     async def _serve(self, exchange: Exchange) -> None:
-        request = Request(exchange, self._client(exchange.connection), self._running, self._recorder)
+        connection = exchange.connection
+        client = connection.facts
+        if not isinstance(client, ClientFacts) or client.pipeline is not self:
+            client = connection.facts = ClientFacts(connection, self)
+        request = Request(exchange, client, self._running, self._recorder)
         head = exchange.head
         try:
-            request.server = self._routes.find(request.client.server_name, head.host)
+            request.server = client.server(head.host)
             request.cluster, target = request.server.destination(head.target)
             request.info = self._request_info(head.method, target)
-            await Forward(request, request.cluster, target).run()
+            forward = Forward(request, request.cluster, target)
+            if not forward.sent_at_once():
+                await forward.run()
         except StatusError as refusal:
             request.refuse(refusal, request.reason or "refused")
         except Exception:
             log.failure("a bug on the way of a request; please report it")
             request.refuse(StatusError(500, "internal error"), "internal_error")
-
-    def _client(self, connection: ServerConnection) -> ClientFacts:
-        facts = connection.facts
-        if not isinstance(facts, ClientFacts) or facts.networks != self._trusted_proxies:
-            facts = connection.facts = ClientFacts(connection, self._trusted_proxies)
-        return facts
 
     def _request_info(self, method: bytes, target: bytes) -> RequestInfo:
         if len(target) > _LONGEST_REMEMBERED:
@@ -76,7 +76,7 @@ class Pipeline:
         return self._remembered_info(method, target)
 
 
-def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[list[bytes], bytes]:
+def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
     """Word the answer to what is no proper request (`http.server.ServerFactory.refusal`)."""
     status = StatusError(problem.status, problem.message)
     log.info(
@@ -85,4 +85,4 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[list[
         cause=problem.message,
         status=problem.status,
     )
-    return refusal_lines(status), status.body()
+    return refusal_fields(status), status.body()

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from mcproxy.upstream.endpoint import Endpoint
 
 
+_STATUS_FIELDS = (
+    b"Cache-Control: no-cache, private\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
+)
+
+
 class Request:
     """An exchange and what the pipeline knows of it. It sees the exchange's end, whatever that is."""
 
@@ -48,7 +53,7 @@ class Request:
         self._recorder = recorder
         self._running = running
         exchange.on_done = self
-        running.add(self)
+        running.requests.add(self)
 
     def send_to(self, endpoint: Endpoint) -> None:
         """Count the request with the endpoint that it goes to, and no longer with one that it was tried on before."""
@@ -60,7 +65,7 @@ class Request:
     def refuse(self, refusal: StatusError, reason: str = "refused") -> None:
         """Answer with a Status object."""
         self.reason = reason
-        self.exchange.answer(refusal.code, refusal_lines(refusal), refusal.body())
+        self.exchange.answer(refusal.code, refusal_fields(refusal), refusal.body())
 
     @property
     def lasting(self) -> bool:
@@ -86,7 +91,7 @@ class Request:
 
     def exchange_done(self, exchange: Exchange) -> None:
         """The exchange is over (`http.exchange.ExchangeObserver`): give back and write down."""
-        self._running.discard(self)
+        self._running.requests.discard(self)
         if self.endpoint is not None:
             self.endpoint.in_flight -= 1
         waiting, self.waiting = self.waiting, None
@@ -96,7 +101,7 @@ class Request:
             self._recorder.finished(self._record(exchange))
 
     def _record(self, exchange: Exchange) -> AccessRecord:
-        now = exchange.connection.now()
+        now = exchange.connection.seconds()
         head = exchange.head
         total = now - exchange.started_at
         info = self.info
@@ -127,11 +132,6 @@ def _resource(info: RequestInfo) -> str:
     return f"{name}/{info.subresource}" if info.subresource else name
 
 
-def refusal_lines(refusal: StatusError) -> list[bytes]:
-    """Return the header lines of a Status answer, as a kube-apiserver sends them."""
-    return [
-        b"Cache-Control: no-cache, private",
-        b"Content-Type: application/json",
-        b"X-Content-Type-Options: nosniff",
-        *[b"%b: %b" % field for field in refusal.headers],
-    ]
+def refusal_fields(refusal: StatusError) -> bytes:
+    """Return the fields of a Status answer, as a kube-apiserver sends them."""
+    return _STATUS_FIELDS + b"".join([b"%b: %b\r\n" % field for field in refusal.headers])

@@ -19,25 +19,19 @@ _SPREAD = 0.9  # part of the time over which requests are asked to end; the rest
 
 
 class Running:
-    """All requests under way in the process. The pipeline adds them; each takes itself off when it is done."""
+    """All requests under way in the process: each adds itself to `requests`, and takes itself off when it is done."""
 
-    __slots__ = ("_clock", "_requests")
+    __slots__ = ("_clock", "requests")
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._requests: set[Request] = set()
+        self.requests: set[Request] = set()
 
     def __len__(self) -> int:
-        return len(self._requests)
-
-    def add(self, request: Request) -> None:
-        self._requests.add(request)
-
-    def discard(self, request: Request) -> None:
-        self._requests.discard(request)
+        return len(self.requests)
 
     def those(self, wanted: Callable[[Request], bool]) -> list[Request]:
-        return [request for request in self._requests if wanted(request)]
+        return [request for request in self.requests if wanted(request)]
 
     async def end(self, requests: Collection[Request], timeout: float) -> None:
         """Wait for `requests` to end, ask those that would go on to end within `timeout` seconds, then break off."""
@@ -55,7 +49,7 @@ class Running:
             if elapsed >= timeout:
                 for request in requests:
                     request.break_off()
-            if self._requests.isdisjoint(requests):
+            if self.requests.isdisjoint(requests):
                 loop.stop()
 
         loop = LoopingCall(look)
