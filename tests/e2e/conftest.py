@@ -1,0 +1,38 @@
+"""What the end-to-end tests share: kubectl, and one estate of clusters and proxy for all that only look at it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.estate import Estate
+
+LEAST_KUBECTL = 20
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> str:
+    """The path of kubectl 1.20 or newer."""
+    program = shutil.which("kubectl")
+    if program is None:
+        pytest.fail("these tests run kubectl: install it (`.ci/tools kubectl` does, if it may) and put it on PATH")
+    shown = subprocess.run([program, "version", "--client", "-o", "json"], capture_output=True, check=True).stdout
+    version = json.loads(shown)["clientVersion"]
+    minor = int("".join(filter(str.isdigit, version["minor"])))
+    if minor < LEAST_KUBECTL:
+        pytest.fail(f"kubectl is {version['gitVersion']}: install 1.{LEAST_KUBECTL} or newer and put it on PATH")
+    return program
+
+
+@pytest.fixture(scope="session")
+def estate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+    """Clusters and a proxy that all tests use which leave them as they were."""
+    estate = Estate(tmp_path_factory.mktemp("estate"))
+    try:
+        yield estate.start()
+    finally:
+        estate.stop()

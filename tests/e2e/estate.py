@@ -1,0 +1,163 @@
+"""Two simulated clusters and a proxy before them, with a kubeconfig that leads to each of them in every way."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.parse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mcproxy.demo.certificates import Authority
+from mcproxy.demo.client import ControlClient
+from mcproxy.demo.process import SimulatedClusterProcess
+from tests.e2e.programs import Daemon, Kubectl, free_port
+from tests.e2e.wire import Address
+
+CONFIG = """\
+version: 1
+daemon: {{controlSocket: control.sock, drainTimeout: 5s}}
+listeners:
+  - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
+certificates:
+  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+clusters:
+  - name: east
+    endpoints:
+      - {{name: a, url: "{east_a}"}}
+      - {{name: b, url: "{east_b}"}}
+    tls: {{caFile: "{east_ca}"}}
+    credentials: {{token: admin-test-token}}
+    identity: Proxy
+  - name: west
+    kubeconfig: {{file: "{west_kubeconfig}", context: west}}
+    identity: Proxy
+  - name: own
+    endpoints: [{{name: a, url: "{east_a}"}}]
+    tls: {{caFile: "{east_ca}"}}
+    credentials: {{token: admin-test-token}}
+    identity: Passthrough
+servers:
+  - {{name: all, default: true, backend: {{clusters: [east, west, own]}}}}
+  - {{name: east, serverNames: [east.e2e.test], backend: {{cluster: east}}}}
+  - {{name: own, serverNames: ["*.own.e2e.test"], backend: {{cluster: own}}}}
+logging: {{access: {{file: access.log}}}}
+"""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to a cluster, for clients that are no kubectl."""
+
+    name: str
+    address: Address
+    path: str
+    """What stands before the API's paths."""
+    token: str
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self.address.port}{self.path}"
+
+
+class Estate:
+    """The clusters `east` (two endpoints) and `west`, and the proxy; start and stop it once for many tests."""
+
+    def __init__(self, directory: Path, *, options: tuple[str, ...] = ()) -> None:
+        self.directory = directory
+        self.east = SimulatedClusterProcess(
+            "east", options=("--endpoints", "2", *options), directory=directory / "east"
+        )
+        self.west = SimulatedClusterProcess("west", options=options, directory=directory / "west")
+        self.port = free_port()
+        self.authority = Authority("e2e CA")
+        self.ca = directory / "ca.crt"
+        self.home = directory / "home"
+        self._daemon: Daemon | None = None
+
+    def start(self) -> Estate:
+        for cluster in (self.east, self.west):
+            cluster.spawn()
+        self.write_certificate()
+        self.ca.write_bytes(self.authority.pem)
+        self.home.mkdir()
+        for cluster in (self.east, self.west):
+            cluster.wait_ready()
+        self._daemon = Daemon(self.directory, self.config()).start()
+        self.kubeconfig = self.directory / "kubeconfig"
+        self.kubeconfig.write_text(json.dumps(self._kubeconfig()))
+        return self
+
+    @property
+    def daemon(self) -> Daemon:
+        assert self._daemon is not None
+        return self._daemon
+
+    def stop(self) -> None:
+        if self._daemon is not None:
+            self._daemon.stop()
+        self.east.cleanup()
+        self.west.cleanup()
+
+    def write_certificate(self) -> None:
+        """Make the proxy's certificate anew, by the same CA."""
+        names = ["127.0.0.1", "localhost", "east.e2e.test", "*.own.e2e.test"]
+        self.authority.server(names).write(self.directory, "proxy")
+
+    def config(self, template: str = CONFIG) -> str:
+        """The configuration, filled in."""
+        return template.format(
+            port=self.port,
+            east_a=self.east.urls[0],
+            east_b=self.east.urls[1],
+            east_ca=self.east.ca,
+            west_kubeconfig=self.west.kubeconfig,
+        )
+
+    def control(self, name: str = "east") -> ControlClient:
+        return ControlClient((self.east if name == "east" else self.west).control_url)
+
+    def way(self, name: str) -> Way:
+        """direct, path, name, west, own (path form, the client's own token), own-name."""
+        mine = ssl.create_default_context(cadata=self.authority.pem.decode())
+        theirs = ssl.create_default_context(cafile=self.east.ca)
+        ways = {
+            "direct": (Address(self.east.ports[0], theirs), "", "admin-test-token"),
+            "path": (Address(self.port, mine), "/clusters/east", ""),
+            "name": (Address(self.port, mine, "east.e2e.test"), "", ""),
+            "west": (Address(self.port, mine), "/clusters/west", ""),
+            "own": (Address(self.port, mine), "/clusters/own", "alice-test-token"),
+            "own-name": (Address(self.port, mine, "a.own.e2e.test"), "", "alice-test-token"),
+            "direct-alice": (Address(self.east.ports[0], theirs), "", "alice-test-token"),
+        }
+        address, path, token = ways[name]
+        return Way(name, address, path, token)
+
+    def _kubeconfig(self) -> dict[str, Any]:
+        clusters, users, contexts = [], [], []
+        for name in ("direct", "direct-alice", "path", "name", "west", "own", "own-name"):
+            way = self.way(name)
+            ca = self.east.ca if name.startswith("direct") else str(self.ca)
+            cluster = {"server": way.server, "certificate-authority": ca}
+            if way.address.server_name:
+                cluster["tls-server-name"] = way.address.server_name
+            clusters.append({"name": name, "cluster": cluster})
+            users.append({"name": name, "user": {"token": way.token or "to-be-ignored"}})
+            contexts.append({"name": name, "context": {"cluster": name, "user": name, "namespace": "demo"}})
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": clusters,
+            "users": users,
+            "contexts": contexts,
+            "current-context": "path",
+        }
+
+    def kubectl(self, program: str, way: str) -> Kubectl:
+        return Kubectl(program, str(self.kubeconfig), way, self.home)
+
+
+def query(**values: object) -> str:
+    """`?a=1&b=2`."""
+    return "?" + urllib.parse.urlencode(values)

@@ -1,0 +1,239 @@
+"""Starts the daemon as an operator would, and kubectl as a user would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+PATIENCE = 20.0
+"""Seconds to wait for what takes milliseconds, on a machine that may be busy."""
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def eventually(what: str, holds: Callable[[], bool], patience: float = PATIENCE) -> None:
+    """Wait until `holds()`; fail with `what` if it never does."""
+    deadline = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {patience} s"
+        time.sleep(0.02)
+
+
+class Daemon:
+    """`mcproxy run` with a file of its own. Also a context manager, which starts it."""
+
+    def __init__(self, directory: Path, config: str, *, environ: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.file = directory / "mcproxy.yaml"
+        self.file.write_text(config)
+        self.log_file = directory / "mcproxy.log"
+        self._environ = {**os.environ, **(environ or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the daemon was not started"
+        return self._process
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "mcproxy", "run", "-c", str(self.file)]
+
+    def spawn(self, command: list[str] | None = None, *, pass_fds: tuple[int, ...] = ()) -> None:
+        """Start without waiting."""
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                command or self.command, stdin=subprocess.DEVNULL, stderr=log, env=self._environ, pass_fds=pass_fds
+            )
+
+    def start(self) -> Daemon:
+        """Start and wait until it serves."""
+        self.spawn()
+        self.wait_for('event="mcproxy serves"')
+        return self
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def lines(self, *texts: str) -> list[str]:
+        """The log lines that have all `texts`."""
+        return [line for line in self.log.splitlines() if all(text in line for text in texts)]
+
+    def wait_for(self, *texts: str, count: int = 1) -> list[str]:
+        """Wait until the log has `count` lines with all `texts`; gives these lines."""
+        deadline = time.monotonic() + PATIENCE
+        while len(found := self.lines(*texts)) < count:
+            ended = self.process.poll()
+            assert ended is None or len(self.lines(*texts)) >= count, f"ended with {ended}: {self.log}"
+            assert time.monotonic() < deadline, f"no {count} lines with {texts} in: {self.log}"
+            time.sleep(0.02)
+        return found
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Wait for its end; gives the exit status."""
+        return self.process.wait(PATIENCE)
+
+    def stop(self) -> None:
+        """Kill it, if it still runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(PATIENCE)
+
+    def reload(self) -> subprocess.CompletedProcess[str]:
+        """`mcproxy reload`."""
+        return mcproxy("reload", "-c", str(self.file))
+
+    @property
+    def memory(self) -> int:
+        """Resident bytes."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS: the daemon has ended")
+
+    def __enter__(self) -> Daemon:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def mcproxy(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of mcproxy to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "mcproxy", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command printed, and its exit status."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class Running:
+    """A kubectl that goes on: its output is read as it comes."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.output = b""
+        self.errors = b""
+        self._readers = [threading.Thread(target=self._read_output), threading.Thread(target=self._read_errors)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_output(self) -> None:
+        assert self.process.stdout is not None
+        while data := self.process.stdout.read1():  # type: ignore[attr-defined]
+            self.output += data
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        while data := self.process.stderr.read1():  # type: ignore[attr-defined]
+            self.errors += data
+
+    def wait_for(self, text: str) -> None:
+        """Wait until it has printed `text`."""
+        eventually(
+            f"{text!r} from {self.process.args!r}",
+            lambda: text.encode() in self.output or (self.process.poll() is not None and self._ended_without(text)),
+        )
+
+    def _ended_without(self, text: str) -> bool:
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        assert text.encode() in self.output, f"no {text!r} in {self.output!r}; {self.errors!r}"
+        return True
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def finish(self) -> Result:
+        """Close its stdin, wait for its end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        status = self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        return Result(status, self.output.decode(), self.errors.decode())
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+class Kubectl:
+    """kubectl with one kubeconfig and context."""
+
+    def __init__(self, program: str, kubeconfig: str, context: str, home: Path) -> None:
+        self._command = [program, "--kubeconfig", kubeconfig, "--context", context]
+        self._environ = {**os.environ, "HOME": str(home), "KUBECTL_COMMAND_HEADERS": "true"}
+
+    def __call__(
+        self, *arguments: str, stdin: str = "", environ: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> Result:
+        """Run to the end."""
+        done = subprocess.run(
+            [*self._command, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=cwd,
+            env={**self._environ, **(environ or {})},
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def good(self, *arguments: str, stdin: str = "") -> str:
+        """Run what must succeed; gives its stdout."""
+        result = self(*arguments, stdin=stdin)
+        assert result.status == 0, f"kubectl {arguments}: {result}"
+        return result.stdout
+
+    def begin(self, *arguments: str, environ: Mapping[str, str] | None = None) -> Running:
+        """Start it and go on; use it in a `with` statement."""
+        process = subprocess.Popen(
+            [*self._command, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**self._environ, **(environ or {})},
+        )
+        return Running(process)

@@ -1,0 +1,354 @@
+"""kubectl does the same through the proxy, in the path form and by TLS name, as against the cluster itself."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.estate import Estate
+from tests.e2e.programs import Kubectl, Result, eventually
+
+WAYS = ("direct", "path", "name")
+WEBSOCKET = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "true", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "true"}
+SPDY = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "false"}
+PROTOCOLS = pytest.mark.parametrize("environ", [WEBSOCKET, SPDY], ids=["websocket", "spdy"])
+
+# What differs from one run to the next wherever it goes.
+DIFFERENT = (
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "UID"),
+    (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
+    (re.compile(r"\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d \+0000"), "TIME"),
+    (re.compile(r'(resourceVersion"?: "?)\d+'), r"\1RV"),
+    (re.compile(r"\b10\.(244|96)\.\d+\.\d+\b"), "IP"),
+    (re.compile(r"(?<= )(?=\d+[dhms])(\d+d)?(\d+h)?(\d+m)?(\d+s)?(?= |$)", re.M), "AGE"),
+    (re.compile(r"  +"), "  "),
+    (re.compile(r"(containerd://)[0-9a-f]+"), r"\1ID"),
+    (re.compile(r"127\.0\.0\.1:\d+(/clusters/\w+)?"), "SERVER"),
+    (re.compile(r"localhost:\d+"), "LOCAL"),
+)
+
+
+def normalised(result: Result) -> Result:
+    stdout, stderr = result.stdout, result.stderr
+    for pattern, instead in DIFFERENT:
+        stdout, stderr = pattern.sub(instead, stdout), pattern.sub(instead, stderr)
+    return Result(result.status, stdout, stderr)
+
+
+Compare = Callable[[Callable[[Kubectl], list[Result]]], list[Result]]
+
+
+@pytest.fixture
+def everywhere(estate: Estate, kubectl: str) -> Compare:
+    """Run a scenario directly and through the proxy; fail unless all see the same. Gives what was seen directly.
+
+    A scenario leaves the cluster as it found it, so that the next finds the same.
+    """
+
+    def compare(scenario: Callable[[Kubectl], list[Result]]) -> list[Result]:
+        seen = {way: [normalised(result) for result in scenario(estate.kubectl(kubectl, way))] for way in WAYS}
+        for way in WAYS[1:]:
+            assert seen[way] == seen["direct"]
+        return seen["direct"]
+
+    return compare
+
+
+def test_get_shows_tables_objects_and_errors(everywhere: Compare) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        return [
+            kubectl("get", "pods", "-A", "-o", "wide"),
+            kubectl("get", "deploy,svc,cm", "-n", "shop", "--show-labels"),
+            kubectl("get", "pods", "-n", "demo", "-l", "app=web", "-o", "yaml"),
+            kubectl("get", "pods", "-A", "--chunk-size=7", "-o", "name"),
+            kubectl("get", "pod", "absent"),
+            kubectl("get", "nonsense"),
+        ]
+
+    table, *_, chunks, absent, nonsense = everywhere(scenario)
+    assert "web-" in table.stdout
+    assert chunks.stdout.count("pod/") > 7
+    assert (absent.status, absent.stderr) == (1, 'Error from server (NotFound): pods "absent" not found\n')
+    assert (nonsense.status, nonsense.stderr.strip()) == (
+        1,
+        'error: the server doesn\'t have a resource type "nonsense"',
+    )
+
+
+def test_describe_gathers_what_belongs_together(everywhere: Compare) -> None:
+    pod, _ = everywhere(
+        lambda kubectl: [kubectl("describe", "pod", "db-0"), kubectl("describe", "node", "east-node-2")]
+    )
+    assert "Controlled By:  StatefulSet/db" in pod.stdout
+
+
+CONFIGMAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: applied, namespace: demo}}\ndata: {{a: {value}}}\n"
+
+
+def test_apply_creates_leaves_and_changes(everywhere: Compare) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        return [
+            kubectl("apply", "-f", "-", stdin=CONFIGMAP.format(value="one")),
+            kubectl("apply", "-f", "-", stdin=CONFIGMAP.format(value="one")),
+            kubectl("diff", "-f", "-", stdin=CONFIGMAP.format(value="one")),
+            kubectl("apply", "-f", "-", stdin=CONFIGMAP.format(value="two")),
+            kubectl("get", "cm", "applied", "-o", "jsonpath={.data}"),
+            kubectl("apply", "-f", "-", stdin="apiVersion: v1\nkind: ConfigMap\nmetadata: {name: Wrong_Name}\n"),
+            kubectl("delete", "cm", "applied"),
+        ]
+
+    created, unchanged, same, changed, data, wrong, _ = everywhere(scenario)
+    assert [step.stdout for step in (created, unchanged, changed)] == [
+        f"configmap/applied {what}\n" for what in ("created", "unchanged", "configured")
+    ]
+    assert same.status == 0
+    assert data.stdout == '{"a":"two"}'
+    assert wrong.status == 1
+
+
+def test_server_side_apply_keeps_managers_apart(everywhere: Compare) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        apply = ("apply", "--server-side", "-f", "-")
+        return [
+            kubectl(*apply, stdin=CONFIGMAP.format(value="one")),
+            kubectl(*apply, "--field-manager=other", stdin=CONFIGMAP.format(value="two")),
+            kubectl(*apply, "--field-manager=other", "--force-conflicts", stdin=CONFIGMAP.format(value="two")),
+            kubectl("get", "cm", "applied", "-o", "jsonpath={.data.a} {.metadata.managedFields[*].manager}"),
+            kubectl("delete", "cm", "applied"),
+        ]
+
+    first, conflict, forced, data, _ = everywhere(scenario)
+    assert first.stdout == forced.stdout == "configmap/applied serverside-applied\n"
+    assert conflict.status == 1
+    assert 'conflict with "kubectl"' in conflict.stderr
+    assert data.stdout.startswith("two ")
+
+
+def test_run_wait_and_delete_follow_a_pod_through_its_life(everywhere: Compare) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        return [
+            kubectl("run", "lives", "--image=registry.example.com/a:1", "--restart=Never"),
+            kubectl("wait", "pod/lives", "--for=condition=Ready", "--timeout=30s"),
+            kubectl("wait", "pod/lives", "--for=jsonpath={.status.phase}=Failed", "--timeout=1s"),
+            kubectl("delete", "pod", "lives"),
+            kubectl("get", "pod", "lives"),
+        ]
+
+    _, ready, never, deleted, gone = everywhere(scenario)
+    assert ready.stdout == "pod/lives condition met\n"
+    assert never.status == 1
+    assert "timed out" in never.stderr
+    assert deleted.stdout.startswith('pod "lives" deleted')
+    assert gone.status == 1
+
+
+def test_scale_and_rollout_wait_for_the_replicas(everywhere: Compare) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        steps = [kubectl("scale", "deploy/api", "--replicas=3")]
+        kubectl.good("rollout", "status", "deploy/api", "--timeout=30s")
+        steps.append(kubectl("get", "deploy", "api", "-o", "jsonpath={.status.availableReplicas}"))
+        kubectl.good("scale", "deploy/api", "--replicas=2")
+        kubectl.good("wait", "deploy/api", "--for=jsonpath={.status.replicas}=2", "--timeout=30s")
+        return steps
+
+    scaled, available = everywhere(scenario)
+    assert scaled.stdout == "deployment.apps/api scaled\n"
+    assert available.stdout == "3"
+
+
+def test_logs_are_whole_and_follow(estate: Estate, everywhere: Compare) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        whole = kubectl("logs", "db-0", "--tail=2", "--timestamps")
+        with kubectl.begin("logs", "-f", "db-1", "--tail=1") as following:
+            following.wait_for("log line")
+            estate.control().append_log("demo", "db-1", "a new line\n")
+            following.wait_for("a new line")
+        # what a follower of db-1 gets first depends on who followed before; that it gets the new line does not
+        return [whole, kubectl("logs", "db-1", "-c", "absent")]
+
+    whole, absent = everywhere(scenario)
+    assert whole.stdout.count("\n") == 2
+    assert absent.status == 1
+
+
+@PROTOCOLS
+def test_exec_passes_stdin_both_outputs_and_the_exit_code(everywhere: Compare, environ: dict[str, str]) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        script = "cat; echo problem >&2; exit 7"
+        return [
+            kubectl("exec", "-i", "db-0", "--", "sh", "-c", script, stdin="one\ntwo\n", environ=environ),
+            kubectl("exec", "db-0", "--", "hostname", environ=environ),
+            kubectl("exec", "db-0", "--", "no-such-program", environ=environ),
+            kubectl("exec", "absent", "--", "hostname", environ=environ),
+        ]
+
+    talk, name, program, pod = everywhere(scenario)
+    assert (talk.status, talk.stdout) == (7, "one\ntwo\n")
+    assert "problem\n" in talk.stderr
+    assert (name.status, name.stdout) == (0, "db-0\n")
+    assert program.status not in (0, 7)
+    assert (pod.status, pod.stderr) == (1, 'Error from server (NotFound): pods "absent" not found\n')
+
+
+@PROTOCOLS
+def test_exec_of_a_megabyte_arrives_whole(everywhere: Compare, environ: dict[str, str]) -> None:
+    text = "0123456789abcde\n" * 65536
+    (echoed,) = everywhere(lambda kubectl: [kubectl("exec", "-i", "db-0", "--", "cat", stdin=text, environ=environ)])
+    assert echoed.status == 0
+    assert echoed.stdout == text
+
+
+@PROTOCOLS
+def test_cp_both_ways_keeps_every_byte(
+    estate: Estate, everywhere: Compare, environ: dict[str, str], tmp_path: Path
+) -> None:
+    sent = tmp_path / "sent"
+    (sent / "below").mkdir(parents=True)
+    (sent / "bytes").write_bytes(bytes(range(256)) * 2000)
+    (sent / "below" / "empty").write_bytes(b"")
+
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        there = kubectl("cp", "sent", "db-0:/tmp/sent", environ=environ, cwd=tmp_path)
+        assert estate.control().read_file("demo", "db-0", "/tmp/sent/bytes") == (sent / "bytes").read_bytes()
+        back = kubectl("cp", "db-0:/tmp/sent", "back", environ=environ, cwd=tmp_path)
+        assert (tmp_path / "back" / "bytes").read_bytes() == (sent / "bytes").read_bytes()
+        (tmp_path / "back" / "bytes").unlink()
+        kubectl.good("exec", "db-0", "--", "rm", "-r", "/tmp/sent")
+        return [there, back]
+
+    there, back = everywhere(scenario)
+    assert (there.status, back.status) == (0, 0)
+
+
+@PROTOCOLS
+def test_attach_talks_with_the_main_process(everywhere: Compare, environ: dict[str, str]) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        return [kubectl("attach", "-i", "db-0", stdin="hello there\n", environ=environ)]
+
+    (attached,) = everywhere(scenario)
+    assert attached.status == 0
+    assert attached.stdout.endswith("hello there\n")
+
+
+@PROTOCOLS
+def test_port_forward_carries_http_and_plain_bytes(everywhere: Compare, environ: dict[str, str]) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        with kubectl.begin("port-forward", "pod/db-0", ":80", ":5432", environ=environ) as forwarding:
+            forwarding.wait_for("-> 5432")
+            ports = {
+                there: int(here)
+                for here, there in re.findall(
+                    r"Forwarding from 127\.0\.0\.1:(\d+) -> (\d+)", forwarding.output.decode()
+                )
+            }
+            page = [_get(ports["80"]) for _ in range(3)][-1]
+            with socket.create_connection(("127.0.0.1", ports["5432"]), timeout=20) as connection:
+                connection.sendall(b"echo this\n")
+                echoed = connection.makefile("rb").readline().decode()
+        return [Result(0, page, ""), Result(0, echoed, "")]
+
+    page, echoed = everywhere(scenario)
+    assert '"pod": "db-0"' in page.stdout
+    assert echoed.stdout == "echo this\n"
+
+
+def _get(port: int) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", "/some/where", headers={"Host": "pod"})
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
+def test_api_resources_and_versions_list_all_kinds(everywhere: Compare) -> None:
+    resources, versions, _ = everywhere(
+        lambda kubectl: [kubectl("api-resources", "-o", "wide"), kubectl("api-versions"), kubectl("version")]
+    )
+    assert "widgets" in resources.stdout
+    assert "apps/v1\n" in versions.stdout
+
+
+def test_explain_reads_openapi(everywhere: Compare) -> None:
+    pod, _, wrong = everywhere(
+        lambda kubectl: [
+            kubectl("explain", "pod.spec.containers.livenessProbe"),
+            kubectl("explain", "deployments", "--recursive"),
+            kubectl("explain", "pod.spec.nonsense"),
+        ]
+    )
+    assert "periodSeconds" in pod.stdout
+    assert wrong.status == 1
+
+
+def test_get_watch_shows_changes_as_they_come(everywhere: Compare) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        with kubectl.begin("get", "cm", "-l", "watched=yes", "-w", "--output-watch-events") as watching:
+            kubectl.good("create", "cm", "--dry-run=client", "seen", "-o", "name")
+            kubectl.good(
+                "apply",
+                "-f",
+                "-",
+                stdin="apiVersion: v1\nkind: ConfigMap\nmetadata: {name: seen, labels: {watched: 'yes'}}\n",
+            )
+            watching.wait_for("ADDED")
+            kubectl.good("patch", "cm", "seen", "-p", '{"data": {"a": "b"}}')
+            watching.wait_for("MODIFIED")
+            kubectl.good("delete", "cm", "seen")
+            watching.wait_for("DELETED")
+            return [Result(0, watching.output.decode(), "")]
+
+    (seen,) = everywhere(scenario)
+    assert re.findall(r"^(\w+) +seen +(\d)", seen.stdout, re.M) == [("ADDED", "0"), ("MODIFIED", "1"), ("DELETED", "1")]
+
+
+def test_a_watch_ends_at_the_cluster_when_kubectl_is_gone(estate: Estate, kubectl: str) -> None:
+    control = estate.control()
+    before = control.stats()["watches"]
+    with estate.kubectl(kubectl, "path").begin("get", "cm", "-n", "default", "-w") as watching:
+        watching.wait_for("NAME")
+        eventually("the watch is there", lambda: control.stats()["watches"] == before + 1)
+    # The simulated cluster finds out when it writes the next event.
+    names = (f"event-{number}" for number in itertools.count())
+
+    def gone() -> bool:
+        metadata = {"namespace": "default", "name": next(names)}
+        control.create([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}])
+        return bool(control.stats()["watches"] == before)
+
+    eventually("the watch is gone", gone)
+
+
+def test_the_other_cluster_is_another(estate: Estate, kubectl: str) -> None:
+    nodes = estate.kubectl(kubectl, "west").good("get", "nodes", "-o", "name")
+    assert "node/west-node-1" in nodes
+    assert "east" not in nodes
+
+
+@PROTOCOLS
+def test_passed_through_token_makes_the_user(estate: Estate, kubectl: str, environ: dict[str, str]) -> None:
+    """alice may read pods in demo and nothing else, whichever way she comes."""
+    seen = {}
+    for way in ("direct-alice", "own", "own-name"):
+        alice = estate.kubectl(kubectl, way)
+        mark = estate.control().mark()
+        seen[way] = [
+            normalised(result)
+            for result in (
+                alice("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"),
+                alice("get", "pods"),
+                alice("get", "pods", "-n", "shop"),
+                alice("exec", "db-0", "--", "hostname", environ=environ),
+                alice("get", "pods", "--as=admin"),
+            )
+        ]
+        assert {record["user"] for record in estate.control().audit(mark, path="/api")} == {"alice"}
+    assert seen["own"] == seen["own-name"] == seen["direct-alice"]
+    assert seen["own"][0].stdout == "alice"
+    assert [result.status for result in seen["own"]] == [0, 0, 1, 1, 1]

@@ -1,0 +1,113 @@
+"""A client that says exactly what a test wants, over TLS; its answers are read whole or as they come."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+PATIENCE = 20.0
+
+
+@dataclass(frozen=True)
+class Address:
+    """A TLS port on 127.0.0.1, and the server name to ask it for."""
+
+    port: int
+    context: ssl.SSLContext
+    server_name: str = ""
+
+    def connect(self) -> ssl.SSLSocket:
+        """Open a connection. Without a server name the certificate is checked against the address."""
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            return self.context.wrap_socket(plain, server_hostname=self.server_name or "127.0.0.1")
+        except BaseException:
+            plain.close()
+            raise
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole response."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def header(self, name: str) -> str:
+        """The value of a header that is there once; "" if it isn't there."""
+        found = [value for other, value in self.headers if other.lower() == name.lower()]
+        assert len(found) <= 1, f"{name} is there {len(found)} times"
+        return found[0] if found else ""
+
+
+@dataclass
+class Client:
+    """One connection, kept alive."""
+
+    address: Address
+    host: str = ""
+    opened: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._socket = self.address.connect()
+
+    def request(
+        self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes | None = None
+    ) -> Answer:
+        """Send a request, read the whole answer."""
+        response = self.begin(method, target, headers, body)
+        data = response.read()
+        return Answer(response.status, response.getheaders(), data)
+
+    def begin(
+        self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes | None = None
+    ) -> http.client.HTTPResponse:
+        """Send a request, read the head of the answer."""
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host or f'127.0.0.1:{self.address.port}'}"]
+        lines += [f"{name}: {value}" for name, value in headers]
+        if body is not None:
+            lines.append(f"Content-Length: {len(body)}")
+        self._socket.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
+        response = http.client.HTTPResponse(self._socket, method=method)
+        response.begin()
+        return response
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def ask(
+    address: Address,
+    target: str,
+    *,
+    method: str = "GET",
+    headers: Iterable[tuple[str, str]] = (),
+    body: bytes | None = None,
+    host: str = "",
+) -> Answer:
+    """One request on a connection of its own."""
+    with Client(address, host) as client:
+        return client.request(method, target, headers, body)
+
+
+def lines_of(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The lines of a response as they come."""
+    while line := response.readline():
+        yield line
