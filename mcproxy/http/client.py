@@ -210,12 +210,12 @@ class ClientConnection(Protocol):
                 sink.response_informed(head)
                 if self._sink is not sink:
                     return
+                if data:
+                    continue
                 self.began = False  # the time for the response itself begins anew
                 if self._request_complete:
                     self.deadline = self._deadlines.after(self._timeout)
-                if not data:
-                    return
-                continue
+                return
             self._keep_alive = head.keep_alive
             sink.response_head(head)
             if self._sink is not sink:

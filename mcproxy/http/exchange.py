@@ -168,7 +168,7 @@ class Exchange:
                 framing = b"Transfer-Encoding: chunked\r\n"
             else:
                 connection.close_after_response()
-        elif declared is not None:
+        elif declared is not None and status != 204:
             framing = b"Content-Length: %d\r\n" % declared
         else:
             bodiless = self.head.method == b"HEAD" or status in (204, 304)

@@ -127,7 +127,7 @@ class ChunkedReader:
         if len(line) > (MAX_SIZE_LINE if self._state == _SIZE else MAX_TRAILERS):
             raise FramingError("a line of the chunked body is too long")
         carriage_return = line.find(b"\r")
-        if whole and carriage_return != len(line) - 2:
+        if whole and (carriage_return < 0 or carriage_return != len(line) - 2):
             raise FramingError("a line of the chunked body does not end in CRLF")
         if not whole and carriage_return not in (-1, len(line) - 1):
             raise FramingError("a carriage return inside a line of the chunked body")
@@ -154,7 +154,7 @@ class ChunkedReader:
         self._remaining += len(line)  # no data follows any more, so this counts the trailers' bytes
         if self._remaining > MAX_TRAILERS:
             raise FramingError("too many trailer fields")
-        lower = name.lower()
+        lower = name.lower().replace(b"_", b"-")
         if lower not in _FORBIDDEN_TRAILERS and not lower.startswith(_FORBIDDEN_TRAILER_PREFIXES):
             self.trailers.append((name, value))
 

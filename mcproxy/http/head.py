@@ -42,7 +42,7 @@ _SPECIAL = (
 )
 _REQUEST_SPECIAL = re.compile(_SPECIAL % b"|host|expect")
 _RESPONSE_SPECIAL = re.compile(_SPECIAL % b"")
-_NEVER_NAMED = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"close"}
+_NEVER_NAMED = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"close", b""}
 _USUAL_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
 
 
@@ -237,6 +237,8 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
     head.http11 = version == b"HTTP/1.1"
     head.status = int(rest[:3])
     head.reason = rest[4:]
+    if head.status < 100 or _CONTROL.search(head.reason):
+        raise UpstreamProtocolError("malformed status line")
     head.fields, special = _cut_special(raw, line_end, _RESPONSE_SPECIAL)
     head.keep_alive = head.http11
     head.upgrade = None

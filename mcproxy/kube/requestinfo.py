@@ -7,12 +7,14 @@ differently: dot segments anywhere, and empty or encoded-slash segments where a 
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, unquote_to_bytes
+import re
+from urllib.parse import unquote_to_bytes
 
 from mcproxy.kube.status import StatusError
 
 _VERBS = {b"POST": "create", b"GET": "get", b"HEAD": "get", b"PUT": "update", b"PATCH": "patch", b"DELETE": "delete"}
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _LONG_RUNNING_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy"})
 
 
@@ -51,7 +53,7 @@ def parse(method: bytes, target: bytes) -> RequestInfo:
     Raises StatusError (400) for a path that cannot be judged safely.
     """
     raw_path, _, query = target.partition(b"?")
-    if b"/." in raw_path or b"%" in raw_path:
+    if b"/." in raw_path or b"%" in raw_path or b"\\" in raw_path:
         _refuse_dot_segments(raw_path)
     segments = raw_path.split(b"/")[1:]
     if segments and not segments[-1]:
@@ -97,47 +99,56 @@ def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: b
     info.long_running = (
         info.verb in ("watch", "proxy")
         or info.subresource in _LONG_RUNNING_SUBRESOURCES
-        or (info.subresource == "log" and b"follow" in query and _flag(query, "follow"))
+        or (info.subresource == "log" and _is_true(_parameter(query, "follow")))
     )
 
 
 def _judge_collection(info: RequestInfo, query: bytes) -> None:
     """A request without a name is about a collection, or about the one object that a field selector names."""
     if info.verb == "get":
-        info.verb = "watch" if b"watch" in query and _flag(query, "watch") else "list"
+        info.verb = "watch" if _is_true(_parameter(query, "watch")) else "list"
+        info.name = _selected_name(_parameter(query, "fieldSelector") or "")
     elif info.verb == "delete":
         info.verb = "deletecollection"
-    if b"fieldSelector" in query and info.verb in ("list", "watch", "deletecollection"):
-        info.name = _selected_name(query)
 
 
-def _flag(query: bytes, name: str) -> bool:
-    """Read a boolean parameter as apimachinery does: the first one counts, and only "false" and "0" are false."""
-    for key, value in _parameters(query):
-        if key == name:
-            return value.lower() not in ("0", "false")
-    return False
+def _is_true(value: str | None) -> bool:
+    """Read a boolean parameter as apimachinery does: only "false" and "0" are false."""
+    return value is not None and value.lower() not in ("0", "false")
 
 
-def _selected_name(query: bytes) -> str:
-    for key, value in _parameters(query):
-        if key == "fieldSelector":
-            for term in value.split(","):
-                field, equals, name = term.partition("=")
-                if equals and field == "metadata.name" and not name.startswith("!"):
-                    return name.removeprefix("=")
+def _selected_name(selector: str) -> str:
+    for term in selector.split(","):
+        field, equals, name = term.partition("=")
+        if equals and field.strip() == "metadata.name":
+            name = name.removeprefix("=")
+            return "" if name in (".", "..") or "/" in name or "%" in name else name
     return ""
 
 
-def _parameters(query: bytes) -> list[tuple[str, str]]:
-    return parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=None)
+def _parameter(query: bytes, name: str) -> str | None:
+    """Return the first value of a query parameter as Go's net/url reads it, None if there is none.
 
-
-def timeout_parameter(query: bytes) -> str | None:
-    """Return the value of the query's `timeout`, if there is one."""
-    if b"timeout=" not in query:
+    Go drops a pair that holds a semicolon or a malformed escape; others would read it.
+    """
+    if not query:
         return None
-    return next((value for key, value in _parameters(query) if key == "timeout"), None)
+    for pair in query.split(b"&"):
+        key, _, value = pair.partition(b"=")
+        if b";" not in pair and not _BAD_ESCAPE.search(pair) and _unescape(key) == name:
+            return _unescape(value)
+    return None
+
+
+def _unescape(text: bytes) -> str:
+    return unquote_to_bytes(text.replace(b"+", b" ")).decode("utf-8", "replace")
+
+
+def timeout_parameter(target: bytes) -> str | None:
+    """Return the value of `timeout` in a target's query, if there is one."""
+    if b"timeout=" not in target:
+        return None
+    return _parameter(target.partition(b"?")[2], "timeout")
 
 
 def _plain(segment: bytes) -> str:
@@ -153,9 +164,9 @@ def _plain(segment: bytes) -> str:
 
 def _refuse_looks_of_resource(segments: list[bytes]) -> None:
     """Refuse a path that is none of a resource here but could be one for a reader that decodes or cleans first."""
-    if any(not segment or b"%" in segment for segment in segments[:-1]):
+    if any(not segment or b"%" in segment for segment in segments):
         cleaned = [part for segment in segments for part in unquote_to_bytes(segment).split(b"/") if part]
-        if cleaned and cleaned[0] in (b"api", b"apis", b"clusters"):
+        if cleaned != segments and cleaned and cleaned[0] in (b"api", b"apis", b"clusters"):
             raise StatusError(400, "the path can be read in more than one way")
 
 

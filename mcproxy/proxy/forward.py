@@ -172,6 +172,8 @@ class Forward:
         )
         if exchange.handler is None:
             exchange.attach(self)
+        elif exchange.connection.write_blocked:
+            connection.pause()
 
     def _framing(self) -> bytes:
         """Return the fields that tell of the body and of the connection."""

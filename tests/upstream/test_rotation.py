@@ -73,7 +73,7 @@ def plugin_gives(directory: Path, name: str) -> None:
 
 
 @pytest.fixture
-def server(reactor: Any) -> Iterator[HTTPSServer]:
+def server(reactor: Any, nothing_left_open: None) -> Iterator[HTTPSServer]:
     server = HTTPSServer(reactor, CA, "127.0.0.1")
     server.start()
     yield server
