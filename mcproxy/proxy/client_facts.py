@@ -18,13 +18,10 @@ if TYPE_CHECKING:
     from mcproxy.proxy.routes import VirtualServer
 
 
-_REMEMBERED_HOSTS = 4
-
-
 class ClientFacts:
     """A client's address, and what its X-Forwarded-* headers become."""
 
-    __slots__ = ("_fields", "_scheme", "_servers", "address", "pipeline", "server_name", "trusted")
+    __slots__ = ("_fields", "_host", "_scheme", "_server", "address", "pipeline", "server_name", "trusted")
 
     def __init__(self, connection: ServerConnection, pipeline: Pipeline) -> None:
         """`pipeline` is the one in force: what follows from its configuration holds only as long as it is."""
@@ -36,16 +33,15 @@ class ClientFacts:
         self.trusted = bool(networks) and bool(self.address) and _within(self.address, networks)
         self._scheme = b"https" if transport.is_tls else b"http"
         self._fields = _fields(self.address.encode(), self._scheme)
-        self._servers: dict[bytes, VirtualServer] = {}
+        self._host = b""
+        self._server: VirtualServer | None = None
 
     def server(self, host: bytes) -> VirtualServer:
         """Return the virtual server for a Host header; raises StatusError as `Routes.find` does."""
-        server = self._servers.get(host)
-        if server is None:
-            server = self.pipeline.routes.find(self.server_name, host)
-            if len(self._servers) < _REMEMBERED_HOSTS:
-                self._servers[host] = server
-        return server
+        if self._server is None or host != self._host:  # a connection most often keeps to one host
+            self._server = self.pipeline.routes.find(self.server_name, host)
+            self._host = host
+        return self._server
 
     def forwarded(self, head: RequestHead) -> bytes:
         """Return the X-Forwarded-For, -Proto and -Host fields to send, as a block.
