@@ -6,7 +6,6 @@ preconditions are the same whoever writes. Everything raises `status.APIError`.
 
 from __future__ import annotations
 
-import copy
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +14,7 @@ from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.deletion import DeleteOptions, Deletion
 from mcproxy.demo.resources import ResourceInfo
 from mcproxy.demo.status import Cause
+from mcproxy.demo.store import clone
 from mcproxy.demo.versions import to_storage, view
 
 __all__ = ["DeleteOptions", "Deletion", "create", "delete", "find", "get", "update"]
@@ -93,7 +93,7 @@ def create(
 
     `operation` is "Apply" when managedFields are already set by server-side apply.
     """
-    obj = _typed(resource, copy.deepcopy(obj))
+    obj = _typed(resource, clone(obj))
     metadata = _place(resource, obj, namespace)
     if resource.namespaced:
         _check_namespace(cluster, resource, namespace, metadata.get("name", ""))
@@ -207,7 +207,7 @@ def update(
     and loses its last finalizer goes.
     """
     old = get(cluster, resource, namespace, name)
-    new = _typed(resource, copy.deepcopy(obj))
+    new = _typed(resource, clone(obj))
     _place(resource, new, namespace)
     _check_preconditions(resource, old, new, patch=patch)
     _keep_system_metadata(resource, old, new, subresource)
@@ -285,7 +285,7 @@ def _merge_parts(resource: ResourceInfo, old: JSONDict, new: JSONDict, subresour
         _restore(new, old, [key for key in {*old, *new} if key not in ("metadata", "status", "kind", "apiVersion")])
     elif subresource == "finalize":
         finalizers = (new.get("spec") or {}).get("finalizers") or []
-        _restore(new, old, ["status", "spec"])
+        _restore(new, old, ["status", "spec", "metadata"])
         new["spec"] = {**(old.get("spec") or {}), "finalizers": finalizers}
         if not finalizers:
             del new["spec"]["finalizers"]
@@ -296,7 +296,7 @@ def _merge_parts(resource: ResourceInfo, old: JSONDict, new: JSONDict, subresour
 def _restore(new: JSONDict, old: JSONDict, keys: list[str]) -> None:
     for key in keys:
         if key in old:
-            new[key] = copy.deepcopy(old[key])
+            new[key] = clone(old[key])
         else:
             new.pop(key, None)
 
@@ -417,7 +417,7 @@ def _mark(
     *,
     dry_run: bool,
 ) -> JSONDict:
-    new = copy.deepcopy(old)
+    new = clone(old)
     when = (cluster.now() + timedelta(seconds=grace)).strftime("%Y-%m-%dT%H:%M:%SZ")
     values: JSONDict = {"deletionTimestamp": when}
     if resource.storage == ("", "namespaces"):

@@ -23,6 +23,15 @@ ObjectKey = tuple[str, str]
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
+def clone(value: Any) -> Any:
+    """A deep copy of a JSON value (several times faster than copy.deepcopy)."""
+    if isinstance(value, dict):
+        return {key: clone(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clone(item) for item in value]
+    return value
+
+
 class Compacted(Exception):
     """The wanted resourceVersion is older than what is kept; `.oldest` is the oldest that could be had."""
 

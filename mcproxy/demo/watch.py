@@ -78,8 +78,6 @@ class Watch:
     def bookmark(self, *, initial_end: bool = False) -> Change:
         """A BOOKMARK of the position."""
         metadata: JSONDict = {"resourceVersion": str(self.position)}
-        if self.resource.builtin:
-            metadata["creationTimestamp"] = None
         if initial_end:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         obj: JSONDict = {"kind": self.resource.kind, "apiVersion": self.resource.group_version, "metadata": metadata}
@@ -151,7 +149,8 @@ async def _begin(
         watch.position = cluster.store.revision
         for obj in watch.current():
             yield ADDED, obj
-        if options.initial_events and options.bookmarks:
+        whole = options.initial_events or not options.resource_version
+        if whole and options.bookmarks:  # also for a plain watch without a resourceVersion, as recorded
             yield watch.bookmark(initial_end=True)
     elif wanted and wanted < watch.collection.since:
         uncached = watch.resource.storage in UNCACHED
@@ -177,7 +176,7 @@ async def _follow(
             return
         if options.bookmarks and now >= bookmark_at:
             yield watch.bookmark()
-            bookmark_at = _next_bookmark(cluster, now, deadline)
+            bookmark_at = _next_bookmark(cluster, now, deadline, sent=True)
         try:
             async with asyncio.timeout_at(min(deadline, bookmark_at)):
                 await waiter.wait()
@@ -185,8 +184,9 @@ async def _follow(
             pass
 
 
-def _next_bookmark(cluster: SimulatedCluster, now: float, deadline: float) -> float:
-    """Regularly, and once shortly before the end."""
+def _next_bookmark(cluster: SimulatedCluster, now: float, deadline: float, *, sent: bool = False) -> float:
+    """Regularly; two seconds before the end, and (as recorded) once more a second later."""
     last = deadline - BOOKMARK_BEFORE_DEADLINE
-    regular = now + cluster.options.bookmark_seconds
-    return min(regular, last) if now < last else deadline + 1.0
+    if now < last:
+        return min(now + cluster.options.bookmark_seconds, last)
+    return last + 1.0 if sent and now < last + 0.5 else deadline + 1.0

@@ -12,7 +12,6 @@ from mcproxy.demo import listoptions, negotiate, present
 from mcproxy.demo.call import Call
 from mcproxy.demo.listoptions import ListOptions
 from mcproxy.demo.negotiate import Accepted
-from mcproxy.demo.requestinfo import truthy
 from mcproxy.demo.watch import events, open_watch
 
 JSONDict = dict[str, Any]
@@ -22,7 +21,6 @@ async def lines(call: Call, options: ListOptions, accepted: Accepted) -> AsyncIt
     """The events as lines, in the form that was agreed on."""
     first = True
     sort = not call.target.builtin
-    pretty = truthy(call.query.get("pretty"))
     include = present.include_object(call) if accepted.kind == "Table" else ""
     async for kind, obj in events(call.cluster, call.target, call.info.scope, options):
         if kind != "ERROR" and accepted.kind == "Table":
@@ -31,7 +29,7 @@ async def lines(call: Call, options: ListOptions, accepted: Accepted) -> AsyncIt
         elif kind != "ERROR" and accepted.kind:
             obj = present.partial(obj, accepted)
         is_meta = kind == "ERROR" or bool(accepted.kind)
-        encoded = negotiate.encode(obj, negotiate.JSON, sort=sort and not is_meta, pretty=pretty).rstrip(b"\n")
+        encoded = negotiate.encode(obj, negotiate.JSON, sort=sort and not is_meta).rstrip(b"\n")
         yield b'{"type":"' + kind.encode() + b'","object":' + encoded + b"}\n"
 
 

@@ -49,12 +49,14 @@ def _text(value: str, key: str, *, revisions: bool) -> str:
         return f"<{key}>"
     if key == "cells" and value and AGE.fullmatch(value):
         return "<age>"
+    value = re.sub(r"\(\d+[smhd]\w* ago\)", "(<age> ago)", value)
     if key == "message" and revisions:
         value = re.sub(r"\b\d{3}\b", "<n>", value)
     value = TIME.sub("<time>", value)
     value = UID.sub("<uid>", value)
     value = TOKEN.sub("<token>", value)
     value = re.sub(r"127\.0\.0\.1:\d+|192\.0\.2\.10:\d+", "<host>", value)
+    value = re.sub(r"eyJhbGciOi[\w.-]+", "<token>", value)
     return FINGERPRINT.sub("<fingerprint>", value)
 
 
