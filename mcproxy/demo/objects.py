@@ -417,7 +417,7 @@ def _mark(
     *,
     dry_run: bool,
 ) -> JSONDict:
-    new = clone(old)
+    new: JSONDict = clone(old)
     when = (cluster.now() + timedelta(seconds=grace)).strftime("%Y-%m-%dT%H:%M:%SZ")
     values: JSONDict = {"deletionTimestamp": when}
     if resource.storage == ("", "namespaces"):
