@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import random
 import signal
@@ -152,6 +153,7 @@ async def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     args.dir.mkdir(parents=True, exist_ok=True)
+    gc.disable()  # nothing that is made until the cluster serves is garbage
     cluster = make_cluster(args)
     files, certificate, key = write_credentials(cluster, args.dir, args.host)
     endpoints = Endpoints(cluster, args.dir, args.host)
@@ -163,6 +165,8 @@ async def run(args: argparse.Namespace) -> int:
     path.write_text(json.dumps(kubeconfig(cluster.name, urls[0], files), indent=2))
     ready = {"ready": True, "name": cluster.name, "url": urls[0], "urls": urls, "control": control_url}
     ready.update({**files, "kubeconfig": str(path), "tokens": {user.name: token for token, user in TOKENS.items()}})
+    gc.freeze()
+    gc.enable()
     print(json.dumps(ready), flush=True)
     life = _life(cluster, args)
     await stopping.wait()
