@@ -97,7 +97,7 @@ class Wire:
 
     def deliver(self, data: bytes) -> None:
         """The other end sent bytes, in one read."""
-        if self.open:
+        if self.open and data:
             self.protocol.dataReceived(data)
 
     def drip(self, data: bytes) -> None:

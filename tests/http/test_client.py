@@ -1,0 +1,339 @@
+"""The client engine: what it makes of an upstream's bytes, and when the connection can be used again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.error import ConnectionDone, ConnectionLost
+
+from mcproxy.http.client import MAX_HEAD, ConnectionClosed, ResponseTimeout
+from mcproxy.http.messages import UpstreamProtocolError
+from tests.http.play import Answer, ClientPlay
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+
+
+@pytest.fixture
+def play() -> ClientPlay:
+    return ClientPlay()
+
+
+def failed(answer: Answer, kind: type[Exception]) -> bool:
+    return isinstance(answer.failure, kind) and not answer.complete
+
+
+def reusable(play: ClientPlay) -> bool:
+    return play.idle == 1 and play.closed == 0 and play.wire.open
+
+
+def used_up(play: ClientPlay) -> bool:
+    """The pool heard of it once, and the connection ends."""
+    return play.idle == 0 and play.closed == 1 and (play.wire.closed or play.wire.aborted or play.wire.lost)
+
+
+class TestBodies:
+    @pytest.mark.parametrize(
+        ("raw", "body"),
+        [
+            (OK, b"ok"),
+            (CHUNKED + b"2\r\nok\r\n0\r\n\r\n", b"ok"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+            (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+            (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", b""),
+            (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", b"ok"),
+        ],
+    )
+    def test_after_its_body_the_connection_can_be_used_again(self, play: ClientPlay, raw: bytes, body: bytes) -> None:
+        answer = play.asks()
+        play.answers(raw)
+        assert (answer.body, answer.trailers) == (body, [])
+        assert reusable(play)
+        again = play.asks()
+        play.wire.drip(OK)
+        assert again.body == b"ok"
+        assert play.idle == 2
+
+    @pytest.mark.parametrize(
+        "raw",
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"],
+    )
+    def test_an_answer_to_head_has_no_body_whatever_it_says(self, play: ClientPlay, raw: bytes) -> None:
+        answer = play.asks(b"HEAD")
+        play.answers(raw)
+        assert answer.complete
+        assert answer.body == b""
+        assert reusable(play)
+
+    @given(st.lists(st.integers(0, 200), max_size=8))
+    def test_any_split_gives_the_same_answer(self, places: list[int]) -> None:
+        raw = (
+            b"HTTP/1.1 100 Continue\r\n\r\n"
+            + CHUNKED.replace(b"\r\n\r\n", b"\r\nA: b\r\n\r\n")
+            + b"5\r\nhello\r\n0\r\nT: u\r\n\r\n"
+        )
+        play = ClientPlay()
+        answer = play.asks()
+        edges = sorted({0, len(raw), *(place % len(raw) for place in places)})
+        for start, end in zip(edges, edges[1:], strict=False):  # noqa: RUF007
+            play.answers(raw[start:end])
+        assert answer.head is not None
+        assert (answer.informed, answer.head.fields, answer.body) == ([100], b"A: b\r\n", b"hello")
+        assert answer.trailers == [(b"T", b"u")]
+        assert reusable(play)
+
+    def test_a_body_until_close_ends_with_an_orderly_close(self, play: ClientPlay) -> None:
+        answer = play.asks()
+        play.answers(b"HTTP/1.1 200 OK\r\n\r\nsome").answers(b" more")
+        assert not answer.complete
+        play.wire.end()
+        assert (answer.body, answer.complete) == (b"some more", True)
+        assert used_up(play)
+
+    def test_it_ends_too_where_only_the_connection_tells(self, play: ClientPlay) -> None:
+        answer = play.asks()
+        play.answers(b"HTTP/1.1 200 OK\r\n\r\nsome")
+        play.wire.lose(ConnectionDone)
+        assert answer.complete
+
+    def test_a_body_until_close_that_is_broken_off_is_not_complete(self, play: ClientPlay) -> None:
+        answer = play.asks()
+        play.answers(b"HTTP/1.1 200 OK\r\n\r\nsome")
+        play.wire.lose(ConnectionLost)
+        assert failed(answer, ConnectionClosed)
+        assert used_up(play)
+
+    @pytest.mark.parametrize("end", ["half", "done", "lost"])
+    @pytest.mark.parametrize(
+        "raw", [b"", b"HTTP/1.1 20", OK[:-1], CHUNKED, CHUNKED + b"2\r\nok\r\n", CHUNKED + b"2\r\nok\r\n0\r\n"]
+    )
+    def test_a_shortened_answer_fails(self, play: ClientPlay, raw: bytes, end: str) -> None:
+        answer = play.asks()
+        play.answers(raw)
+        if end == "half":
+            play.wire.end()
+        else:
+            play.wire.lose(ConnectionDone if end == "done" else ConnectionLost)
+        assert failed(answer, ConnectionClosed)
+        assert used_up(play)
+        assert play.connection.began is bool(raw)
+
+    def test_what_has_come_is_told_to_be_all_for_now(self, play: ClientPlay) -> None:
+        answer = play.asks()
+        play.answers(CHUNKED)
+        assert answer.flushes == 1
+        play.answers(b"2\r\nok\r\n")
+        assert (answer.body, answer.flushes) == (b"ok", 2)
+
+
+class TestInterim:
+    def test_interim_answers_come_before_the_final_one(self, play: ClientPlay) -> None:
+        answer = play.asks()
+        play.answers(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + OK)
+        assert (answer.informed, answer.body) == ([103, 100], b"ok")
+        assert reusable(play)
+
+    def test_after_100_the_final_answer_has_its_own_time(self, play: ClientPlay) -> None:
+        answer = play.asks(b"POST", body=True, timeout=10)
+        play.answers(b"HTTP/1.1 100 Continue\r\n\r\n")
+        play.passes(30)
+        assert answer.failure is None
+        play.connection.send_body(b"x")
+        play.connection.end_body()
+        play.passes(11)
+        assert failed(answer, ResponseTimeout)
+
+    def test_an_interim_answer_and_the_beginning_of_the_final_one_in_one_read(self, play: ClientPlay) -> None:
+        answer = play.asks(timeout=10)
+        play.answers(b"HTTP/1.1 100 Continue\r\n\r\n" + OK[:-1])
+        play.passes(30)
+        play.answers(OK[-1:])
+        assert answer.complete
+
+
+class TestTimeout:
+    def test_without_a_first_byte_it_fails(self, play: ClientPlay) -> None:
+        answer = play.asks(timeout=10)
+        play.passes(9.75)
+        assert answer.failure is None
+        play.passes(0.75)
+        assert failed(answer, ResponseTimeout)
+        assert play.wire.aborted
+        assert used_up(play)
+
+    def test_the_first_byte_ends_it(self, play: ClientPlay) -> None:
+        answer = play.asks(timeout=10)
+        play.answers(b"H")
+        play.passes(100)
+        assert answer.failure is None
+
+    def test_it_runs_from_the_end_of_the_request(self, play: ClientPlay) -> None:
+        answer = play.asks(b"POST", body=True, timeout=10)
+        play.passes(100)
+        play.connection.send_body(b"x")
+        play.passes(100)
+        assert answer.failure is None
+        play.connection.end_body()
+        play.passes(10.25)
+        assert failed(answer, ResponseTimeout)
+
+    def test_zero_is_none(self, play: ClientPlay) -> None:
+        answer = play.asks(timeout=0)
+        play.passes(1000)
+        assert answer.failure is None
+
+
+class TestKeepAlive:
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
+            b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        ],
+    )
+    def test_a_connection_that_will_close_is_not_used_again(self, play: ClientPlay, raw: bytes) -> None:
+        answer = play.asks()
+        play.answers(raw)
+        assert answer.body == b"ok"
+        assert answer.complete
+        assert used_up(play)
+        assert play.wire.closed
+
+    @pytest.mark.parametrize("garbage", [b"x", b"\r\n", OK])
+    @pytest.mark.parametrize("raw", [OK, CHUNKED + b"0\r\n\r\n", b"HTTP/1.1 204 No Content\r\n\r\n"])
+    def test_bytes_behind_the_answer_spoil_the_connection_but_not_the_answer(
+        self, play: ClientPlay, raw: bytes, garbage: bytes
+    ) -> None:
+        answer = play.asks()
+        play.answers(raw + garbage)
+        assert answer.complete
+        assert used_up(play)
+        assert play.wire.aborted
+
+    def test_an_answer_before_the_request_is_complete_uses_the_connection_up(self, play: ClientPlay) -> None:
+        answer = play.asks(b"POST", body=True)
+        play.connection.send_body(b"some")
+        play.answers(OK)
+        assert answer.complete
+        assert used_up(play)
+        play.wire.taken()
+        play.connection.send_body(b"more")
+        play.connection.end_body()
+        assert play.wire.taken() == b""
+
+    def test_an_answer_while_the_request_is_still_queued_uses_the_connection_up(self, play: ClientPlay) -> None:
+        answer = play.asks(b"POST", body=True)
+        play.wire.block()
+        assert answer.request_paused
+        play.connection.end_body()
+        play.answers(OK)
+        assert answer.complete
+        assert used_up(play)
+
+    def test_a_paused_answer_that_is_complete_leaves_a_connection_that_reads(self, play: ClientPlay) -> None:
+        answer = play.asks()
+        play.answers(OK[:-1])
+        play.connection.pause()
+        assert not play.wire.reading
+        play.answers(OK[-1:])  # was read already
+        assert answer.complete
+        assert play.wire.reading
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            b"garbage\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+            CHUNKED + b"x\r\n",
+            CHUNKED + b"2\r\nokay\r\n",
+            UPGRADE,
+            b"HTTP/1.1 200 OK\r\nA: " + b"x" * MAX_HEAD,
+        ],
+    )
+    def test_what_breaks_the_protocol_fails_and_is_broken_off(self, play: ClientPlay, raw: bytes) -> None:
+        answer = play.asks()
+        play.answers(raw)
+        assert failed(answer, UpstreamProtocolError)
+        assert play.wire.aborted
+        assert used_up(play)
+        play.wire.settle()
+        assert play.closed == 1
+
+    def test_unasked_bytes_break_an_idle_connection_off(self, play: ClientPlay) -> None:
+        play.answers(OK)
+        assert used_up(play)
+
+    def test_101_before_the_request_is_complete_is_refused(self, play: ClientPlay) -> None:
+        answer = play.asks(b"POST", body=True, upgrade=True)
+        play.answers(UPGRADE)
+        assert failed(answer, UpstreamProtocolError)
+
+
+class TestEnds:
+    def test_cancelled_the_connection_is_broken_off_and_the_sink_hears_no_more(self, play: ClientPlay) -> None:
+        answer = play.asks()
+        play.answers(OK[:-1])
+        play.connection.cancel()
+        assert play.wire.aborted
+        play.connection.dataReceived(OK[-1:])
+        play.wire.settle()
+        assert not answer.complete
+        assert answer.failure is None
+        assert play.closed == 1
+
+    def test_cancelled_at_the_head_the_sink_hears_nothing_of_the_body(self, play: ClientPlay) -> None:
+        answer = play.asks()
+        answer.on_head = play.connection.cancel
+        play.answers(OK)
+        assert (answer.body, answer.complete) == (b"", False)
+        assert used_up(play)
+
+    def test_retired_it_closes_at_once_although_it_is_a_producer(self, play: ClientPlay) -> None:
+        play.connection.retire()
+        assert play.wire.closed
+        play.wire.settle()
+        assert play.closed == 1
+
+    def test_the_upstream_closes_an_idle_connection(self, play: ClientPlay) -> None:
+        play.wire.end()
+        assert play.wire.closed
+        play.wire.settle()
+        assert play.closed == 1
+
+
+class TestPace:
+    def test_reading_is_stopped_and_goes_on(self, play: ClientPlay) -> None:
+        play.asks()
+        play.connection.pause()
+        play.connection.pause()
+        assert not play.wire.reading
+        play.connection.resume()
+        assert play.wire.reading
+
+    def test_a_full_send_buffer_stops_the_request(self, play: ClientPlay) -> None:
+        answer = play.asks(b"POST", body=True)
+        play.wire.block()
+        assert answer.request_paused
+        play.wire.unblock()
+        assert not answer.request_paused
+
+
+class TestUpgrade:
+    def test_101_makes_a_tunnel_and_takes_the_connection_from_the_pool(self, play: ClientPlay) -> None:
+        answer = play.asks(upgrade=True)
+        play.answers(UPGRADE + b"early")
+        assert answer.upgraded is not None
+        assert answer.upgraded.bytes_received == 5
+        assert (play.idle, play.closed) == (0, 1)
+        assert play.wire.open
+
+    def test_any_other_answer_is_a_plain_one(self, play: ClientPlay) -> None:
+        answer = play.asks(upgrade=True)
+        play.answers(OK)
+        assert answer.body == b"ok"
+        assert reusable(play)
