@@ -311,8 +311,7 @@ def test_get_watch_shows_changes_as_they_come(everywhere: Compare) -> None:
 def test_a_watch_ends_at_the_cluster_when_kubectl_is_gone(estate: Estate, kubectl: str) -> None:
     control = estate.control()
     before = control.stats()["watches"]
-    with estate.kubectl(kubectl, "path").begin("get", "cm", "-n", "default", "-w") as watching:
-        watching.wait_for("NAME")
+    with estate.kubectl(kubectl, "path").begin("get", "cm", "-n", "default", "-w"):
         eventually("the watch is there", lambda: control.stats()["watches"] == before + 1)
     # The simulated cluster finds out when it writes the next event.
     names = (f"event-{number}" for number in itertools.count())

@@ -1,0 +1,291 @@
+"""`mcproxy demo` as somebody meets it who tries it: started, its commands copied from the screen, ended with Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+import yaml
+
+from mcproxy.cli import demo
+from mcproxy.cli.main import main
+from mcproxy.demo import showcase
+
+PATIENCE = 30.0
+
+
+class Demo:
+    """The demo in a process group of its own, as a shell starts it."""
+
+    def __init__(self, *arguments: str, temporary: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mcproxy", "demo", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+            env={**os.environ, "TMPDIR": str(temporary), "HOME": str(temporary)},
+        )
+        self.printed: list[str] = []
+
+    def wait_ready(self) -> None:
+        watchdog = threading.Timer(PATIENCE, self.process.kill)
+        watchdog.start()
+        try:
+            assert self.process.stdout is not None
+            for line in self.process.stdout:
+                self.printed.append(line.rstrip("\n"))
+                if line == "ready\n":
+                    return
+            raise AssertionError(f"it ended without `ready`: {self.printed}, {self.process.communicate()}")
+        finally:
+            watchdog.cancel()
+
+    @property
+    def commands(self) -> list[str]:
+        """The command lines on the screen."""
+        return [line.strip() for line in self.printed if line.startswith(("  kubectl ", "  curl "))]
+
+    def kubeconfig(self) -> Path:
+        (line,) = [line for line in self.printed if line.startswith("  kubeconfig ")]
+        return Path(line.split()[1])
+
+    @property
+    def children(self) -> list[int]:
+        return children(self.process.pid)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end; gives the status and what is on stderr."""
+        _, errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, errors
+
+    def __enter__(self) -> Demo:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.communicate(timeout=PATIENCE)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """One demo for all tests that only look."""
+    with Demo(temporary=tmp_path_factory.mktemp("demo")) as demo:
+        demo.wait_ready()
+        yield demo
+
+
+def run_command(line: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line as a shell does that it is pasted into."""
+    return subprocess.run(
+        ["sh", "-c", line],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env={"PATH": os.environ["PATH"], "HOME": str(home)},
+    )
+
+
+def test_prints_five_commands_that_work(running: Demo, tmp_path: Path) -> None:
+    assert len(running.commands) == 5
+    for line in running.commands:
+        done = run_command(line, tmp_path)
+        assert done.returncode == 0, f"{line}: {done}"
+        assert len(done.stdout) > 10
+
+
+def test_each_server_of_the_kubeconfig_works_in_curl_as_it_stands(running: Demo, tmp_path: Path) -> None:
+    kubeconfig = yaml.safe_load(running.kubeconfig().read_text())
+    servers = {entry["name"]: entry["cluster"]["server"] for entry in kubeconfig["clusters"]}
+    assert set(servers) == {"east", "west", "east-by-name"}
+    ca = running.kubeconfig().parent / "ca.crt"
+    for name in ("east", "west"):
+        assert servers[name].endswith(f"/clusters/{name}")
+        done = run_command(f"curl -fsS --cacert {ca} {servers[name]}/api/v1/nodes", tmp_path)
+        nodes = [item["metadata"]["name"] for item in json.loads(done.stdout)["items"]]
+        assert nodes
+        assert all(node.startswith(name) for node in nodes)
+
+
+def test_clusters_hold_a_few_hundred_objects_that_change(running: Demo, tmp_path: Path) -> None:
+    kubectl = f"kubectl --kubeconfig {running.kubeconfig()}"
+    for context in ("east", "west", "east-by-name"):
+        kinds = "pods,deployments,replicasets,services,configmaps,secrets,events,endpointslices,serviceaccounts"
+        done = run_command(f"{kubectl} --context {context} get {kinds} -A -o name", tmp_path)
+        assert len(done.stdout.splitlines()) > 150, done
+    watch = "/clusters/west/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=4"
+    server = next(line for line in running.printed if "https://" in line).split()[-1]
+    done = run_command(f"curl -sS --cacert {running.kubeconfig().parent / 'ca.crt'} '{server}{watch}'", tmp_path)
+    changed = [json.loads(line)["object"]["data"]["count"] for line in done.stdout.splitlines()]
+    assert len(set(changed)) >= 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    with Demo(temporary=tmp_path) as demo:
+        demo.wait_ready()
+        started = demo.children
+        directory = demo.kubeconfig().parent
+        assert len(started) == 3
+        assert directory.is_relative_to(tmp_path)
+        if number == signal.SIGINT:
+            os.killpg(demo.process.pid, number)  # as a terminal does: everybody in the foreground gets it
+        else:
+            demo.process.send_signal(number)
+        assert demo.end() == (0, "")
+    assert not directory.exists()
+    assert not any(alive(pid) for pid in started)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Demo(temporary=tmp_path) as demo:
+        deadline = time.monotonic() + PATIENCE
+        while len(started := demo.children) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(demo.process.pid, signal.SIGINT)
+        assert demo.end() == (0, "")
+    assert not any(alive(pid) for pid in started)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ends_in_time_while_somebody_watches(tmp_path: Path) -> None:
+    with Demo(temporary=tmp_path) as demo:
+        demo.wait_ready()
+        line = demo.commands[0] + " -w"
+        watching = subprocess.Popen(
+            ["sh", "-c", f"exec {line}"],
+            stdout=subprocess.PIPE,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        )
+        assert watching.stdout is not None
+        watching.stdout.readline()
+        begun = time.monotonic()
+        demo.process.send_signal(signal.SIGINT)
+        assert demo.end() == (0, "")
+        assert time.monotonic() - begun < 8.0
+        watching.kill()
+        watching.communicate()
+
+
+def test_dir_and_port_are_kept_and_used_again(tmp_path: Path) -> None:
+    directory = tmp_path / "a b" / "demo"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for _ in range(2):
+        with Demo("--dir", str(directory), "--port", str(port), temporary=tmp_path) as demo:
+            demo.wait_ready()
+            for line in demo.commands[::4]:
+                assert run_command(line, tmp_path).returncode == 0
+            assert f"https://127.0.0.1:{port}/clusters/east" in (directory / "kubeconfig").read_text()
+            assert main(["reload", "-c", str(directory / "mcproxy.yaml")]) == 0
+            demo.process.send_signal(signal.SIGTERM)
+            assert demo.end() == (0, "")
+        assert {"mcproxy.yaml", "kubeconfig", "ca.crt"} <= {path.name for path in directory.iterdir()}
+        assert main(["check", "-q", "--offline", "-c", str(directory / "mcproxy.yaml")]) == 0
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_part_that_dies_is_named_and_the_demo_ends_with_1(tmp_path: Path, part: int) -> None:
+    with Demo(temporary=tmp_path) as demo:
+        demo.wait_ready()
+        started = demo.children
+        os.kill(started[part], signal.SIGKILL)
+        status, errors = demo.end()
+    names = ("the simulated cluster east", "the simulated cluster west", "the proxy")
+    assert f"mcproxy demo: {names[part]} has ended by itself" in errors
+    assert status == 1
+    assert not any(alive(pid) for pid in started)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_port_that_is_taken_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["demo", "--port", str(port), "--dir", str(tmp_path / "demo")]) == 1
+    told = f"127.0.0.1:{port} is taken: stop what listens there, or choose another with --port"
+    assert capsys.readouterr().err == f"mcproxy demo: {told}\n"
+    assert not (tmp_path / "demo").exists()
+
+
+def test_directory_that_cannot_be_written_to_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--dir", str(tmp_path / "file" / "below")]) == 1
+    assert f"cannot write to {tmp_path / 'file' / 'below'}: Not a directory" in capsys.readouterr().err
+    assert main(["demo", "--dir", "/proc/self"]) == 1
+    assert "cannot write to /proc/self: " in capsys.readouterr().err
+
+
+def test_missing_extra_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["demo"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "pip install 'mcproxy[demo]'" in line
+
+
+@pytest.mark.parametrize("port", ["eighty", "-1", "65536"])
+def test_wrong_port_is_wrong_usage(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", f"--port={port}"])
+    assert ended.value.code == 2
+    assert f"invalid port value: '{port}'" in capsys.readouterr().err
+
+
+def test_signal_handlers_are_put_back(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in demo.STOP_SIGNALS]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        main(["demo", "--port", str(taken.getsockname()[1])])
+    assert [signal.getsignal(number) for number in demo.STOP_SIGNALS] == before
+
+
+def test_control_socket_is_left_out_where_its_path_would_be_too_long(tmp_path: Path) -> None:
+    long, short = tmp_path / ("x" * 120), tmp_path / "s"
+    long.mkdir()
+    assert "controlSocket" not in showcase.write_config(long, 1, "https://127.0.0.1:2").read_text()
+    short.mkdir()
+    assert "controlSocket: control.sock" in showcase.write_config(short, 1, "https://127.0.0.1:2").read_text()
+
+
+def test_commands_survive_a_directory_with_blanks() -> None:
+    for _, line in showcase.commands(Path("/tmp/a b"), 1):
+        assert "'/tmp/a b/" in line
+
+
+def test_kubectl_and_curl_are_there() -> None:
+    """The tests above run them; say it in a sentence if they aren't."""
+    missing = [program for program in ("kubectl", "curl") if shutil.which(program) is None]
+    assert not missing, f"install {' and '.join(missing)} and put it on PATH"
