@@ -30,6 +30,7 @@ from mcproxy.http.messages import (
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _MAX_LENGTH = 2**63 - 1
+_MAX_DIGITS = len(str(_MAX_LENGTH))
 _SLASH = ord("/")
 
 # CONNECT asks for another kind of proxy; TRACE would show the client what is added for the upstream, credentials too.
@@ -60,8 +61,10 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
 
     Raises ProtocolError with the status that the refusal gets.
     """
-    if raw.startswith(b"\r\n"):  # RFC 9112 2.2: one empty line before the request line is tolerated
-        raw = raw[2:]
+    if raw[:1] <= b" ":
+        raw = raw.removeprefix(b"\r\n")  # RFC 9112 2.2: one empty line before the request line is tolerated
+        if raw[:1] <= b" ":  # llhttp would skip more line ends, and they would be taken for a part of the method
+            raise ProtocolError(400, "malformed request line")
     try:
         httptools.HttpRequestParser(_NO_CALLBACKS).feed_data(raw)
     except httptools.HttpParserUpgrade:
@@ -169,9 +172,14 @@ def _request_length(http11: bool, special: dict[bytes, list[bytes]]) -> int:
         return CHUNKED
     if lengths is None:
         return 0
-    if len(lengths) != 1 or not lengths[0].isdigit() or int(lengths[0]) > _MAX_LENGTH:
+    if len(lengths) != 1 or not _is_length(lengths[0]):
         raise ProtocolError(400, "malformed Content-Length")
     return int(lengths[0])
+
+
+def _is_length(value: bytes) -> bool:
+    """Tell whether a Content-Length is a number that can be; digits are counted first, as int() refuses thousands."""
+    return value.isdigit() and len(value) <= _MAX_DIGITS and int(value) <= _MAX_LENGTH
 
 
 def _connection_options(values: Sequence[bytes]) -> frozenset[bytes]:
@@ -259,7 +267,7 @@ def _judge_response_length(head: ResponseHead, special: dict[bytes, list[bytes]]
     lengths = special.get(b"content-length")
     declared: int | None = None
     if lengths is not None:
-        if (len(lengths) != 1 and len(set(lengths)) != 1) or not lengths[0].isdigit():
+        if len(set(lengths)) != 1 or not _is_length(lengths[0]):
             raise UpstreamProtocolError("malformed Content-Length in a response")
         declared = int(lengths[0])
     if codings is not None and (

@@ -131,11 +131,15 @@ def _parameter(query: bytes, name: str) -> str | None:
 
     Go drops a pair that holds a semicolon or a malformed escape; others would read it.
     """
-    if not query:
+    wanted = name.encode()
+    if wanted not in query and b"%" not in query:
         return None
     for pair in query.split(b"&"):
         key, _, value = pair.partition(b"=")
-        if b";" not in pair and not _BAD_ESCAPE.search(pair) and _unescape(key) == name:
+        # The cheap judgement first: a query can hold thousands of pairs, and whoever sends it pays nothing for them.
+        if key != wanted and (b"%" not in key or unquote_to_bytes(key) != wanted):
+            continue
+        if b";" not in pair and not _BAD_ESCAPE.search(pair):
             return _unescape(value)
     return None
 

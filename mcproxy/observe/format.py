@@ -49,6 +49,11 @@ def _bounded(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."
 
 
+def _masked(uri: str) -> str:
+    """Bound first, since masking takes time for each parameter: a cut value is masked as a whole one is."""
+    return mask_query(uri) if len(uri) <= LONGEST else mask_query(uri[:LONGEST]) + "..."
+
+
 class _Seconds:
     """Writes the whole second of a time, and keeps the last one: most records share it with the one before."""
 
@@ -85,7 +90,7 @@ def json_formatter() -> Formatter:
             optional += f',"firstByteSeconds":{first_byte:.6f}'
         return (
             f'{{"ts":"{seconds(second)}.{milliseconds:03d}Z","client":{quote(client)},'
-            f'"method":{quote(method)},"uri":{quote(_bounded(mask_query(uri)))},"server":{quote(server or "-")},'
+            f'"method":{quote(method)},"uri":{quote(_masked(uri))},"server":{quote(server or "-")},'
             f'"cluster":{quote(cluster or "-")},"endpoint":{quote(endpoint or "-")},"user":{quote(user or "-")},'
             f'"status":{status},"reason":{quote(reason)},"bytesIn":{bytes_in},"bytesOut":{bytes_out},'
             f'"totalSeconds":{total:.6f},"upgraded":{"true" if upgraded else "false"}{optional}}}\n'
@@ -109,7 +114,7 @@ def combined_formatter() -> Formatter:
 
     def format_combined(record: AccessRecord) -> str:
         agent = escape(_bounded(record.user_agent)) or "-"
-        uri = escape(_bounded(mask_query(record.uri)))
+        uri = escape(_masked(record.uri))
         user = escape(record.user).replace(" ", "\\x20") or "-"
         return (
             f"{escape(record.client)} - {user} [{seconds(int(record.time))}] "
