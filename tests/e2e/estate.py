@@ -85,6 +85,7 @@ class Estate:
         for cluster in (self.east, self.west):
             cluster.wait_ready()
         self._daemon = Daemon(self.directory, self.config()).start()
+        self._daemon.wait_for("takes requests", count=4)  # all endpoints were found healthy
         self.kubeconfig = self.directory / "kubeconfig"
         self.kubeconfig.write_text(json.dumps(self._kubeconfig()))
         return self

@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 PATIENCE = 20.0
@@ -57,26 +57,37 @@ class Client:
 
     address: Address
     host: str = ""
-    opened: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._socket = self.address.connect()
 
     def request(
-        self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes | None = None
+        self,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes | None = None,
+        *,
+        raw: bool = False,
     ) -> Answer:
-        """Send a request, read the whole answer."""
-        response = self.begin(method, target, headers, body)
+        """Send a request, read the whole answer. `raw`: the headers say the body's framing, and it has it."""
+        response = self.begin(method, target, headers, body, raw=raw)
         data = response.read()
         return Answer(response.status, response.getheaders(), data)
 
     def begin(
-        self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes | None = None
+        self,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes | None = None,
+        *,
+        raw: bool = False,
     ) -> http.client.HTTPResponse:
         """Send a request, read the head of the answer."""
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host or f'127.0.0.1:{self.address.port}'}"]
         lines += [f"{name}: {value}" for name, value in headers]
-        if body is not None:
+        if body is not None and not raw:
             lines.append(f"Content-Length: {len(body)}")
         self._socket.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
         response = http.client.HTTPResponse(self._socket, method=method)

@@ -1,0 +1,205 @@
+"""What client-go's informers ask, as recorded from client-go 0.34, gets the same bytes through the proxy as directly.
+
+The paths and headers are those of the recordings; resource versions are put in as an informer would.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.e2e.estate import Estate, Way
+from tests.e2e.wire import Client, lines_of
+
+WAYS = ("direct", "path", "name")
+JSON = "application/json"
+PROTOBUF = "application/vnd.kubernetes.protobuf,application/json"
+METADATA = (
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,"
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+)
+WATCH_LIST = "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&"
+WIDGETS = "/apis/example.com/v1/widgets"
+CONFIGMAPS = "/api/v1/namespaces/demo/configmaps"
+NAMES = (f"informed-{number}" for number in itertools.count())
+
+WATCHLISTS = {
+    "dynamic": (WIDGETS, "timeoutSeconds=518&watch=true", JSON),
+    "metadata": ("/api/v1/configmaps", "timeout=6m43s&timeoutSeconds=403&watch=true", METADATA),
+    "typed-default": (CONFIGMAPS, "timeout=8m9s&timeoutSeconds=489&watch=true", PROTOBUF),
+    "typed-json": (CONFIGMAPS, "timeout=6m59s&timeoutSeconds=419&watch=true", JSON),
+}
+LISTS = {
+    "dynamic": (WIDGETS, "timeoutSeconds=574&watch=true", JSON),
+    "typed-default": (CONFIGMAPS, "timeout=6m43s&timeoutSeconds=403&watch=true", PROTOBUF),
+    "typed-json": (CONFIGMAPS, "timeout=7m38s&timeoutSeconds=458&watch=true", JSON),
+}
+
+
+def headers(way: Way, accept: str) -> list[tuple[str, str]]:
+    return [
+        ("User-Agent", "informertrace/v0.0.0"),
+        ("Accept", accept),
+        ("Authorization", f"Bearer {way.token or 'none'}"),
+        ("Accept-Encoding", "gzip"),
+    ]
+
+
+def fields(response: http.client.HTTPResponse) -> list[tuple[str, str]]:
+    """The response's headers in any order, but for those that differ from one answer to the next."""
+    return sorted((name, value) for name, value in response.getheaders() if name.lower() not in ("audit-id", "date"))
+
+
+def read_until(response: http.client.HTTPResponse, text: bytes) -> bytes:
+    """Read a stream up to the piece that has `text`."""
+    data = b""
+    while text not in data:
+        piece = response.read1()
+        assert piece, f"the stream ended: {data[-2000:]!r}"
+        data += piece
+    return data
+
+
+def change(estate: Estate, path: str) -> None:
+    """Create, change and delete an object of the kind that is watched."""
+    way = estate.way("direct")
+    name = next(NAMES)
+    kind, place = ("Widget", "example.com/v1") if path == WIDGETS else ("ConfigMap", "v1")
+    obj = {"apiVersion": place, "kind": kind, "metadata": {"name": name}}
+    obj |= {"spec": {"color": "red", "size": 1}} if kind == "Widget" else {"data": {"a": "1"}}
+    collection = "/apis/example.com/v1/namespaces/demo/widgets" if kind == "Widget" else CONFIGMAPS
+    head = [*headers(way, JSON), ("Content-Type", JSON)]
+    patch = [*headers(way, JSON), ("Content-Type", "application/merge-patch+json")]
+    with Client(way.address) as client:
+        assert client.request("POST", collection, head, json.dumps(obj).encode()).status == 201
+        labels = b'{"metadata": {"labels": {"a": "b"}}}'
+        assert client.request("PATCH", f"{collection}/{name}", patch, labels).status == 200
+        assert client.request("DELETE", f"{collection}/{name}", headers(way, JSON)).status == 200
+
+
+def watch_everywhere(estate: Estate, path: str, query: str, accept: str) -> Iterator[tuple[str, bytes]]:
+    """Watch all ways at a time while an object comes, changes and goes; gives (way, what came up to its end)."""
+    with ExitStack() as clients:
+        responses = {}
+        for name in WAYS:
+            way = estate.way(name)
+            client = clients.enter_context(Client(way.address))
+            responses[name] = client.begin("GET", f"{way.path}{path}?{query}", headers(way, accept))
+        for response in responses.values():
+            assert response.status == 200
+            assert fields(response) == fields(responses["direct"])
+            clients.callback(response.close)
+        change(estate, path)
+        for name, response in responses.items():
+            yield name, read_until(response, b"DELETED")
+
+
+@pytest.mark.parametrize("informer", WATCHLISTS)
+def test_watch_list_gives_objects_bookmark_and_changes(estate: Estate, informer: str) -> None:
+    path, query, accept = WATCHLISTS[informer]
+    seen = dict(watch_everywhere(estate, path, WATCH_LIST + query, accept))
+    assert seen["path"] == seen["direct"]
+    assert seen["name"] == seen["direct"]
+    assert seen["direct"].index(b"k8s.io/initial-events-end") < seen["direct"].index(b"MODIFIED")
+    if accept == JSON:
+        kinds = [json.loads(line)["type"] for line in seen["direct"].splitlines()]
+        assert kinds[-4:] == ["BOOKMARK", "ADDED", "MODIFIED", "DELETED"]
+        assert kinds[0] == "ADDED"
+
+
+@pytest.mark.parametrize("informer", LISTS)
+def test_list_and_watch_from_its_version_misses_nothing(estate: Estate, informer: str) -> None:
+    path, query, accept = LISTS[informer]
+    lists = {}
+    for name in WAYS:
+        way = estate.way(name)
+        with Client(way.address) as client:
+            response = client.begin("GET", f"{way.path}{path}?limit=500&resourceVersion=0", headers(way, accept))
+            lists[name] = (response.status, fields(response), response.read())
+    assert lists["path"] == lists["name"] == lists["direct"]
+    assert lists["direct"][0] == 200
+    version = estate.control().stats()["revision"]
+    since = f"allowWatchBookmarks=true&resourceVersion={version}&{query}"
+    seen = dict(watch_everywhere(estate, path, since, accept))
+    assert seen["path"] == seen["name"] == seen["direct"]
+    assert seen["direct"].count(b"ADDED") == 1
+
+
+def test_watch_list_of_all_pods_starts_with_all_of_them(estate: Estate) -> None:
+    query = WATCH_LIST + "timeout=7m42s&timeoutSeconds=462&watch=true"
+    seen = []
+    for name in WAYS:
+        way = estate.way(name)
+        with Client(way.address) as client:
+            response = client.begin("GET", f"{way.path}/api/v1/pods?{query}", headers(way, PROTOBUF))
+            seen.append((fields(response), read_until(response, b"k8s.io/initial-events-end")))
+            response.close()
+    assert seen[1] == seen[2] == seen[0]
+    assert seen[0][1].count(b"ADDED") > 20
+
+
+def test_watch_ends_whole_when_its_time_is_over(estate: Estate) -> None:
+    """An informer resumes after a clean end; it lists anew after a broken one."""
+    ended = []
+    for name in WAYS:
+        way = estate.way(name)
+        query = WATCH_LIST + "timeoutSeconds=1&watch=true"
+        with Client(way.address) as client:
+            response = client.begin("GET", f"{way.path}{CONFIGMAPS}?{query}", headers(way, JSON))
+            ended.append(list(lines_of(response)))
+            assert response.isclosed()
+            again = client.request("GET", f"{way.path}/version", headers(way, JSON))
+            assert again.status == 200  # on the same connection
+    assert ended[1] == ended[2] == ended[0]
+
+
+@pytest.mark.parametrize("endpoint", [0, 1])
+def test_watch_of_a_dying_endpoint_ends_between_events(own_estate: Estate, endpoint: int) -> None:
+    """Nothing was lost, so the proxy ends the stream cleanly and the informer resumes instead of listing anew."""
+    way = own_estate.way("path")
+    control = own_estate.control()
+    mark = control.mark()
+    with ExitStack() as clients:
+        responses = []
+        for _ in range(2):  # round robin: one of them is on each endpoint
+            client = clients.enter_context(Client(way.address))
+            query = "watch=true&resourceVersion=0"
+            responses.append(client.begin("GET", f"{way.path}{CONFIGMAPS}?{query}", headers(way, JSON)))
+            clients.callback(responses[-1].close)
+            responses[-1].readline()
+        places = [record["endpoint"] for record in control.audit(mark, path=CONFIGMAPS)]
+        assert sorted(places) == [0, 1]
+        control.reset_connections(endpoint)
+        died, lives = (responses[places.index(which)] for which in (endpoint, 1 - endpoint))
+        lines = list(lines_of(died))
+        assert died.isclosed()
+        assert all(line.endswith(b"}\n") for line in lines)
+        change(own_estate, CONFIGMAPS)
+        read_until(lives, b"DELETED")
+
+
+@pytest.fixture(scope="module")
+def own_estate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+    """Clusters whose connections may be broken, and that send bookmarks often."""
+    estate = Estate(tmp_path_factory.mktemp("own"), options=("--bookmark-seconds", "0.3"))
+    try:
+        yield estate.start()
+    finally:
+        estate.stop()
+
+
+def test_bookmarks_come_through_while_nothing_happens(own_estate: Estate) -> None:
+    for name in ("path", "name"):
+        way = own_estate.way(name)
+        version = own_estate.control().stats()["revision"]
+        query = f"allowWatchBookmarks=true&resourceVersion={version}&watch=true&timeoutSeconds=300"
+        with Client(way.address) as client:
+            response = client.begin("GET", f"{way.path}{WIDGETS}?{query}", headers(way, JSON))
+            kinds = [json.loads(line)["type"] for line in itertools.islice(lines_of(response), 2)]
+            response.close()
+        assert kinds == ["BOOKMARK", "BOOKMARK"]

@@ -1,0 +1,268 @@
+"""What the simulated cluster's audit says that it received: credentials, headers, paths and bodies."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+
+from mcproxy.demo.client import header_values
+from tests.e2e.estate import Estate
+from tests.e2e.programs import eventually
+from tests.e2e.wire import Client, ask
+
+HEALTH = "/readyz"
+EXEC = "/api/v1/namespaces/demo/pods/db-0/exec?command=hostname&stdout=true"
+SPOOFED = [
+    ("Authorization", "Bearer alice-test-token"),
+    ("X-Remote-User", "root"),
+    ("X-Remote-Group", "system:masters"),
+    ("X-Remote-Extra-Scopes", "all"),
+    ("X-Remote-Uid", "0"),
+    ("x_remote_user", "root"),
+]
+WEBSOCKET = [
+    ("Connection", "Upgrade"),
+    ("Upgrade", "websocket"),
+    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ("Sec-WebSocket-Version", "13"),
+    ("Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+]
+SPDY = [
+    ("Connection", "Upgrade"),
+    ("Upgrade", "SPDY/3.1"),
+    ("X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+]
+UPGRADES = pytest.mark.parametrize("upgrade", [WEBSOCKET, SPDY], ids=["websocket", "spdy"])
+
+
+def sent(estate: Estate, way_name: str, target: str, *, cluster: str = "east", **rest: Any) -> dict[str, Any]:
+    """Send one request and give the one record of it."""
+    way = estate.way(way_name)
+    control = estate.control(cluster)
+    mark = control.mark()
+    ask(way.address, way.path + target, **rest)
+    (record,) = [record for record in control.audit(mark) if record["path"] != HEALTH]
+    return record
+
+
+def upgraded(estate: Estate, way_name: str, headers: list[tuple[str, str]]) -> dict[str, Any]:
+    """Begin an exec session and give the record of it."""
+    way = estate.way(way_name)
+    control = estate.control()
+    mark = control.mark()
+    method = "GET" if ("Upgrade", "websocket") in headers else "POST"
+    body = None if method == "GET" else b""
+    with Client(way.address) as client:
+        response = client.begin(method, way.path + EXEC, headers, body)
+        assert response.status == 101, response.read()
+    (record,) = [record for record in control.audit(mark) if record["path"] != HEALTH]
+    return record
+
+
+def test_lent_identity_replaces_the_clients(estate: Estate) -> None:
+    for way in ("path", "name"):
+        record = sent(estate, way, "/api/v1/namespaces/demo/pods", headers=SPOOFED)
+        assert header_values(record, "Authorization") == ["Bearer admin-test-token"]
+        assert not [name for name, _ in record["headers"] if name.lower().replace("_", "-").startswith("x-remote")]
+        assert (record["user"], record["client_subject"]) == ("admin", "")
+
+
+def test_lent_certificate_comes_without_any_token(estate: Estate) -> None:
+    record = sent(estate, "west", "/api/v1/nodes", cluster="west", headers=SPOOFED)
+    assert header_values(record, "Authorization") == []
+    assert record["user"] == "admin"
+    assert "CN=admin" in record["client_subject"]
+
+
+@UPGRADES
+def test_lent_credential_is_on_upgrades_too(estate: Estate, upgrade: list[tuple[str, str]]) -> None:
+    record = upgraded(estate, "path", [*upgrade, *SPOOFED])
+    assert header_values(record, "Authorization") == ["Bearer admin-test-token"]
+    assert (record["user"], record["status"]) == ("admin", 101)
+    assert header_values(record, "Connection") == ["Upgrade"]
+    assert header_values(record, "Upgrade") == [dict(upgrade)["Upgrade"]]
+    assert header_values(record, "X-Forwarded-Uri") == [f"/clusters/east{EXEC}"]
+
+
+def test_bearer_token_among_the_subprotocols_is_taken_out(estate: Estate) -> None:
+    protocols = "base64url.bearer.authorization.k8s.io.YWxpY2UtdGVzdC10b2tlbg, v5.channel.k8s.io"
+    upgrade = [*WEBSOCKET[:-1], ("Sec-WebSocket-Protocol", protocols)]
+    record = upgraded(estate, "path", upgrade)
+    assert header_values(record, "Sec-WebSocket-Protocol") == ["v5.channel.k8s.io"]
+    assert record["user"] == "admin"
+
+
+@pytest.mark.parametrize("header", ["Impersonate-User", "Impersonate-Group", "impersonate_uid", "Impersonate-Extra-A"])
+def test_impersonation_asked_of_a_lent_identity_is_403_and_reaches_nobody(estate: Estate, header: str) -> None:
+    way = estate.way("path")
+    mark = estate.control().mark()
+    answer = ask(way.address, way.path + "/api/v1/pods", headers=[(header, "alice")])
+    assert (answer.status, answer.json["kind"], answer.json["reason"]) == (403, "Status", "Forbidden")
+    assert [record for record in estate.control().audit(mark) if record["path"] != HEALTH] == []
+
+
+def test_own_token_passes_as_it_is_and_nothing_of_the_proxys(estate: Estate) -> None:
+    for way in ("own", "own-name"):
+        record = sent(estate, way, "/api/v1/namespaces/demo/pods", headers=SPOOFED)
+        assert header_values(record, "Authorization") == ["Bearer alice-test-token"]
+        assert not [name for name, _ in record["headers"] if name.lower().replace("_", "-").startswith("x-remote")]
+        assert (record["user"], record["client_subject"]) == ("alice", "")
+        assert sent(estate, way, "/version")["user"] == "system:anonymous"
+
+
+def test_own_impersonation_passes(estate: Estate) -> None:
+    headers = [
+        ("Authorization", "Bearer admin-test-token"),
+        ("Impersonate-User", "alice"),
+        ("Impersonate-Group", "dev"),
+    ]
+    record = sent(estate, "own", "/api/v1/namespaces/demo/pods", headers=headers)
+    assert (record["user"], record["authenticated_as"]) == ("alice", "admin")
+
+
+@UPGRADES
+def test_own_token_is_on_upgrades_too(estate: Estate, upgrade: list[tuple[str, str]]) -> None:
+    record = upgraded(estate, "own", [*upgrade, ("Authorization", "Bearer admin-test-token")])
+    assert header_values(record, "Authorization") == ["Bearer admin-test-token"]
+
+
+def test_forwarded_headers_are_set_anew(estate: Estate) -> None:
+    lies = [
+        ("X-Forwarded-For", "203.0.113.9"),
+        ("X-Forwarded-Proto", "http"),
+        ("X-Forwarded-Host", "elsewhere"),
+        ("X-Forwarded-Uri", "/elsewhere"),
+        ("X-Forwarded-Client-Cert", "lie"),
+        ("Forwarded", "for=203.0.113.9"),
+    ]
+    record = sent(estate, "name", "/api/v1/pods", headers=lies, host="east.e2e.test:6443")
+    assert header_values(record, "X-Forwarded-For") == ["127.0.0.1"]
+    assert header_values(record, "X-Forwarded-Proto") == ["https"]
+    assert header_values(record, "X-Forwarded-Host") == ["east.e2e.test:6443"]
+    assert header_values(record, "X-Forwarded-Uri") == []
+    assert header_values(record, "X-Forwarded-Client-Cert") == []
+    assert header_values(record, "Via") == []
+    assert header_values(record, "Host")[0] in [url.removeprefix("https://") for url in estate.east.urls]
+
+
+TARGETS = [
+    "/api/v1/namespaces/demo/configmaps/a%3Ab%20c",
+    "/api/v1/pods?labelSelector=a%3Db,c+in+(d)&fieldSelector=&b=2&a=1&a=1",
+    "/api/v1/pods?",
+    "/api/v1/pods?&&=",
+    "/api/v1/pods/?x=%E4%BD%A0",
+    "/api/v1/namespaces/demo/services/http:web:80/proxy/a//b%2Fc/;d=e",
+    "/apis/apps/v1/deployments?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ%3D%3D",
+    "/not/an/api~$!*'(),@:",
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("way", ["path", "name"])
+def test_path_and_query_arrive_byte_for_byte(estate: Estate, way: str, target: str) -> None:
+    assert sent(estate, way, target)["path"] == target
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/api/v1/namespaces/demo/configmaps/a%2Fb", "/api/v1/namespaces/demo/../shop/pods", "/api//v1/pods/%2e%2e"],
+)
+def test_path_with_two_meanings_is_400_and_reaches_nobody(estate: Estate, target: str) -> None:
+    way = estate.way("path")
+    mark = estate.control().mark()
+    answer = ask(way.address, way.path + target)
+    assert (answer.status, answer.json["kind"], answer.json["reason"]) == (400, "Status", "BadRequest")
+    assert [record for record in estate.control().audit(mark) if record["path"] != HEALTH] == []
+
+
+def test_other_prefixes_of_a_cluster_mean_the_same(estate: Estate) -> None:
+    address = estate.way("path").address
+    for prefix in (
+        "/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/east/proxy",
+        "/apis/cluster.karmada.io/v1alpha1/clusters/east/proxy",
+    ):
+        mark = estate.control().mark()
+        assert ask(address, prefix + "/api/v1/pods?limit=1").status == 200
+        assert "/api/v1/pods?limit=1" in [record["path"] for record in estate.control().audit(mark)]
+
+
+def test_cluster_that_is_not_served_is_404_and_reaches_nobody(estate: Estate) -> None:
+    address = estate.way("path").address
+    mark = estate.control().mark()
+    for name in ("north", "", "east%2F..%2Fwest", "EAST", "east;a=b"):
+        answer = ask(address, f"/clusters/{name}/api/v1/pods")
+        assert (answer.status, answer.json["kind"]) == (404, "Status"), name
+    assert [record for record in estate.control().audit(mark) if record["path"] != HEALTH] == []
+
+
+def test_hop_by_hop_headers_end_at_the_proxy(estate: Estate) -> None:
+    headers = [
+        ("Connection", "keep-alive, X-Hop"),
+        ("X-Hop", "1"),
+        ("Keep-Alive", "timeout=5"),
+        ("Proxy-Connection", "keep-alive"),
+        ("Proxy-Authorization", "Basic eA=="),
+        ("TE", "gzip"),
+        ("X-Stays", "yes"),
+    ]
+    record = sent(estate, "path", "/api/v1/pods", headers=headers)
+    names = {name.lower() for name, _ in record["headers"]}
+    gone = {"connection", "x-hop", "keep-alive", "proxy-connection", "proxy-authorization", "te", "transfer-encoding"}
+    assert names & gone == set()
+    assert header_values(record, "X-Stays") == ["yes"]
+
+
+def test_connection_header_cannot_take_away_what_the_proxy_adds(estate: Estate) -> None:
+    headers = [("Connection", "Authorization, X-Forwarded-For, Host, Content-Length"), ("Authorization", "Bearer x")]
+    record = sent(estate, "path", "/api/v1/pods", headers=headers)
+    assert header_values(record, "Authorization") == ["Bearer admin-test-token"]
+    assert header_values(record, "X-Forwarded-For") == ["127.0.0.1"]
+    assert len(header_values(record, "Host")) == 1
+
+
+def test_bodies_arrive_whole_by_length_and_in_chunks(estate: Estate) -> None:
+    random_bytes = random.Random(7)
+    data = {"data": {"a": "".join(random_bytes.choices("abcdefghij", k=300_000))}}
+    names = (f"body-{number}" for number in itertools.count())
+    way = estate.way("path")
+    for chunked in (False, True):
+        obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": next(names)}, **data}
+        body = json.dumps(obj).encode()
+        mark = estate.control().mark()
+        headers = [("Content-Type", "application/json")]
+        target = way.path + "/api/v1/namespaces/demo/configmaps?dryRun=All"
+        if chunked:
+            pieces = [body[at : at + 7919] for at in range(0, len(body), 7919)]
+            encoded = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+            with Client(way.address) as client:
+                answer = client.request("POST", target, [*headers, ("Transfer-Encoding", "chunked")], encoded, raw=True)
+        else:
+            answer = ask(way.address, target, method="POST", headers=headers, body=body)
+        assert answer.status == 201, answer.body
+
+        def arrived() -> list[str]:
+            return [record["body_sha256"] for record in estate.control().audit(mark, method="POST")]  # noqa: B023
+
+        eventually("the body is in the audit", lambda: bool(arrived()[0]))
+        assert arrived() == [hashlib.sha256(body).hexdigest()]
+
+
+def test_answers_carry_the_clusters_headers_once(estate: Estate) -> None:
+    way = estate.way("path")
+    answer = ask(way.address, way.path + "/api/v1/namespaces/demo/pods?limit=1")
+    assert len(answer.header("Audit-Id")) == 36
+    assert answer.header("Content-Type") == "application/json"
+    assert answer.header("X-Kubernetes-Pf-Flowschema-Uid")
+    assert answer.header("Connection") == ""
+
+
+def test_a_refused_request_is_a_status(estate: Estate) -> None:
+    address = estate.way("path").address
+    assert ask(address, "/api/v1/pods").json["message"].startswith('server "all" has no API of its own')
+    misdirected = ask(estate.way("name").address, "/api/v1/pods", host="x.own.e2e.test")
+    assert (misdirected.status, misdirected.json["kind"]) == (421, "Status")
