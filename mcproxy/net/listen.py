@@ -182,7 +182,11 @@ class Listener:
                     self._wait_for_resources(error)
                     return
                 continue  # that one went before it was taken: ECONNABORTED and others of accept(2)
-            self._take(sock, name)
+            try:
+                self._take(sock, name)
+            except Exception:  # one connection must not cost the listener
+                log.failure("a new connection on {bind} failed; it is closed", bind=str(self.bind))
+                sock.close()
 
     def _take(self, sock: socket.socket, name: Any) -> None:
         limit = self.settings.limits.connections

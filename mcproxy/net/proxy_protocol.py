@@ -64,6 +64,8 @@ def _parse_1(data: bytes) -> ProxyHeader | None:
 
 def _address(word: bytes, version: int) -> IPv4Address | IPv6Address:
     try:
+        if b"%" in word:  # a zone, which may hold any byte, line ends too, and means nothing on another host
+            raise ValueError
         address = ip_address(word.decode("ascii"))
     except ValueError:
         raise ProxyHeaderError("the PROXY line has a bad address") from None

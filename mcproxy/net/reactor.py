@@ -21,10 +21,30 @@ _DEAD = epollreactor.EPOLLHUP | epollreactor.EPOLLERR
 
 
 class LeanEpollReactor(epollreactor.EPollReactor):
-    """EPollReactor with its own `doPoll`."""
+    """EPollReactor with its own `doPoll`.
+
+    `end_of_turn` takes streams that hold small writes; their `send_held` is called when all that was ready has been
+    called, and before the reactor waits again.
+    """
+
+    def __init__(self) -> None:
+        self.end_of_turn: list[Any] = []
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def _end_turn(self) -> None:
+        # A send may fail and end its connection, and that may write to another: such a stream is added behind.
+        turn = self.end_of_turn
+        for stream in turn:
+            try:
+                stream.send_held()
+            except BaseException as error:
+                self._lost(stream, self._caught(error), False)
+        turn.clear()
 
     def doPoll(self, timeout: float | None) -> None:
         """Wait up to `timeout` seconds (None: for ever) and call what is ready."""
+        if self.end_of_turn:
+            self._end_turn()
         selectables = self._selectables
         for fd, event in self._poller.poll(-1 if timeout is None else timeout, len(selectables) or 1):
             selectable = selectables.get(fd)
@@ -39,6 +59,8 @@ class LeanEpollReactor(epollreactor.EPollReactor):
                     self._lost(selectable, why, True)
             else:
                 self._dispatch(selectable, fd, event)
+        if self.end_of_turn:
+            self._end_turn()
 
     doIteration = doPoll
 
@@ -72,6 +94,6 @@ class LeanEpollReactor(epollreactor.EPollReactor):
 
 def install() -> LeanEpollReactor:
     """Make this the process's reactor; call before anything imports twisted.internet.reactor."""
-    reactor = LeanEpollReactor()  # type: ignore[no-untyped-call]
+    reactor = LeanEpollReactor()
     installReactor(reactor)  # type: ignore[no-untyped-call]
     return reactor
