@@ -1,0 +1,28 @@
+"""Every test on the stage must leave the reactor as it found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+
+from tests.proxy.stage import Stage
+
+
+@pytest.fixture
+def reactor() -> Any:
+    from twisted.internet import reactor
+
+    pytest_twisted.blockon(deferLater(reactor, 0))  # the first run installs the reactor's own readers
+    return reactor
+
+
+@pytest.fixture
+def stage(reactor: Any, nothing_left_open: None) -> Iterator[Stage]:
+    stage = Stage(reactor)
+    yield stage
+    pytest_twisted.blockon(Deferred.fromCoroutine(stage.close()))

@@ -1,0 +1,298 @@
+"""A whole proxy in the test's process, on loopback: real TLS in front, upstreams behind that write down every byte."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import trustme
+from OpenSSL import SSL
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IHalfCloseableProtocol
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import deferLater
+from zope.interface import implementer
+
+from mcproxy.config import model
+from mcproxy.daemon.service import Service
+from mcproxy.net.bind import SystemdSockets
+from mcproxy.net.client import ClientTLS, client_context, connect
+from mcproxy.observe.record import AccessRecord
+
+CA = trustme.CA()
+NAME = "k8s.test"
+CLIENT_ADDRESS = b"127.0.0.1"
+
+
+@functools.cache
+def certificate(*names: str) -> model.Certificate:
+    issued = CA.issue_cert(*names, key_type=trustme.KeyType.ECDSA)
+    chain = b"".join(pem.bytes() for pem in issued.cert_chain_pems)
+    return model.Certificate(
+        name=names[0],
+        chain=model.PEMFile("chain", chain),
+        key=model.PEMFile("key", issued.private_key_pem.bytes()),
+        server_names=names,
+    )
+
+
+@functools.cache
+def _client_context() -> SSL.Context:
+    return client_context(CA.cert_pem.bytes(), None, verify=True)
+
+
+class End(Protocol):
+    """One end of a connection, which the test moves; `received` is all that came, `seen` what was looked at."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.ended = False  # the other end sends no more, in an orderly way
+        self.lost: BaseException | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+
+    def readConnectionLost(self) -> None:
+        self.ended = True
+
+    def writeConnectionLost(self) -> None:
+        pass
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self.lost = reason.value
+
+    @property
+    def over(self) -> bool:
+        return self.ended or self.lost is not None
+
+    def send(self, data: bytes) -> None:
+        self.transport.write(data)  # type: ignore[union-attr]
+
+    def finish(self) -> None:
+        """Send no more; go on reading."""
+        self.transport.loseWriteConnection()  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        if self.lost is None:
+            self.transport.loseConnection()  # type: ignore[union-attr]
+
+    def abort(self) -> None:
+        if self.lost is None:
+            self.transport.abortConnection()  # type: ignore[union-attr]
+
+
+@implementer(IHalfCloseableProtocol)
+class Client(End):
+    """A client of the proxy."""
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """The first answer that came: status, fields with names in lower case, everything behind the head."""
+        head, _, body = self.received.partition(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        fields: dict[str, str] = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            fields[name.lower()] = value.strip()
+        return int(lines[0].split(" ")[1]), fields, body
+
+
+@implementer(IHalfCloseableProtocol)
+class UpstreamEnd(End):
+    """One connection of the proxy to an upstream; health checks are answered and forgotten."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        super().__init__()
+        self.answered = 0  # requests, by `always`
+        self._upstream = upstream
+        self._known = False
+
+    def dataReceived(self, data: bytes) -> None:
+        super().dataReceived(data)
+        if not self._known and self.received.startswith(b"GET /readyz-check ") and b"\r\n\r\n" in self.received:
+            self.received = b""
+            self.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            return
+        if not self._known:
+            self._known = True
+            self._upstream.connections.append(self)
+        self._upstream.last = self
+        if self._upstream.reply is not None:
+            self._upstream.reply(self)
+
+
+class Upstream(Factory):
+    """A plain TCP server; `reply`, if set, is called with a connection whenever bytes came in by it."""
+
+    noisy = False
+
+    def __init__(self, reactor: Any, port: int = 0) -> None:
+        self.connections: list[UpstreamEnd] = []
+        self.last: UpstreamEnd  # by which bytes came in
+        self.reply: Callable[[UpstreamEnd], None] | None = None
+        self._ends: list[UpstreamEnd] = []
+        self._port = reactor.listenTCP(port, self, interface="127.0.0.1")
+        self.port: int = self._port.getHost().port
+
+    def buildProtocol(self, addr: Any) -> UpstreamEnd:
+        self._ends.append(UpstreamEnd(self))
+        return self._ends[-1]
+
+    @property
+    def received(self) -> bytes:
+        """All bytes of all connections but health checks'."""
+        return b"".join(connection.received for connection in self.connections)
+
+    def forget(self) -> None:
+        """Begin anew; connections that are kept stay known."""
+        self.reply = None
+        self.connections = [connection for connection in self.connections if connection.lost is None]
+        for connection in self.connections:
+            connection.received = b""
+            connection.answered = 0
+
+    def stop(self) -> Deferred[Any]:
+        for end in self._ends:
+            if end.lost is None and end.transport is not None:
+                end.abort()
+        return maybeDeferred(self._port.stopListening)
+
+    def endpoint(self, name: str = "a", path: str = "") -> model.Endpoint:
+        return model.Endpoint(name=name, scheme="http", host="127.0.0.1", port=self.port, path=path)
+
+
+def always(response: bytes) -> Callable[[UpstreamEnd], None]:
+    """A `reply` that answers each request without a body with `response`."""
+
+    def reply(connection: UpstreamEnd) -> None:
+        count = connection.received.count(b"\r\n\r\n")
+        done, connection.answered = connection.answered, count
+        connection.send(response * (count - done))
+
+    return reply
+
+
+def cluster(*endpoints: model.Endpoint, name: str = "east", **fields: Any) -> model.Cluster:
+    usual: dict[str, Any] = {
+        "identity": model.Identity.PROXY,
+        "health_check": model.HealthCheck(path="/readyz-check", interval=3600.0),
+    }
+    return model.Cluster(name=name, endpoints=endpoints, **{**usual, **fields})
+
+
+def listener(name: str = "tls", *, tls: bool = True, port: int = 0, **fields: Any) -> model.Listener:
+    return model.Listener(
+        name=name,
+        bind=model.TCPBind("127.0.0.1", port),
+        tls=model.ListenerTLS(certificates=(NAME,)) if tls else None,
+        **fields,
+    )
+
+
+def config(
+    clusters: Sequence[model.Cluster],
+    servers: Sequence[model.Server] = (),
+    listeners: Sequence[model.Listener] = (),
+    **fields: Any,
+) -> model.Config:
+    """A configuration of one default server for the first cluster, unless `servers` are given."""
+    listeners = listeners or (listener(),)
+    names = tuple(each.name for each in listeners)
+    default = model.Server(
+        name="main", listeners=names, default=True, backend=model.ClusterBackend(clusters[0].name if clusters else "")
+    )
+    return model.Config(
+        listeners=tuple(listeners),
+        certificates=(certificate(NAME, "other.test", "*.wild.test"),),
+        clusters=tuple(clusters),
+        servers=tuple(servers) or ((default,) if clusters else ()),
+        **fields,
+    )
+
+
+class Log:
+    """An access log that keeps the records; `closed` counts."""
+
+    def __init__(self) -> None:
+        self.records: list[AccessRecord] = []
+        self.closed = 0
+
+    def finished(self, record: AccessRecord) -> None:
+        self.records.append(record)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Stage:
+    """The proxy, its upstreams and its clients; `close` ends them all."""
+
+    def __init__(self, reactor: Any) -> None:
+        self.reactor = reactor
+        self.logs: list[Log] = []
+        self.service = Service(reactor, systemd_sockets=SystemdSockets({}), access_log_opener=self._open_log)
+        self._upstreams: list[Upstream] = []
+        self._clients: list[Client] = []
+
+    def _open_log(self, _: model.AccessLog) -> Log:
+        self.logs.append(Log())
+        return self.logs[-1]
+
+    @property
+    def records(self) -> list[AccessRecord]:
+        return [record for log in self.logs for record in log.records]
+
+    def upstream(self) -> Upstream:
+        self._upstreams.append(Upstream(self.reactor))
+        return self._upstreams[-1]
+
+    async def serve(self, configuration: model.Config) -> None:
+        await self.service.apply(configuration)
+
+    def port(self, index: int = 0) -> int:
+        address = self.service.listeners[index].socket.address
+        assert isinstance(address, model.TCPBind)
+        return address.port
+
+    async def client(self, server_name: str = NAME, *, port: int = 0, tls: bool = True) -> Client:
+        """A connected client; its handshake is done."""
+        client = Client()
+        settings = None
+        if tls:
+            settings = ClientTLS(_client_context(), server_name, verify=True, sessions=None)
+        await connect(self.reactor, "127.0.0.1", port or self.port(), client, tls=settings, timeout=5.0)
+        self._clients.append(client)
+        return client
+
+    async def asks(self, raw: bytes, **how: Any) -> Client:
+        """A new client that has sent `raw`."""
+        client = await self.client(**how)
+        client.send(raw)
+        return client
+
+    async def until(self, condition: Callable[[], Any], what: str = "it") -> None:
+        for _ in range(1000):
+            if condition():
+                return
+            await deferLater(self.reactor, 0.005)
+        pytest.fail(f"{what} did not come to pass within five seconds")
+
+    async def turns(self, count: int = 5) -> None:
+        """Let everything happen that is under way on loopback."""
+        for _ in range(count):
+            await deferLater(self.reactor, 0.002)
+
+    async def close(self) -> None:
+        self.service.abort()
+        for client in self._clients:
+            client.abort()
+        for upstream in self._upstreams:
+            await upstream.stop()
+
+
+def get(target: bytes = b"/api/v1/namespaces/a/pods/b", *fields: bytes, method: bytes = b"GET") -> bytes:
+    return b"\r\n".join([method + b" " + target + b" HTTP/1.1", b"Host: " + NAME.encode(), *fields, b"", b""])
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
