@@ -181,9 +181,7 @@ class ClientConnection(Protocol):
                 self.transport.abortConnection()
                 self._close()
             return
-        if not self.began:
-            self.began = True
-            self.deadline = NEVER
+        self.began = True  # the deadline stands until the head is whole
         try:
             self._feed(data, sink)
         except (UpstreamProtocolError, FramingError) as problem:
@@ -216,6 +214,7 @@ class ClientConnection(Protocol):
                 if self._request_complete:
                     self.deadline = self._deadlines.after(self._timeout)
                 return
+            self.deadline = NEVER
             self._keep_alive = head.keep_alive
             sink.response_head(head)
             if self._sink is not sink:

@@ -160,7 +160,9 @@ class ServerConnection(Protocol):
         self.write_blocked = False
         if self._tunnel is not None:
             self._tunnel.resume()
-        elif self._exchange is not None and self._exchange.handler is not None:
+        elif self._exchange is None:
+            self._take_held()
+        elif self._exchange.handler is not None:
             self._exchange.handler.resume_response()
 
     def stopProducing(self) -> None:
@@ -178,8 +180,8 @@ class ServerConnection(Protocol):
                 elif self._tunnel is not None:
                     self._tunnel.received(data)
                     return
-                elif self._exchange is not None:
-                    self._hold(data)
+                elif self._exchange is not None or self.write_blocked:
+                    self._hold(data)  # who does not read the answers gets no more of them
                     return
                 elif self._close:
                     return
@@ -232,7 +234,8 @@ class ServerConnection(Protocol):
         except FramingError as problem:
             raise ProtocolError(400, str(problem)) from None
         exchange = self._exchange
-        for piece in pieces:
+        if pieces:
+            piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)  # tiny chunks must not cost a write each
             self._body_size += len(piece)
             if self._bounds.body_bytes and self._body_size > self._bounds.body_bytes:
                 raise ProtocolError(413, f"the request body is longer than {self._bounds.body_bytes} bytes")
@@ -316,12 +319,18 @@ class ServerConnection(Protocol):
             self._lose()
         else:
             self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
-            if self._buffer_full or self._body_paused:
-                self._buffer_full = self._body_paused = False
-                self.transport.resumeProducing()
-            if self._buffer and not self._feeding:
-                data, self._buffer = self._buffer, b""
-                self._feed(data)
+            self._take_held()
+
+    def _take_held(self) -> None:
+        """No request is under way: go on with what came behind the last one."""
+        if self._lingering or self._close:
+            return
+        if self._buffer_full or self._body_paused:
+            self._buffer_full = self._body_paused = False
+            self.transport.resumeProducing()
+        if self._buffer and not self._feeding:
+            data, self._buffer = self._buffer, b""
+            self._feed(data)
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
@@ -372,11 +381,9 @@ class ServerConnection(Protocol):
             self._lose()
 
     def drain(self) -> None:
-        """Close now if no request is under way, else after it."""
+        """Close now if no request is under way; else after it, or after one whose head has begun (`draining`)."""
         if self._exchange is None and self._tunnel is None and not self._buffer and not self._lingering:
             self._lose()
-        else:
-            self._close = True
 
     @property
     def busy(self) -> bool:

@@ -14,9 +14,13 @@ from mcproxy.kube.status import StatusError
 
 _BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
 
+# X-Forwarded-For by other names: a kube-apiserver's audit log would believe X-Real-Ip, and nobody sets these anew.
+_OTHER_SOURCES = (b"forwarded", b"x-real-ip")
+
 # Names that are looked at, at the beginning of a line of a `fields` block in lower case.
 _SUSPECT = re.compile(
-    rb"(?:^|\n)(?:authorization|impersonate|x[-_](?:remote|forwarded)[-_]|sec[-_]websocket[-_]protocol)"
+    rb"(?:^|\n)(?:authorization|impersonate|forwarded|x[-_](?:(?:remote|forwarded)[-_]|real[-_]ip)"
+    rb"|sec[-_]websocket[-_]protocol)"
 )
 
 
@@ -34,7 +38,7 @@ def passing(identity: Identity, fields: bytes) -> bytes:
     result = []
     for line, (name, value) in zip(lines, split_fields(fields), strict=False):
         plain = name.replace(b"_", b"-")
-        if plain.startswith((b"x-remote-", b"x-forwarded-")):
+        if plain.startswith((b"x-remote-", b"x-forwarded-")) or plain in _OTHER_SOURCES:
             continue
         if lends:
             if plain == b"authorization":

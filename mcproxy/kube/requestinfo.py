@@ -176,5 +176,5 @@ def _refuse_looks_of_resource(segments: list[bytes]) -> None:
 
 def _refuse_dot_segments(path: bytes) -> None:
     for segment in unquote_to_bytes(path).replace(b"\\", b"/").split(b"/"):
-        if segment in (b".", b".."):
+        if segment.partition(b";")[0] in (b".", b".."):  # some servers read parameters behind a semicolon
             raise StatusError(400, "the path holds a dot segment")

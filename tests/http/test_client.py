@@ -163,11 +163,17 @@ class TestTimeout:
         assert play.wire.aborted
         assert used_up(play)
 
-    def test_the_first_byte_ends_it(self, play: ClientPlay) -> None:
+    def test_the_head_ends_it(self, play: ClientPlay) -> None:
         answer = play.asks(timeout=10)
-        play.answers(b"H")
+        play.answers(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
         play.passes(100)
         assert answer.failure is None
+
+    def test_half_a_head_does_not(self, play: ClientPlay) -> None:
+        answer = play.asks(timeout=10)
+        play.answers(b"HTTP/1.1 200 OK\r\nContent-")
+        play.passes(10.25)
+        assert failed(answer, ResponseTimeout)
 
     def test_it_runs_from_the_end_of_the_request(self, play: ClientPlay) -> None:
         answer = play.asks(b"POST", body=True, timeout=10)
