@@ -110,7 +110,7 @@ class UpstreamEnd(End):
 
     def dataReceived(self, data: bytes) -> None:
         super().dataReceived(data)
-        if not self._known and self.received.startswith(b"GET /readyz-check ") and b"\r\n\r\n" in self.received:
+        if not self._known and b"/readyz-check HTTP/1.1\r\n" in self.received and b"\r\n\r\n" in self.received:
             self.received = b""
             self.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
             return
