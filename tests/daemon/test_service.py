@@ -1,0 +1,322 @@
+"""The Service: one configuration after the other, and its end, with real sockets and requests under way."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from mcproxy.config import model
+from mcproxy.net.bind import BindError
+from mcproxy.upstream.credentials import CredentialError
+from tests.proxy.conftest import reactor, stage  # noqa: F401
+from tests.proxy.stage import NAME, OK, Client, Stage, Upstream, always, cluster, config, get, listener
+
+reactor, stage = conftest.reactor, conftest.stage
+
+WATCH = get(b"/api/v1/pods?watch=true")
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
+END = b"0\r\n\r\n"
+
+
+async def watching(stage: Stage, upstream: Upstream, **how: Any) -> Client:
+    """A client with a watch that is under way."""
+    client = await stage.asks(WATCH, **how)
+    await stage.until(lambda: client.received.endswith(b"{}\n\r\n"), "the first event")
+    return client
+
+
+def drains_within(configuration: model.Config, seconds: float) -> model.Config:
+    return dataclasses.replace(configuration, daemon=model.Daemon(drain_timeout=seconds))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def fired(waiting: Deferred[Any]) -> list[Any]:
+    results: list[Any] = []
+    waiting.addBoth(results.append)
+    return results
+
+
+class TestReload:
+    async def test_the_same_again_changes_nothing_and_keeps_sockets_connections_and_watches(
+        self,
+        stage: Stage,
+    ) -> None:
+        upstream = stage.upstream()
+        upstream.reply = always(EVENTS)
+        configuration = config([cluster(upstream.endpoint())])
+        await stage.serve(configuration)
+        port, live = stage.port(), stage.service.listeners[0]
+        client = await watching(stage, upstream)
+        runtime = stage.service.runtime
+        await stage.serve(dataclasses.replace(configuration))
+        assert stage.service.listeners[0] is live
+        assert stage.port() == port
+        after = stage.service.runtime
+        assert after is not None
+        assert runtime is not None
+        assert after.clusters["east"] is runtime.clusters["east"]
+        upstream.last.send(b"3\r\n[]\n\r\n")
+        await stage.until(lambda: client.received.endswith(b"[]\n\r\n"))
+
+    async def test_new_requests_on_kept_connections_get_the_new_configuration(self, stage: Stage) -> None:
+        old, new = stage.upstream(), stage.upstream()
+        old.reply = new.reply = always(OK)
+        await stage.serve(config([cluster(old.endpoint())]))
+        client = await stage.asks(get())
+        await stage.until(lambda: client.received.endswith(b"{}"))
+        await stage.serve(config([cluster(new.endpoint())]))
+        client.send(get())
+        await stage.until(lambda: client.received.count(b"{}") == 2)
+        assert (old.received.count(b"GET"), new.received.count(b"GET")) == (1, 1)
+
+    async def test_a_request_keeps_the_runtime_it_started_with(self, stage: Stage) -> None:
+        old, new = stage.upstream(), stage.upstream()
+        await stage.serve(config([cluster(old.endpoint())]))
+        client = await stage.asks(get())
+        await stage.until(lambda: old.received)
+        await stage.serve(config([cluster(new.endpoint())]))
+        old.last.send(OK)
+        await stage.until(lambda: client.received.endswith(b"{}"))
+        assert new.received == b""
+
+    async def test_a_new_listener_opens_and_the_kept_one_keeps_its_socket(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        upstream.reply = always(OK)
+        first = listener("one", tls=False)
+        await stage.serve(config([cluster(upstream.endpoint())], listeners=[first]))
+        port = stage.port()
+        second = listener("two", tls=False, port=free_port())
+        await stage.serve(config([cluster(upstream.endpoint())], listeners=[first, second]))
+        assert stage.port(0) == port
+        for each in (stage.port(0), stage.port(1)):
+            await served(stage, each)
+
+    async def test_a_listener_that_is_gone_stops_accepting_and_its_requests_finish(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        kept, gone = listener("kept", tls=False), listener("gone", tls=False, port=free_port())
+        await stage.serve(config([cluster(upstream.endpoint())], listeners=[kept, gone]))
+        gone_port = stage.port(1)
+        client = await stage.asks(get(), port=gone_port, tls=False)
+        await stage.until(lambda: upstream.received)
+        await stage.serve(config([cluster(upstream.endpoint())], listeners=[kept]))
+        with pytest.raises(Exception, match="refused"):
+            await stage.client(port=gone_port, tls=False)
+        upstream.last.send(OK)
+        await stage.until(lambda: client.received.endswith(b"{}"))
+        assert b"Connection: close\r\n" in client.received
+        await stage.until(lambda: client.over)
+        client.close()
+
+    async def test_watches_of_a_removed_cluster_end_in_time_and_others_go_on(self, stage: Stage) -> None:
+        gone, kept = stage.upstream(), stage.upstream()
+        gone.reply = kept.reply = always(EVENTS)
+        clusters = [cluster(gone.endpoint(), name="gone"), cluster(kept.endpoint(), name="kept")]
+        both = model.Server(
+            name="many", listeners=("tls",), default=True, backend=model.ClustersBackend(("gone", "kept"))
+        )
+        less = dataclasses.replace(both, backend=model.ClustersBackend(("kept",)))
+        await stage.serve(config(clusters, [both]))
+
+        async def watch(name: bytes) -> Client:
+            client = await stage.asks(WATCH.replace(b"/api", b"/clusters/" + name + b"/api"))
+            await stage.until(lambda: client.received.endswith(b"{}\n\r\n"))
+            return client
+
+        ending = [await watch(b"gone") for _ in range(4)]
+        staying = await watch(b"kept")
+        await stage.serve(drains_within(config(clusters[1:], [less]), 0.8))
+        await stage.turns(3)
+        assert sum(client.received.endswith(END) for client in ending) < 4, "they end one after the other"
+        await stage.until(lambda: all(client.received.endswith(END) for client in ending))
+        assert not staying.over
+        kept.last.send(b"3\r\n[]\n\r\n")
+        await stage.until(lambda: staying.received.endswith(b"[]\n\r\n"))
+        await stage.until(lambda: all(connection.over for connection in gone.connections))
+
+    async def test_a_watch_inside_an_event_is_broken_off_at_the_end_of_the_time(self, stage: Stage) -> None:
+        gone, kept = stage.upstream(), stage.upstream()
+        gone.reply = always(EVENTS + b"2\r\n{}\r\n")
+        await stage.serve(config([cluster(gone.endpoint())]))
+        client = await stage.asks(WATCH)
+        await stage.until(lambda: client.received.endswith(b"2\r\n{}\r\n"))
+        await stage.serve(drains_within(config([cluster(kept.endpoint(), name="other")]), 0.3))
+        await stage.until(lambda: client.lost)
+        assert not client.received.endswith(END)
+
+    async def test_new_limits_hold_for_the_next_connections(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        upstream.reply = always(OK)
+        await stage.serve(config([cluster(upstream.endpoint())]))
+        tight = listener(limits=model.Limits(target_bytes=10))
+        await stage.serve(config([cluster(upstream.endpoint())], listeners=[tight]))
+        client = await stage.asks(get())
+        await stage.until(lambda: client.received.endswith(b"}\n"))
+        assert client.answer()[0] == 414
+
+
+async def served(stage: Stage, port: int) -> None:
+    client = await stage.asks(get(), port=port, tls=False)
+    await stage.until(lambda: client.received.endswith(b"{}"))
+
+
+class TestRefusedReload:
+    async def test_a_socket_that_cannot_be_bound(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        upstream.reply = always(OK)
+        first = listener("one", tls=False)
+        await stage.serve(config([cluster(upstream.endpoint())], listeners=[first]))
+        runtime, lives = stage.service.runtime, stage.service.listeners
+        opens, taken = free_port(), listener("taken", tls=False, port=upstream.port)
+        wrong = config(
+            [cluster(upstream.endpoint(), preserve_host=True)],
+            listeners=[first, listener("two", tls=False, port=opens), taken],
+            logging=model.Logging(access=model.AccessLog()),
+        )
+        with pytest.raises(BindError):
+            await stage.serve(wrong)
+        assert stage.service.runtime is runtime
+        assert stage.service.listeners == lives
+        assert [log.closed for log in stage.logs] == [1]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", opens))  # nobody listens there any more
+        await served(stage, stage.port())
+
+    async def test_a_credential_that_can_never_be_sent(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        upstream.reply = always(OK)
+        good = config([cluster(upstream.endpoint())], listeners=[listener(tls=False)])
+        await stage.serve(good)
+        runtime = stage.service.runtime
+        bad = cluster(upstream.endpoint(), credentials=model.Credentials(token=model.Secret("a\nb")))
+        with pytest.raises(CredentialError):
+            await stage.serve(dataclasses.replace(good, clusters=(bad,)))
+        assert stage.service.runtime is runtime
+        await served(stage, stage.port())
+
+    async def test_the_first_one_leaves_nothing_open(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        opens = free_port()
+        listeners = [listener("a", tls=False, port=opens), listener("b", tls=False, port=upstream.port)]
+        with pytest.raises(BindError):
+            await stage.serve(config([cluster(upstream.endpoint())], listeners=listeners))
+        assert stage.service.runtime is None
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", opens))
+
+
+class TestEnd:
+    async def test_shutdown_asks_kept_connections_to_close_and_still_takes_new_ones(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        upstream.reply = always(OK)
+        await stage.serve(config([cluster(upstream.endpoint())]))
+        kept = await stage.client()
+        stage.service.begin_shutdown()
+        for client in (kept, await stage.client()):
+            client.send(get())
+            await stage.until(lambda client=client: client.received.endswith(b"{}") and client.ended)  # type: ignore[misc]
+            assert b"Connection: close\r\n" in client.received
+            client.close()
+
+    async def test_drain_waits_for_requests_and_ends_watches(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        upstream.reply = always(EVENTS)
+        await stage.serve(config([cluster(upstream.endpoint())]))
+        watch = await watching(stage, upstream)
+        upstream.reply = None
+        idle, short = await stage.client(), await stage.asks(get())
+        await stage.until(lambda: b"pods/b" in upstream.received)
+        answering = upstream.last
+        done = fired(Deferred.fromCoroutine(stage.service.drain(5.0)))
+        await stage.until(lambda: idle.ended and watch.received.endswith(END))
+        assert not done
+        answering.send(OK)
+        await stage.until(lambda: short.received.endswith(b"{}"))
+        for client in (idle, watch, short):
+            await stage.until(lambda client=client: client.over)  # type: ignore[misc]
+            client.close()
+        await stage.until(lambda: done)
+        assert stage.service.running == 0
+
+    async def test_the_last_answer_goes_out_whole_before_the_end(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        await stage.serve(config([cluster(upstream.endpoint())]))
+        client = await stage.asks(get())
+        await stage.until(lambda: upstream.received)
+        client.transport.pauseProducing()  # type: ignore[union-attr]
+        size = 24 * 1024 * 1024
+        upstream.last.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
+        await stage.turns(100)
+        done = fired(Deferred.fromCoroutine(stage.service.drain(5.0)))
+        got = [0]
+
+        def count(data: bytes) -> None:
+            got[0] += len(data)
+
+        client.dataReceived = count  # type: ignore[method-assign]
+        client.transport.resumeProducing()  # type: ignore[union-attr]
+        await stage.until(lambda: got[0] > size and client.ended)
+        client.close()
+        await stage.until(lambda: done)
+
+    async def test_what_does_not_end_in_time_is_broken_off(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        await stage.serve(config([cluster(upstream.endpoint())]))
+        client = await stage.asks(get())
+        await stage.until(lambda: upstream.received)
+        await stage.service.drain(0.2)
+        await stage.until(lambda: client.lost and upstream.last.over)
+        assert client.received == b""
+
+    async def test_abort_ends_everything_at_once_and_may_be_repeated(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        upstream.reply = always(EVENTS)
+        await stage.serve(config([cluster(upstream.endpoint())]))
+        client = await watching(stage, upstream)
+        stage.service.abort()
+        stage.service.abort()
+        await stage.until(lambda: client.lost and upstream.last.over)
+        assert stage.service.listeners == ()
+
+    async def test_the_end_of_exec_plugins_comes_with_it(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        plugin = model.ExecPlugin(command="/bin/sleep", args=("60",))
+        east = cluster(upstream.endpoint(), credentials=model.Credentials(exec=plugin))
+        await stage.serve(config([east]))
+        client = await stage.asks(get())
+        await stage.turns(20)
+        stage.service.abort()
+        await stage.until(lambda: client.lost)
+
+
+class TestServers:
+    async def test_sni_decides_and_another_servers_host_is_misdirected(self, stage: Stage) -> None:
+        one, two = stage.upstream(), stage.upstream()
+        one.reply = two.reply = always(OK)
+        servers = [
+            model.Server(name="one", listeners=("tls",), server_names=(NAME,), backend=model.ClusterBackend("one")),
+            model.Server(
+                name="two", listeners=("tls",), server_names=("*.wild.test",), backend=model.ClusterBackend("two")
+            ),
+        ]
+        clusters = [cluster(one.endpoint(), name="one"), cluster(two.endpoint(), name="two")]
+        await stage.serve(config(clusters, servers))
+        for host, name, code, reached in (
+            (b"k8s.test", NAME, 200, (1, 0)),
+            (b"127.0.0.1", NAME, 200, (2, 0)),
+            (b"a.wild.test", "a.wild.test", 200, (2, 1)),
+            (b"k8s.test", "a.wild.test", 421, (2, 1)),
+            (b"nobody.test", "other.test", 404, (2, 1)),
+        ):
+            client = await stage.asks(get().replace(b"k8s.test", host), server_name=name)
+            await stage.until(lambda client=client: client.received.endswith((b"{}", b"}\n")))  # type: ignore[misc]
+            assert client.answer()[0] == code
+            assert (one.received.count(b"GET"), two.received.count(b"GET")) == reached
