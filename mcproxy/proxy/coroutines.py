@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 
 def start(coroutine: Coroutine[Deferred[Any], Any, None]) -> None:
@@ -21,6 +22,14 @@ def start(coroutine: Coroutine[Deferred[Any], Any, None]) -> None:
     waiting.addBoth(_go_on, coroutine)
 
 
-def _go_on(_: object, coroutine: Coroutine[Deferred[Any], Any, None]) -> None:
-    # What the coroutine awaits is the Deferred that fired; it takes result or failure from there by itself.
-    start(coroutine)
+def _go_on(result: object, coroutine: Coroutine[Deferred[Any], Any, None]) -> None:
+    # The Deferred that is awaited gives its result itself when it is asked again. A failure has to be thrown in: while
+    # callbacks run it is not yet where `Deferred.__await__` looks for it.
+    if not isinstance(result, Failure):
+        start(coroutine)
+        return
+    try:
+        waiting = coroutine.throw(result.value)
+    except StopIteration:
+        return
+    waiting.addBoth(_go_on, coroutine)
