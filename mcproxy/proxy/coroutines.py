@@ -28,6 +28,7 @@ def _go_on(result: object, coroutine: Coroutine[Deferred[Any], Any, None]) -> No
     if not isinstance(result, Failure):
         start(coroutine)
         return
+    assert result.value is not None
     try:
         waiting = coroutine.throw(result.value)
     except StopIteration:
