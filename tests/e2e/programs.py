@@ -54,8 +54,8 @@ class Daemon:
         return [sys.executable, "-m", "mcproxy", "run", "-c", str(self.file)]
 
     def spawn(self, command: list[str] | None = None, *, pass_fds: tuple[int, ...] = ()) -> None:
-        """Start without waiting."""
-        with self.log_file.open("ab") as log:
+        """Start without waiting, with a new log."""
+        with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 command or self.command, stdin=subprocess.DEVNULL, stderr=log, env=self._environ, pass_fds=pass_fds
             )

@@ -1,0 +1,460 @@
+"""A day of an operator: clusters that die and come back, stops, rubbish on the port, sockets of all kinds."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mcproxy.demo.certificates import Authority
+from mcproxy.demo.client import ControlClient, header_values
+from mcproxy.demo.process import SimulatedClusterProcess
+from tests.e2e.programs import PATIENCE, Daemon, eventually, free_port, mcproxy
+from tests.e2e.wire import Address, Answer, Client, ask, lines_of
+
+CONFIG = """\
+version: 1
+daemon: {{controlSocket: control.sock, drainTimeout: {drain}s}}
+listeners:
+  - {{name: public, bind: "{bind}", tls: {{certificates: [proxy]}}, limits: {{handshakeTimeout: 1s, headTimeout: 1s}}}}
+  - name: balanced
+    bind: "127.0.0.1:{balanced}"
+    proxyProtocol: {{from: [127.0.0.0/8]}}
+    limits: {{handshakeTimeout: 1s}}
+    tls: {{certificates: [proxy]}}
+  - {{name: local, bind: "unix:{directory}/api.sock"}}
+certificates:
+  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+clusters:
+  - name: east
+    endpoints:
+      - {{name: a, url: "{a}"}}
+      - {{name: b, url: "{b}"}}
+    tls: {{caFile: "{ca}"}}
+    credentials: {{certFile: "{certificate}", keyFile: "{key}"}}
+    identity: Proxy
+    healthCheck: {{interval: 300ms, timeout: 1s, unhealthyAfter: 1}}
+    connections: {{connectTimeout: 1s, responseTimeout: 1500ms}}
+servers:
+  - {{name: east, default: true, authentication: none, backend: {{cluster: east}}}}
+logging: {{access: {{file: access.log}}}}
+"""
+PODS = "/api/v1/namespaces/demo/pods"
+WATCH = "/api/v1/namespaces/demo/configmaps?watch=true"
+
+
+class Site:
+    """A cluster of two endpoints and what a proxy before it needs; each test starts its own daemon."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.cluster = SimulatedClusterProcess("east", options=("--endpoints", "2"), directory=directory / "cluster")
+        self.authority = Authority("site CA")
+        self.context = ssl.create_default_context(cadata=self.authority.pem.decode())
+
+    @property
+    def control(self) -> ControlClient:
+        return ControlClient(self.cluster.control_url)
+
+    def daemon(self, directory: Path, *, drain: int = 5, bind: str = "") -> SiteDaemon:
+        self.authority.server(["127.0.0.1", "localhost"]).write(directory, "proxy")
+        return SiteDaemon(self, directory, drain, bind)
+
+
+class SiteDaemon(Daemon):
+    """A daemon before the site's cluster."""
+
+    def __init__(self, site: Site, directory: Path, drain: int, bind: str) -> None:
+        self.port, self.balanced_port = free_port(), free_port()
+        admin = site.cluster.user("admin")
+        super().__init__(
+            directory,
+            CONFIG.format(
+                bind=bind or f"127.0.0.1:{self.port}",
+                balanced=self.balanced_port,
+                directory=directory,
+                drain=drain,
+                a=site.cluster.urls[0],
+                b=site.cluster.urls[1],
+                ca=site.cluster.ca,
+                certificate=admin.certificate,
+                key=admin.key,
+            ),
+        )
+        self.address = Address(self.port, site.context)
+
+    def start(self) -> SiteDaemon:
+        super().start()
+        self.wait_for("takes requests", count=2)
+        return self
+
+    def __enter__(self) -> SiteDaemon:
+        return self.start()
+
+    def get(self, path: str = PODS) -> Answer:
+        return ask(self.address, path)
+
+
+@pytest.fixture(scope="module")
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = Site(tmp_path_factory.mktemp("site"))
+    try:
+        site.cluster.start()
+        yield site
+    finally:
+        site.cluster.cleanup()
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Iterator[Site]:
+    """The site, made whole again after the test."""
+    yield shared_site
+    shared_site.control.clear_faults()
+    for index, endpoint in enumerate(shared_site.control.stats()["endpoints"]):
+        if endpoint["state"] == "stopped":
+            shared_site.control.start_endpoint(index)
+        elif endpoint["state"] != "serving":
+            shared_site.control.resume_endpoint(index)
+
+
+def test_cluster_that_is_down_is_a_503_that_names_it_and_comes_back_by_itself(site: Site, tmp_path: Path) -> None:
+    with site.daemon(tmp_path) as daemon:
+        for index in (0, 1):
+            site.control.stop_endpoint(index)
+        answer = daemon.get()
+        assert (answer.status, answer.json["kind"], answer.json["reason"]) == (503, "Status", "ServiceUnavailable")
+        assert 'cluster "east"' in answer.json["message"]
+        assert "refused" in answer.json["message"]
+        assert int(answer.header("Retry-After")) > 0
+        for endpoint in ("a", "b"):
+            (line, *_) = daemon.wait_for("level=warn", "cluster=east", f"endpoint={endpoint}", "refused")
+            assert 'todo="' in line
+        assert len(daemon.lines("level=warn")) == 2  # not a line for each check that fails
+        for index in (0, 1):
+            site.control.start_endpoint(index)
+        eventually("it serves again", lambda: daemon.get().status == 200)
+        daemon.wait_for("takes requests", count=3)
+
+
+def test_one_endpoint_of_two_may_go_without_anybody_noticing(site: Site, tmp_path: Path) -> None:
+    body = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never"}}).encode()
+    headers = [("Content-Type", "application/json")]
+    with site.daemon(tmp_path) as daemon, Client(daemon.address) as client:
+        for round_number in range(6):
+            if round_number % 2 == 0:
+                site.control.stop_endpoint(round_number // 2 % 2)
+            for _ in range(10):
+                assert client.request("GET", PODS).status == 200
+                target = "/api/v1/namespaces/demo/configmaps?dryRun=All"
+                # A POST that may have arrived is not sent twice: only on connections that had no request on the way.
+                assert client.request("POST", target, headers, body).status == 201
+            if round_number % 2:
+                site.control.start_endpoint(round_number // 2 % 2)
+                count = 3 + round_number // 2
+                daemon.wait_for("takes requests", count=count)
+
+
+@pytest.mark.parametrize("hanging", [1, 2])
+def test_endpoints_that_hang_cost_a_connect_timeout_at_most(site: Site, tmp_path: Path, hanging: int) -> None:
+    """A stopped process takes TCP connections and says nothing."""
+    with site.daemon(tmp_path) as daemon:
+        for index in range(hanging):
+            site.control.hang_endpoint(index)
+            site.control.reset_connections(index)
+        begun = time.monotonic()
+        answer = daemon.get()
+        assert time.monotonic() - begun < 6.0
+        assert answer.status == (200 if hanging == 1 else 503)
+        if hanging == 2:
+            assert 'cluster "east"' in answer.json["message"]
+            assert "TLS" in answer.json["message"] or "time" in answer.json["message"]
+
+
+def test_answer_that_does_not_come_is_a_504(site: Site, tmp_path: Path) -> None:
+    with site.daemon(tmp_path) as daemon:
+        site.control.fault("blackHole", paths=[PODS])
+        answer = daemon.get()
+        assert (answer.status, answer.json["kind"], answer.json["reason"]) == (504, "Status", "Timeout")
+        assert 'cluster "east"' in answer.json["message"]
+        (line,) = daemon.wait_for("level=warn", "no answer", "cluster=east")
+        assert 'todo="' in line
+
+
+@pytest.mark.parametrize("kind", ["garbage", "resetMidHead"])
+def test_answer_that_is_broken_is_a_502(site: Site, tmp_path: Path, kind: str) -> None:
+    with site.daemon(tmp_path) as daemon:
+        site.control.fault(kind, paths=[PODS])
+        answer = daemon.get()
+        assert (answer.status, answer.json["kind"]) == (502, "Status")
+        site.control.clear_faults()
+        assert daemon.get().status == 200
+
+
+@pytest.mark.parametrize("kind", ["resetMidBody", "resetMidChunk", "longContentLength"])
+def test_body_that_breaks_off_is_never_taken_for_whole(site: Site, tmp_path: Path, kind: str) -> None:
+    with site.daemon(tmp_path) as daemon:
+        site.control.fault(kind, paths=[PODS])
+        with pytest.raises((http.client.IncompleteRead, ConnectionError, ssl.SSLError)):
+            daemon.get()
+        site.control.clear_faults()
+        assert daemon.get().status == 200
+
+
+def test_sigterm_finishes_what_is_open_and_ends_with_0(site: Site, tmp_path: Path) -> None:
+    with site.daemon(tmp_path) as daemon, Client(daemon.address) as watcher, Client(daemon.address) as idle:
+        site.control.fault("latency", seconds=1.0, paths=[PODS])
+        watch = watcher.begin("GET", WATCH)
+        assert idle.request("GET", "/version").status == 200
+        answers: list[Answer] = []
+        slow = threading.Thread(target=lambda: answers.append(daemon.get()))
+        slow.start()
+        eventually("the slow request is there", lambda: site.control.stats()["inFlight"] >= 2)
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_for("mcproxy stops")
+        with pytest.raises(ConnectionRefusedError):
+            daemon.get("/version")
+        events = list(lines_of(watch))
+        assert all(event.endswith(b"}\n") for event in events)
+        assert watch.isclosed()  # a clean end: an informer resumes
+        slow.join(PATIENCE)
+        assert [answer.status for answer in answers] == [200]
+        assert daemon.end() == 0
+        daemon.wait_for("mcproxy has stopped")
+
+
+def test_second_sigterm_ends_at_once(site: Site, tmp_path: Path) -> None:
+    with site.daemon(tmp_path, drain=60) as daemon, Client(daemon.address) as client:
+        upgrade = [
+            ("Connection", "Upgrade"),
+            ("Upgrade", "SPDY/3.1"),
+            ("X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+        ]
+        response = client.begin("POST", f"{PODS}/db-0/exec?command=cat&stdin=true", upgrade, b"")
+        assert response.status == 101
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_for("mcproxy stops")
+        assert daemon.process.poll() is None
+        begun = time.monotonic()
+        daemon.signal(signal.SIGTERM)
+        assert daemon.end() == 0
+        assert time.monotonic() - begun < 3.0
+        assert len(daemon.lines("ends at once", "open=1")) == 1
+
+
+def test_killed_daemon_starts_again_on_the_same_addresses(site: Site, tmp_path: Path) -> None:
+    with site.daemon(tmp_path) as daemon, Client(daemon.address) as client:
+        assert client.request("GET", "/version").status == 200
+        daemon.signal(signal.SIGKILL)
+        daemon.end()
+        daemon.start()
+        assert daemon.get().status == 200
+        assert daemon.reload().returncode == 0
+
+
+def test_second_daemon_on_the_same_port_says_why_it_ends(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with site.daemon(tmp_path) as daemon:
+        other = site.daemon(tmp_path / "other", bind=f"127.0.0.1:{daemon.port}")
+        other.spawn()
+        assert other.end() == 1
+        (line,) = other.lines("level=error")
+        assert f"127.0.0.1:{daemon.port}" in line
+        assert "in use" in line
+        assert "Traceback" not in other.log
+        assert daemon.get().status == 200
+
+
+def rubbish(seed: int) -> list[bytes]:
+    chance = random.Random(seed)
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + chance.randbytes(32)
+    return [
+        b"",
+        b"\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"\x00" * 5000,
+        chance.randbytes(20000),
+        hello,  # half of a ClientHello
+        b"\x16\x03\x01\xff\xff" + chance.randbytes(100),
+        b"\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10" + chance.randbytes(40),  # SSL 2
+        b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n",
+        b"\r\n\r\n\x00\r\nQUIT\n" + chance.randbytes(12),
+    ]
+
+
+def test_rubbish_on_the_port_ends_and_leaves_nothing(site: Site, tmp_path: Path) -> None:
+    with site.daemon(tmp_path) as daemon:
+        assert daemon.get().status == 200
+        descriptors = Path(f"/proc/{daemon.process.pid}/fd")
+        before = len(list(descriptors.iterdir()))
+        lines = len(daemon.log.splitlines())
+        connections = []
+        for port in (daemon.port, daemon.balanced_port):
+            for data in rubbish(port % 2):
+                connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+                connection.sendall(data)
+                connections.append(connection)
+        with daemon.address.connect() as inside:  # TLS, and no HTTP within
+            inside.sendall(rubbish(3)[5])
+            inside.settimeout(PATIENCE)
+            assert inside.recv(65536).startswith(b"HTTP/1.1 400 ")
+        assert daemon.get().status == 200
+        for connection in connections:  # each is ended by the proxy, after its handshake timeout at the latest
+            connection.settimeout(PATIENCE)
+            try:
+                while connection.recv(65536):
+                    pass
+            except ConnectionError:
+                pass
+            connection.close()
+        eventually("all descriptors are back", lambda: len(list(descriptors.iterdir())) <= before + 2)
+        assert "Traceback" not in daemon.log
+        assert "level=error" not in daemon.log
+        assert len(daemon.log.splitlines()) - lines < 10  # a scanner must not fill the disk
+
+
+def test_wrong_file_is_told_by_reload_and_log_as_by_check(site: Site, tmp_path: Path) -> None:
+    with site.daemon(tmp_path) as daemon:
+        good = daemon.file.read_text()
+        wrong = good.replace("backend: {cluster: east}", "backend: {cluster: north}") + "nonsense: true\nlisteners: 3\n"
+        daemon.file.write_text(wrong.replace("identity: Proxy", "identity: Prox"))
+        checked = mcproxy("check", "-c", str(daemon.file))
+        told = [line for line in checked.stderr.splitlines() if line.startswith(str(daemon.file))]
+        assert checked.returncode == 78
+        assert len(told) >= 2
+        reloaded = daemon.reload()
+        assert reloaded.returncode == 78
+        assert [line for line in reloaded.stderr.splitlines() if line.startswith(str(daemon.file))] == told
+        logged = daemon.wait_for("level=error", "configuration error", count=len(told))
+        for problem, line in zip(told, logged, strict=True):
+            assert json.dumps(problem)[1:-1] in line
+        (refused,) = daemon.wait_for("reload refused, the old configuration stays")
+        assert 'todo="mend the file and reload again"' in refused
+        assert daemon.get().status == 200
+        daemon.file.write_text(good)
+        assert daemon.reload().returncode == 0
+
+
+def test_systemd_hands_over_a_socket_and_nobody_waits_in_vain(site: Site, tmp_path: Path) -> None:
+    """A client that came before the daemon is served by it, and one that comes while it restarts."""
+    with socket.create_server(("127.0.0.1", 0)) as handed:
+        port = handed.getsockname()[1]
+        daemon = site.daemon(tmp_path, bind="systemd:api")
+        address = Address(port, site.context)
+        hand_over = (
+            f"import os, sys; os.dup2({handed.fileno()}, 3); "
+            "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1', LISTEN_FDNAMES='api'); "
+            "os.execv(sys.argv[1], sys.argv[1:])"
+        )
+        command = [sys.executable, "-c", hand_over, *daemon.command]
+        try:
+            for _ in range(2):
+                answers: list[Answer] = []
+                early = threading.Thread(target=lambda: answers.append(ask(address, "/version")))  # noqa: B023
+                early.start()
+                daemon.spawn(command, pass_fds=(handed.fileno(),))
+                early.join(PATIENCE)
+                assert [answer.status for answer in answers] == [200]
+                daemon.signal(signal.SIGTERM)
+                assert daemon.end() == 0
+        finally:
+            daemon.stop()
+
+
+def proxied(port: int, header: bytes, context: ssl.SSLContext) -> int:
+    """Ask for the pods behind a PROXY protocol header; gives the status."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain:
+        plain.sendall(header)
+        with context.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
+            connection.sendall(f"GET {PODS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            response.read()
+            return response.status
+
+
+@pytest.mark.parametrize(
+    ("header", "client"),
+    [
+        (b"PROXY TCP4 203.0.113.7 127.0.0.1 5555 6443\r\n", "203.0.113.7"),
+        (b"PROXY TCP6 2001:db8::7 ::1 5555 6443\r\n", "2001:db8::7"),
+        (
+            b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"
+            + bytes([198, 51, 100, 9, 127, 0, 0, 1])
+            + struct.pack("!HH", 1, 2),
+            "198.51.100.9",
+        ),
+    ],
+    ids=["v1-tcp4", "v1-tcp6", "v2-tcp4"],
+)
+def test_proxy_protocol_tells_the_client(site: Site, tmp_path: Path, header: bytes, client: str) -> None:
+    with site.daemon(tmp_path) as daemon:
+        mark = site.control.mark()
+        assert proxied(daemon.balanced_port, header, site.context) == 200
+        (record,) = site.control.audit(mark, path=PODS)
+        assert header_values(record, "X-Forwarded-For") == [client]
+        access = tmp_path / "access.log"
+        eventually("it is in the access log", lambda: f'"client":"{client}"' in access.read_text())
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            proxied(daemon.balanced_port, b"", site.context)
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            proxied(daemon.port, header, site.context)
+
+
+def test_unix_socket_is_served_to_curl(site: Site, tmp_path: Path) -> None:
+    curl = shutil.which("curl")
+    assert curl is not None, "install curl and put it on PATH"
+    with site.daemon(tmp_path) as daemon:
+        mark = site.control.mark()
+        command = [curl, "-sS", "--unix-socket", str(tmp_path / "api.sock"), f"http://anything{PODS}"]
+        done = subprocess.run(command, capture_output=True, timeout=30, check=True)
+        assert json.loads(done.stdout)["kind"] == "PodList"
+        (record,) = site.control.audit(mark, path=PODS)
+        assert header_values(record, "X-Forwarded-For") == []
+        assert header_values(record, "X-Forwarded-Proto") == ["http"]
+        assert os.stat(tmp_path / "api.sock").st_mode & 0o077 == 0
+        daemon.signal(signal.SIGTERM)
+        assert daemon.end() == 0
+        assert not (tmp_path / "api.sock").exists()
+
+
+def test_listener_that_goes_ends_after_its_watches_had_time(site: Site, tmp_path: Path) -> None:
+    with site.daemon(tmp_path, drain=2) as daemon, Client(daemon.address) as watcher:
+        watch = watcher.begin("GET", WATCH)
+        moved = free_port()
+        daemon.file.write_text(daemon.file.read_text().replace(f"127.0.0.1:{daemon.port}", f"127.0.0.1:{moved}"))
+        begun = time.monotonic()
+        assert daemon.reload().returncode == 0
+        with pytest.raises(ConnectionRefusedError):
+            daemon.get()
+        assert ask(Address(moved, site.context), PODS).status == 200
+        assert all(line.endswith(b"}\n") for line in lines_of(watch))
+        assert watch.isclosed()
+        assert time.monotonic() - begun < 2 + PATIENCE / 2
+        assert ask(Address(moved, site.context), PODS).status == 200
+
+
+def test_check_of_a_running_daemons_file_finds_its_own_addresses_in_use_no_error(site: Site, tmp_path: Path) -> None:
+    with site.daemon(tmp_path) as daemon:
+        done = subprocess.run(
+            [sys.executable, "-m", "mcproxy", "check", "-c", str(daemon.file)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
