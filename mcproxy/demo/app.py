@@ -27,6 +27,7 @@ from mcproxy.demo import (
 from mcproxy.demo.audit import Record
 from mcproxy.demo.call import Call
 from mcproxy.demo.cluster import SimulatedCluster, User
+from mcproxy.demo.upgrade import KubeletAnswer
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +123,8 @@ async def decorate(request: web.Request, response: web.StreamResponse) -> None:
     """Headers that every answer has, just before it is sent."""
     headers = response.headers
     headers.popall(hdrs.SERVER, None)
+    if isinstance(response, KubeletAnswer):
+        return
     headers.setdefault(AUDIT_ID, request.headers.get(AUDIT_ID) or str(uuid.uuid4()))
     call: Call | None = request.get(CALL)
     if call is None:

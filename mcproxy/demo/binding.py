@@ -8,14 +8,15 @@ from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo import controllers, negotiate, objects, options
+from mcproxy.demo import controllers, negotiate, objects, options, topology
 from mcproxy.demo.call import Call
+from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.status import Cause, conflict, invalid, success
 
 JSONDict = dict[str, Any]
 
 
-def bind(pod: Mapping[str, Any], target: Mapping[str, Any], now: str) -> JSONDict:
+def bind(cluster: SimulatedCluster, pod: Mapping[str, Any], target: Mapping[str, Any]) -> JSONDict:
     """The pod bound to the node that a Binding's target names. Raises APIError 409, 422."""
     name = pod["metadata"]["name"]
     node = target.get("name")
@@ -29,8 +30,10 @@ def bind(pod: Mapping[str, Any], target: Mapping[str, Any], now: str) -> JSONDic
         raise conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{bound}"')
     new = copy.deepcopy(dict(pod))
     new["spec"]["nodeName"] = node
+    topology.label(cluster, new, node)
     state = new.setdefault("status", {})
     others = [item for item in state.get("conditions") or () if item.get("type") != "PodScheduled"]
+    now = cluster.timestamp()
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     state["conditions"] = [*others, scheduled]
     return new
@@ -43,7 +46,7 @@ async def handle(call: Call) -> web.StreamResponse:
     sent = await negotiate.read_object(call, kind="Binding")
     dry_run = options.write_options(call.query, "CreateOptions").dry_run
     pod = objects.get(cluster, resource, info.namespace, info.name)
-    new = bind(pod, sent.get("target") or {}, cluster.timestamp())
+    new = bind(cluster, pod, sent.get("target") or {})
     if not dry_run:
         stored = cluster.store.put(resource.storage, new)
         controllers.after_write(cluster, resource, stored)

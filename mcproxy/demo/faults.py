@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
+from mcproxy.demo import negotiate, status
 from mcproxy.demo.upgrade import Hijacked, take_over
 
 __all__ = ["KINDS", "Fault", "FaultError", "Faults", "reset_transport"]
@@ -41,6 +41,7 @@ class Fault:
       latency             wait `seconds`, then answer as usual
       blackHole           read the request and never answer (until the fault is removed: then the connection is reset)
       status              answer `code`; `text` as text/plain, else a Status object; `retryAfter` seconds if not 0
+                          (429 without `text` is that of flow control: its text, and Retry-After 1 if not said)
       unhealthy           status 500 for /healthz, /livez and /readyz
       drip                answer as usual, but `bytes` bytes every `seconds`
       closeAfterBytes     answer as usual, but close (FIN, with close_notify) after `bytes` bytes of the response
@@ -203,21 +204,21 @@ async def _held(request: web.BaseRequest, until: asyncio.Event) -> bool:
 
 
 async def _status(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:
-    headers = {"Retry-After": str(fault.retryAfter)} if fault.retryAfter else {}
+    return negotiate.error_response(request, _refusal(fault))
+
+
+def _refusal(fault: Fault) -> status.APIError:
+    """What a `status` fault answers: text as Go's http.Error sends it, else a Status object."""
+    if fault.code == 429 and fault.text is None:
+        return status.too_many_requests(fault.retryAfter or 1)
+    headers = [("Retry-After", str(fault.retryAfter))] if fault.retryAfter else []
     if fault.text is not None:
-        return web.Response(status=fault.code, text=fault.text, headers=headers)
-    reasons = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
-    body = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": f"a fault was asked for: {fault.code}",
-        "reason": reasons.get(fault.code, ""),
-        "code": fault.code,
-    }
-    data = json.dumps(body, separators=(",", ":")).encode() + b"\n"
-    return web.Response(status=fault.code, body=data, content_type="application/json", headers=headers)
+        headers.append(("X-Content-Type-Options", "nosniff"))
+        return status.APIError(fault.code, "", fault.text, text=True, headers=headers)
+    reasons = {500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
+    return status.APIError(
+        fault.code, reasons.get(fault.code, ""), f"a fault was asked for: {fault.code}", headers=headers
+    )
 
 
 async def _unhealthy(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:

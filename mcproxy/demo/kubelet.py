@@ -35,7 +35,7 @@ def _pod(cluster: SimulatedCluster, pod: JSONDict) -> bool:
         node = choose_node(cluster, spec.get("nodeSelector") or {})
         if node is None:
             return False
-        cluster.store.put(PODS, binding.bind(pod, {"name": node}, cluster.timestamp()))
+        cluster.store.put(PODS, binding.bind(cluster, pod, {"name": node}))
         return True
     write_status(cluster, pod, running(cluster, pod))
     return True
@@ -126,7 +126,15 @@ def _container(cluster: SimulatedCluster, container: Mapping[str, Any], now: str
         "imageID": f"{image.partition(':')[0]}@sha256:{digest[::-1]}",
         "containerID": f"containerd://{digest}",
         "started": True,
+        **_resources(container),
     }
+
+
+def _resources(container: Mapping[str, Any]) -> JSONDict:
+    """What a container has been given; the apiserver lets pods be resized only if their kubelet says so."""
+    wanted = container.get("resources") or {}
+    allocated = {"allocatedResources": wanted["requests"]} if wanted.get("requests") else {}
+    return {**allocated, "resources": wanted}
 
 
 def pod_address(cluster: SimulatedCluster) -> str:

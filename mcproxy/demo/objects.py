@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from mcproxy.demo import defaults, managed_fields, status, validation
+from mcproxy.demo import defaults, managed_fields, pod_status, status, topology, validation
 from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.deletion import DeleteOptions, Deletion
 from mcproxy.demo.resources import ResourceInfo
@@ -113,6 +113,8 @@ def create(
     if cluster.store.get(resource.storage, key_namespace, name) is not None:
         raise status.already_exists(resource.group, resource.plural, name)
     validation.check_quota(cluster, resource, namespace, name)
+    if resource.storage == ("", "pods") and obj["spec"].get("nodeName"):
+        topology.label(cluster, obj, obj["spec"]["nodeName"])
     managed_fields.update(
         None,
         obj,
@@ -215,7 +217,11 @@ def update(
     if subresource in ("", "ephemeralcontainers", "resize"):
         defaults.apply(resource, new, old)
         validation.validate_update(cluster, resource, old, new)
+        if subresource == "resize":
+            validation.validate_resize(resource, old)
     elif subresource == "status":
+        if resource.storage == ("", "pods"):
+            pod_status.complete(new)
         validation.validate_status(resource, new)
     _bump_generation(resource, old, new)
     managed_fields.update(

@@ -17,6 +17,7 @@ from mcproxy.demo.call import Call
 JSONDict = dict[str, Any]
 
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+GONE_IN_304 = ("Accept-Ranges", "Last-Modified")
 MODIFIED = "Sat, 21 Nov 2026 09:00:00 GMT"
 
 
@@ -39,8 +40,16 @@ def _send(call: Call, body: bytes, etag: str, headers: dict[str, str]) -> web.St
     quoted = f'"{etag}"'
     headers = {**headers, "ETag": quoted, "Last-Modified": MODIFIED, "Vary": "Accept", "Accept-Ranges": "bytes"}
     if call.request.headers.get("If-None-Match") == quoted:
-        return web.Response(status=304, headers={key: headers[key] for key in headers if key != "Accept-Ranges"})
+        return web.Response(status=304, headers={key: headers[key] for key in headers if key not in GONE_IN_304})
     return web.Response(body=body, headers={"Content-Type": negotiate.JSON, **headers})
+
+
+def _of_v2(response: web.StreamResponse) -> web.StreamResponse:
+    """/openapi/v2 is behind a handler that compresses, which adds a Vary of its own."""
+    del response.headers["Vary"]
+    for value in ("Accept-Encoding", "Accept"):
+        response.headers.add("Vary", value)
+    return response
 
 
 def _accepts_json(call: Call) -> bool:
@@ -90,7 +99,7 @@ def _encoded(call: Call, key: str, content: JSONDict) -> bytes:
 
 def _v2(call: Call) -> web.StreamResponse:
     if not _accepts_json(call):
-        return _empty(406, {"Cache-Control": "no-cache, private", "Vary": "Accept"})
+        return _of_v2(_empty(406, {"Cache-Control": "no-cache, private", "Vary": "Accept"}))
     body = _encoded(call, "v2", openapi.openapi_v2(call.cluster))
     etag = hashlib.sha512(body).hexdigest().upper()
-    return _send(call, body, etag, {"Cache-Control": "no-cache, private"})
+    return _of_v2(_send(call, body, etag, {"Cache-Control": "no-cache, private"}))

@@ -16,7 +16,7 @@ from mcproxy.demo.rbac import Attributes, decide
 from mcproxy.demo.requestinfo import truthy
 from mcproxy.demo.spdy_streams import WebSocketTunnel
 from mcproxy.demo.status import APIError, bad_request, details
-from mcproxy.demo.upgrade import Hijacked, response_head, take_over
+from mcproxy.demo.upgrade import Hijacked, KubeletAnswer, response_head, take_over
 from mcproxy.demo.websocket_frames import accept_key
 
 __all__ = ["handle", "offered_protocols", "websocket_head"]
@@ -155,7 +155,7 @@ class _NoCommonProtocol(Exception):
         self.served = served
 
     def response(self) -> web.Response:
-        response = web.Response(status=403, text=f"{self.text}\n", content_type="text/plain", charset="utf-8")
+        response = KubeletAnswer(status=403, text=f"{self.text}\n", content_type="text/plain", charset="utf-8")
         for item in self.served:
             response.headers.add("X-Accepted-Stream-Protocol-Versions", item)
         response.headers["X-Content-Type-Options"] = "nosniff"

@@ -109,6 +109,10 @@ class Hijacked(web.StreamResponse):
         return None
 
 
+class KubeletAnswer(web.Response):
+    """What a kubelet has answered: passed on without the headers that the apiserver adds to its own answers."""
+
+
 def response_head(status: str, headers: list[tuple[str, str]]) -> bytes:
     """The bytes of `HTTP/1.1 {status}` and the headers in the order given."""
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers), "", ""]

@@ -48,6 +48,18 @@ def validate_update(cluster: SimulatedCluster, resource: ResourceInfo, old: JSON
     _refuse(resource, new, [*_content(resource, new), *_immutable(resource, old, new)])
 
 
+def validate_resize(resource: ResourceInfo, old: JSONDict) -> None:
+    """Raises APIError 422 for a pod whose kubelet does not tell resources of running containers, so cannot change them.
+
+    Source: isPodResizeRequestSupported in pkg/apis/core/validation.
+    """
+    states = (old.get("status") or {}).get("containerStatuses") or ()
+    running = next((item for item in states if (item.get("state") or {}).get("running") is not None), None)
+    if running is not None and running.get("resources") is None:
+        text = "Forbidden: Pod running on node without support for resize"
+        _refuse(resource, old, [Cause("FieldValueForbidden", text, "spec")])
+
+
 def validate_status(resource: ResourceInfo, new: JSONDict) -> None:
     """Raises APIError 422."""
     if (resource.group, resource.plural) not in TEMPLATED:

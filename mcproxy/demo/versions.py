@@ -23,6 +23,9 @@ EVENT_FIELDS = {
 }
 """Names in core/v1 (as stored) and in events.k8s.io/v1."""
 
+OMITTED_WHEN_EMPTY = ("reportingController", "reportingInstance")
+"""Written even if empty by core/v1, and left out by events.k8s.io/v1."""
+
 
 def view(resource: ResourceInfo, stored: JSONDict) -> JSONDict:
     """A stored object in the version of `resource`."""
@@ -30,7 +33,8 @@ def view(resource: ResourceInfo, stored: JSONDict) -> JSONDict:
         return stored
     obj = {**stored, "kind": resource.kind, "apiVersion": resource.group_version}
     if resource.group == "events.k8s.io":
-        return {EVENT_FIELDS.get(key, key): value for key, value in obj.items()}
+        renamed = {EVENT_FIELDS.get(key, key): value for key, value in obj.items()}
+        return {key: value for key, value in renamed.items() if value != "" or key not in OMITTED_WHEN_EMPTY}
     if resource.group == "autoscaling" and resource.version == "v1":
         return _autoscaler_v1(obj)
     return obj

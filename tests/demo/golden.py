@@ -16,6 +16,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 AGE = re.compile(r"(\d+y)?(\d+d)?(\d+h)?(\d+m)?(\d+s)?")
 TOKEN = re.compile(r"eyJhbGci[\w-]+\.[\w-]+\.[\w-]+")
+HASH = re.compile(r"hash=[0-9A-F]{128}")
 FINGERPRINT = re.compile(r"X509SHA256=[0-9a-f]{64}")
 HEADERS = ("content-type", "retry-after", "warning", "vary", "x-content-type-options", "location", "content-encoding")
 
@@ -53,6 +54,7 @@ def _text(value: str, key: str, *, revisions: bool) -> str:
     if key == "message" and revisions:
         value = re.sub(r"\b\d{3}\b", "<n>", value)
     value = TIME.sub("<time>", value)
+    value = HASH.sub("hash=<hash>", value)
     value = UID.sub("<uid>", value)
     value = TOKEN.sub("<token>", value)
     value = re.sub(r"127\.0\.0\.1:\d+|192\.0\.2\.10:\d+", "<host>", value)

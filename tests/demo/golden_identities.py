@@ -10,6 +10,9 @@ from mcproxy.demo.cluster import SimulatedCluster, User
 from mcproxy.demo.tokens import issuer_of
 
 JSONDict = dict[str, Any]
+
+FOLDERS = frozenset({"auth", "impersonation", "impersonation-legacy", "frontproxy", "kubelet", "websocket"})
+"""The folders whose recordings need what is here."""
 RBAC_GROUP = "rbac.authorization.k8s.io"
 TOKEN = re.compile(r"eyJhbGci[\w-]+\.[\w-]+\.[\w-]+")
 
@@ -51,17 +54,13 @@ def add(cluster: SimulatedCluster) -> None:
     store.revision = revision
 
 
-def prepare(name: str, request: JSONDict, cluster: SimulatedCluster) -> JSONDict:
-    """The request with a token of this cluster for the recorded one's."""
-    if name == "kubelet/service-proxy-no-endpoints-object":
-        cluster.store.delete(("", "endpoints"), "demo", "web")
+def substitute_token(name: str, request: JSONDict, cluster: SimulatedCluster) -> None:
+    """Put a token of this cluster for the recorded one's into a request."""
     if name.endswith("west-token-of-east"):
-        return request
+        return
     own = issuer_of(cluster).issue("demo", cluster.store.get(("", "serviceaccounts"), "demo", "builder") or {})
     if name.endswith("invalid-jwt"):
         own = own[:-8] + "AAAAAAAA"
-    out = dict(request)
-    out["headers"] = [[key, TOKEN.sub(own, value)] for key, value in request["headers"]]
+    request["headers"] = [[key, TOKEN.sub(own, value)] for key, value in request["headers"]]
     if isinstance(request.get("body"), str):
-        out["body"] = TOKEN.sub(own, request["body"])
-    return out
+        request["body"] = TOKEN.sub(own, request["body"])

@@ -57,7 +57,8 @@ def test_a_real_answer_can_be_cut(cluster: Simulated, kind: str) -> None:
 def test_status_faults(cluster: Simulated) -> None:
     cluster.control.fault("status", code=429, text="Too many requests", retryAfter=3, count=1)
     status, headers, body = cluster.get(PATH)
-    assert (status, headers["Retry-After"], body) == (429, "3", b"Too many requests")
+    assert (status, headers["Retry-After"], body) == (429, "3", b"Too many requests\n")
+    assert headers["X-Content-Type-Options"] == "nosniff"
     cluster.control.fault("status", code=503, methods="GET", endpoint=0, skip=1)
     assert [cluster.get(PATH)[0] for _ in range(3)] == [200, 503, 503]
     assert cluster.get(PATH, endpoint=1)[0] == 200

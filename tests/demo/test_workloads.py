@@ -19,6 +19,7 @@ from mcproxy.demo import (
     kubelet,
     objects,
     scale,
+    topology,
     workloads,
 )
 from mcproxy.demo.cluster import SimulatedCluster
@@ -269,13 +270,17 @@ def test_an_eviction_uses_up_the_budget() -> None:
     assert eviction.evict(running_pod(app="other"), [budget(disruptionsAllowed=0)], NOW) is None
 
 
-def test_a_pod_is_bound_only_once() -> None:
-    pod = {"metadata": {"name": "p"}, "spec": {}}
-    bound = binding.bind(pod, {"name": "n1"}, NOW)
+def test_a_pod_is_bound_only_once_and_gets_the_zone_of_its_node(cluster: SimulatedCluster) -> None:
+    pod = {"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {}}
+    node = cluster.store.get(("", "nodes"), "", "n1")
+    assert node is not None
+    zone = {key: node["metadata"]["labels"][key] for key in topology.COPIED}
+    bound = binding.bind(cluster, pod, {"name": "n1"})
     assert bound["spec"] == {"nodeName": "n1"}
-    assert pod["spec"] == {}
+    assert bound["metadata"]["labels"] == {"app": "x", **zone}
+    assert pod == {"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {}}
     with pytest.raises(APIError, match='pod p is already assigned to node "n1"'):
-        binding.bind(bound, {"name": "n2"}, NOW)
+        binding.bind(cluster, bound, {"name": "n2"})
 
 
 def test_pods_go_to_the_emptiest_node_that_takes_any(cluster: SimulatedCluster) -> None:

@@ -1,0 +1,23 @@
+"""What the admission plugin PodTopologyLabels does: a pod on a node has the node's zone and region as labels.
+
+Source: plugin/pkg/admission/podtopologylabels of Kubernetes 1.36; labels of the pod with these names are overwritten.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcproxy.demo.cluster import SimulatedCluster
+
+JSONDict = dict[str, Any]
+COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+def label(cluster: SimulatedCluster, pod: JSONDict, node_name: str) -> None:
+    """Copy the labels of the node to a pod that nobody else holds; a node that is not there has none."""
+    node = cluster.store.get(("", "nodes"), "", node_name)
+    found = {} if node is None else node["metadata"].get("labels") or {}
+    copied = {key: found[key] for key in COPIED if key in found}
+    if copied:
+        metadata = pod["metadata"]
+        pod["metadata"] = {**metadata, "labels": {**(metadata.get("labels") or {}), **copied}}
