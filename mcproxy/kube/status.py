@@ -28,6 +28,9 @@ REASONS = {
     504: "Timeout",
 }
 
+# Go's encoder escapes these in strings, where alone they can stand.
+_GO_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+
 HeaderList = tuple[tuple[bytes, bytes], ...]
 
 
@@ -68,7 +71,7 @@ class StatusError(Exception):
         if self.details is not None:
             status["details"] = self.details
         status["code"] = self.code
-        return json.dumps(status, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        return json.dumps(status, separators=(",", ":"), ensure_ascii=False).translate(_GO_ESCAPES).encode() + b"\n"
 
 
 def retry_after(

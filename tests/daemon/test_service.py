@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from mcproxy.config import model
 from mcproxy.net.bind import BindError
 from mcproxy.upstream.credentials import CredentialError
-from tests.proxy.conftest import reactor, stage  # noqa: F401
+from tests.proxy import conftest
 from tests.proxy.stage import NAME, OK, Client, Stage, Upstream, always, cluster, config, get, listener
 
 reactor, stage = conftest.reactor, conftest.stage
