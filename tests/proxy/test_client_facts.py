@@ -1,0 +1,90 @@
+"""X-Forwarded-*: set anew, and believed only from trusted proxies."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+
+from mcproxy.http.head import parse_request_head
+from mcproxy.http.messages import RequestHead
+from mcproxy.kube.status import StatusError
+from mcproxy.proxy.client_facts import ClientFacts
+
+
+def facts(client: Any, *trusted: str, tls: bool = True, routes: Any = None) -> ClientFacts:
+    connection: Any = SimpleNamespace(
+        client=client, transport=SimpleNamespace(is_tls=tls, server_name="sni.test" if tls else None)
+    )
+    pipeline: Any = SimpleNamespace(trusted_proxies=tuple(ip_network(each) for each in trusted), routes=routes)
+    return ClientFacts(connection, pipeline)
+
+
+def head(*fields: bytes) -> RequestHead:
+    return parse_request_head(b"\r\n".join([b"GET / HTTP/1.1", b"Host: A.test:6443", *fields, b"", b""]), 100, 100)
+
+
+CLIENT = IPv4Address("TCP", "192.0.2.7", 1)
+SENT = (
+    b"X-Forwarded-For: 10.1.1.1",
+    b"x-forwarded-for: 10.2.2.2",
+    b"X-Forwarded-Proto: http",
+    b"X-Forwarded-Host: own.test",
+)
+
+
+def test_a_client_that_is_not_trusted_is_told_from_its_address() -> None:
+    expected = b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a.test:6443\r\n"
+    assert facts(CLIENT).forwarded(head()) == expected
+    assert facts(CLIENT).forwarded(head(*SENT)) == expected
+    assert facts(CLIENT, "198.51.100.0/24").forwarded(head(*SENT)) == expected
+
+
+def test_a_trusted_proxy_is_believed_and_added_to_the_chain() -> None:
+    assert facts(CLIENT, "192.0.2.0/24").forwarded(head(*SENT)) == (
+        b"X-Forwarded-For: 10.1.1.1, 10.2.2.2, 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: own.test\r\n"
+    )
+
+
+def test_what_a_trusted_proxy_does_not_say_is_set_as_for_others() -> None:
+    assert facts(CLIENT, "192.0.2.7/32", tls=False).forwarded(head()) == (
+        b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: a.test:6443\r\n"
+    )
+
+
+def test_addresses_of_both_families() -> None:
+    six = IPv6Address("TCP", "fe80::1%eth0", 1)
+    assert facts(six, "fe80::/10", "10.0.0.0/8").trusted
+    assert not facts(six, "10.0.0.0/8").trusted
+    assert facts(six).address == "fe80::1%eth0"
+
+
+def test_a_client_on_a_unix_socket_has_no_address_and_no_trust() -> None:
+    unix = facts(UNIXAddress(b""), "0.0.0.0/0", tls=False)
+    assert not unix.trusted
+    assert unix.forwarded(head(*SENT)) == b"X-Forwarded-Proto: http\r\nX-Forwarded-Host: a.test:6443\r\n"
+
+
+def test_the_server_of_a_host_is_looked_up_again_only_for_another_host() -> None:
+    asked: list[tuple[str | None, bytes]] = []
+
+    def find(name: str | None, host: bytes) -> bytes:
+        asked.append((name, host))
+        if host == b"nobody":
+            raise StatusError(404, "x")
+        return host + b"!"
+
+    client: Any = facts(CLIENT, routes=SimpleNamespace(find=find))
+    assert [client.server(host) for host in (b"a", b"a", b"b", b"b", b"a")] == [b"a!", b"a!", b"b!", b"b!", b"a!"]
+    assert asked == [("sni.test", b"a"), ("sni.test", b"b"), ("sni.test", b"a")]
+    for _ in range(2):
+        with pytest.raises(StatusError):
+            client.server(b"nobody")
+    assert client.server(b"a") == b"a!"
+
+
+def test_on_a_plain_listener_no_name_was_asked_for() -> None:
+    assert facts(CLIENT, tls=False).server_name is None

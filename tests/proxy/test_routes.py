@@ -1,0 +1,131 @@
+"""Which server, and which cluster of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcproxy.config import model
+from mcproxy.kube.status import StatusError
+from mcproxy.proxy.routes import NameTable, Routes, VirtualServer
+
+EAST: Any = "the cluster east"
+WEST: Any = "the cluster west"
+
+
+def server(name: str, *names: str, default: bool = False) -> tuple[model.Server, VirtualServer]:
+    config = model.Server(
+        name=name, listeners=("l",), server_names=names, default=default, backend=model.ClusterBackend("east")
+    )
+    return config, VirtualServer(config, {"east": EAST})
+
+
+def refused(routes: Routes, name: str | None, host: bytes) -> tuple[int, str]:
+    with pytest.raises(StatusError) as caught:
+        routes.find(name, host)
+    return caught.value.code, caught.value.reason
+
+
+def test_names() -> None:
+    table = NameTable([("a.b", 1), ("*.b", 2), ("*.a.b", 3), ("a.b", 4), ("*.b", 5)])
+    found = {name: table.find(name) for name in ("a.b", "x.b", "x.a.b", "b", "x.y.b", "", ".b")}
+    assert found == {"a.b": 1, "x.b": 2, "x.a.b": 3, "b": None, "x.y.b": None, "": None, ".b": 2}
+
+
+class TestServer:
+    ROUTES = Routes([server("one", "one.test"), server("two", "two.test", "*.two.test")])
+    DEFAULT = Routes([server("one", "one.test"), server("rest", default=True)])
+
+    @pytest.mark.parametrize(
+        ("name", "host", "found"),
+        [
+            ("one.test", b"one.test", "one"),
+            ("one.test", b"one.test:6443", "one"),
+            ("one.test", b"10.0.0.1", "one"),
+            ("one.test", b"", "one"),
+            ("one.test", b"nobody.test", "one"),
+            ("a.two.test", b"two.test", "two"),
+            (None, b"two.test:80", "two"),
+            (None, b"b.two.test", "two"),
+            ("nobody.test", b"one.test", "one"),
+        ],
+    )
+    def test_sni_decides_else_host(self, name: str | None, host: bytes, found: str) -> None:
+        assert self.ROUTES.find(name, host).name == found
+
+    @pytest.mark.parametrize(
+        ("name", "host"), [(None, b"x.test"), ("x.test", b"y.test"), (None, b""), (None, b"[::1]:1")]
+    )
+    def test_else_the_default_else_404(self, name: str | None, host: bytes) -> None:
+        assert self.DEFAULT.find(name, host).name == "rest"
+        assert refused(self.ROUTES, name, host) == (404, "NotFound")
+
+    def test_two_names_of_different_servers_are_misdirected(self) -> None:
+        assert refused(self.ROUTES, "one.test", b"two.test") == (421, "MisdirectedRequest")
+
+    def test_an_ipv6_address_as_host(self) -> None:
+        assert Routes([server("six", "::1")]).find(None, b"[::1]:6443").name == "six"
+
+
+class TestCluster:
+    MANY = VirtualServer(
+        model.Server(name="many", listeners=("l",), backend=model.ClustersBackend(("east", "west"))),
+        {"east": EAST, "west": WEST, "other": "not of this server"},  # type: ignore[dict-item]
+    )
+
+    def test_a_server_of_one_cluster_passes_every_target_on(self) -> None:
+        single = server("one")[1]
+        for target in (b"/", b"*", b"/clusters/west/api?x", b"/a%2Fb"):
+            assert single.destination(target) == (EAST, target)
+
+    @pytest.mark.parametrize(
+        ("target", "cluster", "below"),
+        [
+            (b"/clusters/east/api/v1/pods?a=b%2F", EAST, b"/api/v1/pods?a=b%2F"),
+            (b"/clusters/west/", WEST, b"/"),
+            (b"/clusters/west", WEST, b"/"),
+            (b"/clusters/west?watch=1", WEST, b"/?watch=1"),
+            (b"/clusters/east//api", EAST, b"//api"),
+            (b"/clusters/east/clusters/west/x", EAST, b"/clusters/west/x"),
+            (b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/east/proxy/api/v1", EAST, b"/api/v1"),
+            (b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/west/proxy?a", WEST, b"/?a"),
+            (b"/apis/cluster.karmada.io/v1alpha1/clusters/west/proxy/", WEST, b"/"),
+        ],
+    )
+    def test_the_path_names_it(self, target: bytes, cluster: Any, below: bytes) -> None:
+        assert self.MANY.destination(target) == (cluster, below)
+
+    @pytest.mark.parametrize(
+        "target",
+        [
+            b"/",
+            b"*",
+            b"/api/v1/pods",
+            b"/clusters",
+            b"/clusters/",
+            b"/clusters/other/api",
+            b"/clusters/EAST/api",
+            b"/clusters/%65ast/api",
+            b"/clusters/east%2Fapi",
+            b"/clusters/../east",
+            b"//clusters/east",
+            b"/clusters//east",
+            b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/east",
+            b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/east/status",
+            b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/east/proxyx/api",
+            b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/other/proxy/api",
+            b"/apis/cluster.karmada.io/v1alpha1/clusters/absent/proxy/api",
+            b"/apis/cluster.karmada.io/v1/clusters/east/proxy/api",
+        ],
+    )
+    def test_all_else_is_404(self, target: bytes) -> None:
+        with pytest.raises(StatusError) as caught:
+            self.MANY.destination(target)
+        assert (caught.value.code, caught.value.reason) == (404, "NotFound")
+
+    def test_an_absent_name_is_told_as_kubernetes_tells_it(self) -> None:
+        with pytest.raises(StatusError) as caught:
+            self.MANY.destination(b"/clusters/absent/api")
+        assert caught.value.message == 'clusters "absent" not found'
+        assert caught.value.details == {"name": "absent", "kind": "clusters"}
