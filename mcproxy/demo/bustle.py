@@ -6,7 +6,7 @@ import copy
 import random
 from typing import Any
 
-from mcproxy.demo import kubelet, objects, workloads
+from mcproxy.demo import controlling, deployments, kubelet, objects
 from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.status import APIError
 
@@ -144,7 +144,7 @@ def _running(cluster: SimulatedCluster) -> list[JSONDict]:
     return [
         pod
         for pod in cluster.store.collection(kubelet.PODS).objects.values()
-        if pod["metadata"]["namespace"] in ("shop", "monitoring") and workloads.is_ready(pod)
+        if pod["metadata"]["namespace"] in ("shop", "monitoring") and controlling.is_ready(pod)
     ]
 
 
@@ -175,9 +175,9 @@ def _restart(cluster: SimulatedCluster, rng: random.Random) -> None:
 
 def _scale(cluster: SimulatedCluster) -> None:
     """shop/search goes between two and four replicas."""
-    found = cluster.store.get(workloads.DEPLOYMENTS, "shop", "search")
+    found = cluster.store.get(deployments.DEPLOYMENTS, "shop", "search")
     if found is not None:
         wanted = 4 if found["spec"]["replicas"] <= 2 else 2
-        workloads.scale(cluster, workloads.DEPLOYMENTS, found, wanted)
+        controlling.scale(cluster, deployments.DEPLOYMENTS, found, wanted)
         text = f"Scaled up replica set to {wanted}" if wanted == 4 else f"Scaled down replica set to {wanted}"
         event(cluster, found, "ScalingReplicaSet", text, source="deployment-controller")

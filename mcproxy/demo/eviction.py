@@ -8,8 +8,9 @@ from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo import controllers, negotiate, objects, options
+from mcproxy.demo import controllers, deletion, negotiate, objects, options
 from mcproxy.demo.call import Call
+from mcproxy.demo.label_selectors import selects
 from mcproxy.demo.status import APIError, Cause, internal_error, success
 
 JSONDict = dict[str, Any]
@@ -63,22 +64,6 @@ def _selects(selector: Mapping[str, Any] | None, pod: Mapping[str, Any]) -> bool
     return selects(selector, pod["metadata"].get("labels") or {})
 
 
-def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector matches some labels."""
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    return all(_matches(item, labels) for item in selector.get("matchExpressions") or ())
-
-
-def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, operator, values = expression["key"], expression["operator"], expression.get("values") or ()
-    if operator == "In":
-        return bool(labels.get(key) in values)
-    if operator == "NotIn":
-        return bool(labels.get(key) not in values)
-    return bool((key in labels) == (operator == "Exists"))
-
-
 async def handle(call: Call) -> web.StreamResponse:
     """Serve POST. Raises APIError 404, 429."""
     negotiate.negotiate(call)
@@ -93,7 +78,7 @@ async def handle(call: Call) -> web.StreamResponse:
     if not dry_run:
         if budget is not None:
             cluster.store.put(BUDGETS, budget)
-        deletion = objects.DeleteOptions(grace=wanted.get("gracePeriodSeconds"))
-        done = objects.delete(cluster, resource, info.namespace, info.name, deletion)
-        controllers.after_delete(cluster, resource, done, deletion)
+        wanted_deletion = deletion.DeleteOptions(grace=wanted.get("gracePeriodSeconds"))
+        done = deletion.delete(cluster, resource, info.namespace, info.name, wanted_deletion)
+        controllers.after_delete(cluster, resource, done, wanted_deletion)
     return negotiate.respond(call, success(code=201), 201)

@@ -236,15 +236,6 @@ def extras(cluster: str, rng: random.Random) -> Iterator[Wanted]:
     yield "networking.k8s.io", "ingresses", {"metadata": meta("shop", "shop"), "spec": ingress}
     policy = {"podSelector": {"matchLabels": {"app": "payments"}}, "policyTypes": ["Ingress"]}
     yield "networking.k8s.io", "networkpolicies", {"metadata": meta("payments", "shop"), "spec": policy}
-    rule = {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list", "watch"]}
-    reader = {"metadata": meta("pod-reader", "demo"), "rules": [rule]}
-    yield "rbac.authorization.k8s.io", "roles", reader
-    binding = {
-        "metadata": meta("pod-reader", "demo"),
-        "roleRef": {"kind": "Role", "name": "pod-reader"},
-        "subjects": [{"kind": "User", "name": "alice"}],
-    }
-    yield "rbac.authorization.k8s.io", "rolebindings", binding
     claim: JSONDict = {"accessModes": ["ReadWriteOnce"], "storageClassName": "standard"}
     claim["resources"] = {"requests": {"storage": "10Gi"}}
     yield "", "persistentvolumeclaims", {"metadata": meta("data-db-0", "demo"), "spec": claim}

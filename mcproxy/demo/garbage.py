@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcproxy.demo import controllers, objects
+from mcproxy.demo import controllers, deletion
 from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.resources import ResourceInfo
 from mcproxy.demo.status import APIError
@@ -79,9 +79,9 @@ def _delete(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) ->
     metadata = obj["metadata"]
     if metadata.get("deletionTimestamp"):
         return False
-    options = objects.DeleteOptions()
+    options = deletion.DeleteOptions()
     try:
-        done = objects.delete(cluster, resource, metadata.get("namespace", ""), metadata["name"], options)
+        done = deletion.delete(cluster, resource, metadata.get("namespace", ""), metadata["name"], options)
     except APIError:
         return False
     controllers.after_delete(cluster, resource, done, options)

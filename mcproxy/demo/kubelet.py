@@ -7,7 +7,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from mcproxy.demo import binding, objects
+from mcproxy.demo import binding, deletion, objects
 from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.status import APIError
 
@@ -48,7 +48,7 @@ def _gone(cluster: SimulatedCluster, pod: JSONDict) -> bool:
         return False
     resource = objects.find(cluster, *PODS)
     try:
-        objects.delete(cluster, resource, metadata["namespace"], metadata["name"], objects.DeleteOptions(grace=0))
+        deletion.delete(cluster, resource, metadata["namespace"], metadata["name"], deletion.DeleteOptions(grace=0))
     except APIError:
         return False
     return True

@@ -21,11 +21,11 @@ def complete(pod: JSONDict) -> None:
 
 
 def _condition(item: JSONDict) -> JSONDict:
-    head = {key: item[key] for key in ("type", "observedGeneration", "status") if key in item}
+    head: JSONDict = {key: item[key] for key in ("type", "observedGeneration", "status") if key in item}
     return {**head, "lastProbeTime": None, "lastTransitionTime": None, **item}
 
 
 def _container(item: JSONDict) -> JSONDict:
-    head = {"name": item["name"]} if "name" in item else {}
+    head: JSONDict = {"name": item["name"]} if "name" in item else {}
     empty = {"state": {}, "lastState": {}, "ready": False, "restartCount": 0, "image": "", "imageID": ""}
     return {**head, **empty, **item}

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from mcproxy.demo import (
     controllers,
+    deletion,
     listoptions,
     lists,
     negotiate,
@@ -269,7 +270,7 @@ async def _delete(call: Call) -> web.StreamResponse:
     resource, info = call.target, call.info
     accepted = negotiate.negotiate(call)
     wanted, dry_run = await options.delete_options(call)
-    done = objects.delete(call.cluster, resource, info.namespace, info.name, wanted, dry_run=dry_run)
+    done = deletion.delete(call.cluster, resource, info.namespace, info.name, wanted, dry_run=dry_run)
     if not dry_run:
         controllers.after_delete(call.cluster, resource, done, wanted)
     if done.whole:
@@ -286,7 +287,7 @@ async def _delete_collection(call: Call) -> web.StreamResponse:
     page = await lists.read(call.cluster, resource, info.scope, listoptions.parse(call.query))
     for item in page.items:
         metadata = item["metadata"]
-        done = objects.delete(
+        done = deletion.delete(
             call.cluster, resource, metadata.get("namespace", ""), metadata["name"], wanted, dry_run=dry_run
         )
         if not dry_run:

@@ -18,7 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo import app, bootstrap, control, fixtures
+from mcproxy.demo import accounts, app, bootstrap, control, fixtures
 from mcproxy.demo.certificates import Authority, server_context
 from mcproxy.demo.cluster import ClusterOptions, SimulatedCluster, User
 from mcproxy.demo.endpoints import Endpoint
@@ -66,6 +66,7 @@ def make_cluster(args: argparse.Namespace) -> SimulatedCluster:
     bootstrap.bootstrap(cluster)
     if not args.empty:
         fixtures.populate(cluster)
+    accounts.add(cluster)
     return cluster
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mcproxy.demo import crvalidation, status, strictdecode
 from mcproxy.demo.cluster import SimulatedCluster
-from mcproxy.demo.eviction import selects
+from mcproxy.demo.label_selectors import selects
 from mcproxy.demo.resources import ResourceInfo
 from mcproxy.demo.status import Cause
 

@@ -1,39 +1,40 @@
 """What kube-controller-manager does for workloads, as far as kubectl waits for it.
 
 `reconcile` makes one pass over everything and may be called as often as one likes; it does nothing when all is as it
-should be. Rollouts happen in few steps: the new ReplicaSet is filled, the old ones are emptied once its pods are ready.
+should be.
 """
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mcproxy.demo import endpointslices, garbage, kubelet, objects
+from mcproxy.demo import deployments, endpointslices, garbage, kubelet
 from mcproxy.demo.cluster import SimulatedCluster
-from mcproxy.demo.eviction import selects
-from mcproxy.demo.status import APIError
+from mcproxy.demo.controlling import (
+    PODS,
+    condition,
+    create,
+    delete,
+    is_ready,
+    new_pod,
+    owned,
+    set_status,
+    template_hash,
+)
+from mcproxy.demo.label_selectors import selects
 
 JSONDict = dict[str, Any]
-MANAGER = "kube-controller-manager"
-DEPLOYMENTS, REPLICA_SETS = ("apps", "deployments"), ("apps", "replicasets")
 STATEFUL_SETS, DAEMON_SETS = ("apps", "statefulsets"), ("apps", "daemonsets")
-JOBS, PODS, NODES = ("batch", "jobs"), ("", "pods"), ("", "nodes")
+JOBS, NODES = ("batch", "jobs"), ("", "nodes")
 BUDGETS = ("policy", "poddisruptionbudgets")
-REVISION = "deployment.kubernetes.io/revision"
-ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-Key = tuple[str, str]
 
 
 def reconcile(cluster: SimulatedCluster) -> bool:
     """One pass; gives whether anything changed."""
     changed = garbage.step(cluster)
     for key, step in (
-        (DEPLOYMENTS, _deployment),
-        (REPLICA_SETS, _replica_set),
+        (deployments.DEPLOYMENTS, deployments.step),
+        (deployments.REPLICA_SETS, _replica_set),
         (STATEFUL_SETS, _stateful_set),
         (DAEMON_SETS, _daemon_set),
         (JOBS, _job),
@@ -51,221 +52,6 @@ def settle(cluster: SimulatedCluster, passes: int = 50) -> None:
     for _ in range(passes):
         if not reconcile(cluster):
             return
-
-
-def template_hash(template: Mapping[str, Any]) -> str:
-    """The pod-template-hash of a template."""
-    digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).digest()
-    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:10])
-
-
-def owned(cluster: SimulatedCluster, key: Key, owner: Mapping[str, Any]) -> list[JSONDict]:
-    """The objects of a resource that an object controls, oldest first."""
-    uid, namespace = owner["metadata"]["uid"], owner["metadata"].get("namespace")
-    return [
-        obj
-        for (place, _), obj in cluster.store.collection(key).objects.items()
-        if place == namespace
-        and any(item["uid"] == uid and item.get("controller") for item in obj["metadata"].get("ownerReferences") or ())
-    ]
-
-
-def reference(owner: Mapping[str, Any]) -> JSONDict:
-    """The ownerReference of a controller."""
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def create(cluster: SimulatedCluster, key: Key, obj: JSONDict) -> JSONDict | None:
-    """Create as the controllers do; None when it is refused (quota, a namespace that goes)."""
-    try:
-        return objects.create(
-            cluster, objects.find(cluster, *key), obj["metadata"].get("namespace", ""), obj, manager=MANAGER
-        )
-    except APIError:
-        return None
-
-
-def set_status(cluster: SimulatedCluster, key: Key, obj: JSONDict, status: JSONDict) -> bool:
-    """Write a status if it differs."""
-    metadata = obj["metadata"]
-    current = cluster.store.get(key, metadata.get("namespace", ""), metadata["name"])
-    if current is None or (current.get("status") or {}) == status:
-        return False
-    resource = objects.find(cluster, *key)
-    new = {**current, "metadata": dict(current["metadata"]), "status": status}
-    namespace = metadata.get("namespace", "")
-    objects.update(
-        cluster, resource, namespace, metadata["name"], new, subresource="status", manager=MANAGER, patch=True
-    )
-    return True
-
-
-def scale(cluster: SimulatedCluster, key: Key, obj: JSONDict, replicas: int) -> bool:
-    """Set an object's replicas if they differ."""
-    if obj["spec"].get("replicas") == replicas:
-        return False
-    new = copy.deepcopy(obj)
-    new["spec"]["replicas"] = replicas
-    metadata = obj["metadata"]
-    resource = objects.find(cluster, *key)
-    objects.update(
-        cluster, resource, metadata["namespace"], metadata["name"], new, subresource="scale", manager=MANAGER
-    )
-    return True
-
-
-def delete(cluster: SimulatedCluster, key: Key, obj: JSONDict) -> None:
-    """Delete with grace 0: what the kubelet would do is done at once."""
-    metadata = obj["metadata"]
-    options = objects.DeleteOptions(grace=0)
-    try:
-        objects.delete(cluster, objects.find(cluster, *key), metadata["namespace"], metadata["name"], options)
-    except APIError:
-        return
-
-
-def is_ready(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod's Ready condition is true."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
-
-
-def condition(
-    old: Iterable[Mapping[str, Any]], kind: str, value: bool, reason: str, message: str, now: str, **more: str
-) -> JSONDict:
-    """A condition; the time is kept while its status stays."""
-    status = "True" if value else "False"
-    before = next((item for item in old if item["type"] == kind), {})
-    since = before.get("lastTransitionTime", now) if before.get("status") == status else now
-    same = {key: before.get(key) for key in ("status", "reason", "message")} == {
-        "status": status,
-        "reason": reason,
-        "message": message,
-    }
-    out = {"type": kind, "status": status}
-    if "lastUpdateTime" in more:
-        out["lastUpdateTime"] = before.get("lastUpdateTime", now) if same else now
-    return {**out, "lastTransitionTime": since, "reason": reason, "message": message}
-
-
-def _deployment(cluster: SimulatedCluster, deployment: JSONDict) -> bool:
-    metadata, spec = deployment["metadata"], deployment["spec"]
-    sets = owned(cluster, REPLICA_SETS, deployment)
-    code = template_hash(spec["template"])
-    current = next((item for item in sets if item["metadata"]["labels"].get("pod-template-hash") == code), None)
-    if current is None:
-        if spec.get("paused"):
-            return False
-        return _new_replica_set(cluster, deployment, sets, code)
-    changed = scale(cluster, REPLICA_SETS, current, spec["replicas"])
-    current = cluster.store.get(REPLICA_SETS, metadata["namespace"], current["metadata"]["name"]) or current
-    state = current.get("status") or {}
-    others = [item for item in sets if item["metadata"]["uid"] != current["metadata"]["uid"]]
-    if state.get("readyReplicas", 0) >= spec["replicas"]:
-        for item in others:
-            changed |= scale(cluster, REPLICA_SETS, item, 0)
-    return _deployment_status(cluster, deployment, current, others) or changed
-
-
-def _new_replica_set(cluster: SimulatedCluster, deployment: JSONDict, sets: list[JSONDict], code: str) -> bool:
-    metadata, spec = deployment["metadata"], deployment["spec"]
-    number = 1 + max((int((item["metadata"].get("annotations") or {}).get(REVISION, 0)) for item in sets), default=0)
-    template = copy.deepcopy(spec["template"])
-    labels = {**(template["metadata"].get("labels") or {}), "pod-template-hash": code}
-    template["metadata"]["labels"] = labels
-    selector = copy.deepcopy(spec["selector"])
-    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), "pod-template-hash": code}
-    made = create(
-        cluster,
-        REPLICA_SETS,
-        {
-            "metadata": {
-                "name": f"{metadata['name']}-{code}",
-                "namespace": metadata["namespace"],
-                "labels": labels,
-                "annotations": {
-                    "deployment.kubernetes.io/desired-replicas": str(spec["replicas"]),
-                    REVISION: str(number),
-                },
-                "ownerReferences": [reference(deployment)],
-            },
-            "spec": {"replicas": spec["replicas"], "selector": selector, "template": template},
-        },
-    )
-    if made is None:
-        return False
-    new = copy.deepcopy(deployment)
-    new["metadata"]["annotations"] = {**(metadata.get("annotations") or {}), REVISION: str(number)}
-    resource = objects.find(cluster, *DEPLOYMENTS)
-    objects.update(cluster, resource, metadata["namespace"], metadata["name"], new, manager=MANAGER, patch=True)
-    return True
-
-
-def _deployment_status(
-    cluster: SimulatedCluster, deployment: JSONDict, current: JSONDict, others: list[JSONDict]
-) -> bool:
-    now = cluster.timestamp()
-    state = current.get("status") or {}
-    ready = state.get("readyReplicas", 0)
-    total = state.get("replicas", 0) + sum((item.get("status") or {}).get("replicas", 0) for item in others)
-    all_ready = ready + sum((item.get("status") or {}).get("readyReplicas", 0) for item in others)
-    wanted = deployment["spec"]["replicas"]
-    old = (deployment.get("status") or {}).get("conditions") or ()
-    complete = state.get("replicas", 0) == wanted == ready and total == wanted
-    name = current["metadata"]["name"]
-    enough = all_ready >= wanted - int(wanted * 0.25)
-    conditions = [
-        condition(
-            old,
-            "Available",
-            enough,
-            "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
-            f"Deployment {'has' if enough else 'does not have'} minimum availability.",
-            now,
-            lastUpdateTime=now,
-        ),
-        condition(
-            old,
-            "Progressing",
-            True,
-            "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated",
-            f'ReplicaSet "{name}" has successfully progressed.' if complete else f'ReplicaSet "{name}" is progressing.',
-            now,
-            lastUpdateTime=now,
-        ),
-    ]
-    counts = {
-        "replicas": total,
-        "updatedReplicas": state.get("replicas", 0),
-        "readyReplicas": all_ready,
-        "availableReplicas": all_ready,
-        "unavailableReplicas": max(0, wanted - all_ready),
-    }
-    status = {
-        "observedGeneration": deployment["metadata"].get("generation", 1),
-        **{key: value for key, value in counts.items() if value},
-        "conditions": conditions,
-    }
-    return set_status(cluster, DEPLOYMENTS, deployment, status)
-
-
-def new_pod(owner: JSONDict, template: Mapping[str, Any], name: str = "") -> JSONDict:
-    """A pod of a template."""
-    metadata = copy.deepcopy(dict(template.get("metadata") or {}))
-    metadata["namespace"] = owner["metadata"]["namespace"]
-    metadata["ownerReferences"] = [reference(owner)]
-    if name:
-        metadata["name"] = name
-    else:
-        metadata["generateName"] = f"{owner['metadata']['name']}-"
-    return {"metadata": metadata, "spec": copy.deepcopy(template["spec"])}
 
 
 def _replica_set(cluster: SimulatedCluster, obj: JSONDict) -> bool:
@@ -289,7 +75,7 @@ def _replica_set(cluster: SimulatedCluster, obj: JSONDict) -> bool:
         **{key: value for key, value in counts.items() if value},
         "observedGeneration": obj["metadata"].get("generation", 1),
     }
-    return set_status(cluster, REPLICA_SETS, obj, status) or changed
+    return set_status(cluster, deployments.REPLICA_SETS, obj, status) or changed
 
 
 def _stateful_set(cluster: SimulatedCluster, obj: JSONDict) -> bool:

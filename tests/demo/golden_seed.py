@@ -6,13 +6,12 @@ folders had beside them.
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 from datetime import UTC, datetime
 from typing import Any
 
-from mcproxy.demo import crd, objects, rbac_defaults, versions
+from mcproxy.demo import accounts, crd, objects, rbac_defaults, versions
 from mcproxy.demo.cluster import ClusterOptions, SimulatedCluster, User
 from tests.demo.golden import load, names
 
@@ -70,8 +69,9 @@ def base(name: str, *, revision: int | None = None) -> SimulatedCluster:
     cluster = SimulatedCluster(name, options=options, now=lambda: NOW, rng=random.Random(1))
     cluster.tokens["alice-test-token"] = User("alice", "alice-uid", ("dev",))
     rbac_defaults.add_default_roles(cluster)
-    for obj in RBAC:
-        put(cluster, copy.deepcopy(obj))
+    for plural, obj in accounts.rights():
+        obj["metadata"]["uid"] = f"uid-of-{obj['metadata']['name']}"
+        cluster.store.put((accounts.RBAC, plural), obj)
     for obj in listed(name):
         put(cluster, obj, revision=int(obj["metadata"]["resourceVersion"]))
     cluster.store.revision = revision or REVISIONS[name]
@@ -84,44 +84,3 @@ def create(cluster: SimulatedCluster, obj: JSONDict, **more: Any) -> JSONDict:
     resource = cluster.resources.by_kind(group, version, obj["kind"])
     assert resource is not None, obj["kind"]
     return objects.create(cluster, resource, obj["metadata"].get("namespace", ""), obj, **more)
-
-
-def _rbac(kind: str, name: str, namespace: str = "", **content: Any) -> JSONDict:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "uid": f"uid-of-{name}"}
-    return {"kind": kind, "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata, **content}
-
-
-def _binding(kind: str, name: str, role_kind: str, role: str, user: str, namespace: str = "") -> JSONDict:
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role}
-    subjects = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]
-    return _rbac(kind, name, namespace, roleRef=reference, subjects=subjects)
-
-
-RBAC = [
-    _rbac(
-        "Role",
-        "pod-reader",
-        "demo",
-        rules=[
-            {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list", "watch"]},
-            {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": ["web"], "verbs": ["get", "patch"]},
-        ],
-    ),
-    _binding("RoleBinding", "alice-pod-reader", "Role", "pod-reader", "alice", "demo"),
-    _rbac(
-        "ClusterRole",
-        "mcproxy",
-        rules=[
-            {"apiGroups": [""], "resources": ["users", "groups", "serviceaccounts"], "verbs": ["impersonate"]},
-            {
-                "apiGroups": ["authentication.k8s.io"],
-                "resources": ["uids", "userextras/scopes", "userextras/mcproxy.example.com/origin"],
-                "verbs": ["impersonate"],
-            },
-            {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
-            {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
-            {"nonResourceURLs": ["*"], "verbs": ["get"]},
-        ],
-    ),
-    _binding("ClusterRoleBinding", "mcproxy", "ClusterRole", "mcproxy", "mcproxy"),
-]

@@ -7,6 +7,10 @@ import ssl
 import urllib.request
 from pathlib import Path
 
+import pytest
+
+from mcproxy.demo import rbac, requestinfo, serve
+from mcproxy.demo.cluster import User
 from mcproxy.demo.process import SimulatedClusterProcess
 
 
@@ -33,3 +37,20 @@ def test_every_endpoint_serves_the_same_cluster(tmp_path: Path) -> None:
 def test_sigterm_ends_it_with_status_0(tmp_path: Path) -> None:
     cluster = SimulatedClusterProcess("east", options=("--empty",), directory=tmp_path).start()
     assert cluster.stop() == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--empty",)], ids=["with objects", "empty"])
+def test_the_users_have_the_rights_of_the_recorded_cluster(options: tuple[str, ...]) -> None:
+    cluster = serve.make_cluster(serve.arguments(["--name", "east", "--dir", ".", *options]))
+
+    def may(user: str, method: str, path: str) -> bool:
+        info = requestinfo.parse(method, path, {})
+        return rbac.decide(cluster, User(user), rbac.Attributes.of(info)).allowed
+
+    assert may("alice", "GET", "/api/v1/namespaces/demo/pods/p/log")
+    assert may("alice", "PATCH", "/apis/apps/v1/namespaces/demo/deployments/web")
+    assert not may("alice", "GET", "/api/v1/namespaces/demo/secrets")
+    assert not may("alice", "GET", "/api/v1/namespaces/default/pods")
+    assert may("mcproxy", "POST", "/apis/authentication.k8s.io/v1/tokenreviews")
+    assert may("mcproxy", "GET", "/metrics")
+    assert not may("mcproxy", "GET", "/api/v1/pods")

@@ -12,6 +12,9 @@ from mcproxy.demo import (
     binding,
     bootstrap,
     bustle,
+    controlling,
+    deletion,
+    deployments,
     eviction,
     fixture_objects,
     fixtures,
@@ -69,7 +72,7 @@ def test_a_pod_is_bound_and_then_ready(cluster: SimulatedCluster) -> None:
     assert everything(cluster, PODS)[0]["spec"]["nodeName"] == "n1"
     assert everything(cluster, PODS)[0]["status"]["phase"] == "Pending"
     workloads.reconcile(cluster)
-    assert workloads.is_ready(everything(cluster, PODS)[0])
+    assert controlling.is_ready(everything(cluster, PODS)[0])
     assert not workloads.reconcile(cluster)
 
 
@@ -79,7 +82,7 @@ def test_a_deployment_gets_its_replica_set_and_pods(cluster: SimulatedCluster) -
     found = everything(cluster, DEPLOYMENTS)[0]
     assert found["status"]["availableReplicas"] == 2
     assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
-    assert found["metadata"]["annotations"][workloads.REVISION] == "1"
+    assert found["metadata"]["annotations"][deployments.REVISION] == "1"
     owner = everything(cluster, REPLICA_SETS)[0]
     assert {item["metadata"]["ownerReferences"][0]["uid"] for item in everything(cluster, PODS)} == {
         owner["metadata"]["uid"]
@@ -106,7 +109,7 @@ def test_scaling_makes_and_removes_pods(cluster: SimulatedCluster) -> None:
 def test_dependents_go_with_their_owner(cluster: SimulatedCluster) -> None:
     create(cluster, DEPLOYMENTS, deployment())
     workloads.settle(cluster)
-    objects.delete(cluster, objects.find(cluster, *DEPLOYMENTS), "default", "web")
+    deletion.delete(cluster, objects.find(cluster, *DEPLOYMENTS), "default", "web")
     workloads.settle(cluster)
     assert everything(cluster, REPLICA_SETS) == []
     assert everything(cluster, PODS) == []
@@ -116,8 +119,8 @@ def test_dependents_go_with_their_owner(cluster: SimulatedCluster) -> None:
 def test_propagation_policies_are_kept(cluster: SimulatedCluster, policy: str, left: int) -> None:
     create(cluster, DEPLOYMENTS, deployment())
     workloads.settle(cluster)
-    options = objects.DeleteOptions(propagation=policy)
-    objects.delete(cluster, objects.find(cluster, *DEPLOYMENTS), "default", "web", options)
+    options = deletion.DeleteOptions(propagation=policy)
+    deletion.delete(cluster, objects.find(cluster, *DEPLOYMENTS), "default", "web", options)
     assert len(everything(cluster, DEPLOYMENTS)) == 1
     workloads.settle(cluster)
     assert everything(cluster, DEPLOYMENTS) == []
@@ -127,7 +130,7 @@ def test_propagation_policies_are_kept(cluster: SimulatedCluster, policy: str, l
 def test_a_namespace_empties_itself_before_it_goes(cluster: SimulatedCluster) -> None:
     create(cluster, ("", "namespaces"), {"metadata": {"name": "tmp"}})
     create(cluster, ("", "configmaps"), {"metadata": {"name": "c", "namespace": "tmp"}})
-    objects.delete(cluster, objects.find(cluster, "", "namespaces"), "", "tmp")
+    deletion.delete(cluster, objects.find(cluster, "", "namespaces"), "", "tmp")
     while garbage.step(cluster):
         pass
     assert cluster.store.get(("", "namespaces"), "", "tmp") is None

@@ -1,0 +1,25 @@
+"""LabelSelector objects, as they stand in the spec of workloads, Services and budgets.
+
+`selectors` has those of a query's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector matches some labels."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_matches(item, labels) for item in selector.get("matchExpressions") or ())
+
+
+def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, operator, values = expression["key"], expression["operator"], expression.get("values") or ()
+    if operator == "In":
+        return bool(labels.get(key) in values)
+    if operator == "NotIn":
+        return bool(labels.get(key) not in values)
+    return bool((key in labels) == (operator == "Exists"))
