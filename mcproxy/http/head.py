@@ -44,6 +44,8 @@ _SPECIAL = (
 _REQUEST_SPECIAL = re.compile(_SPECIAL % b"|host|expect")
 _RESPONSE_SPECIAL = re.compile(_SPECIAL % b"")
 _NEVER_NAMED = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"close", b""}
+# Dropped because Connection names them, a request would mean another user (RFC 9110 7.6.1: they may not be named).
+_OF_IDENTITY = (b"authorization", b"impersonate", b"x-remote-")
 _USUAL_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
 
 
@@ -147,6 +149,8 @@ def _judge_special_fields(head: RequestHead, special: dict[bytes, list[bytes]]) 
     if b"upgrade" in connection and head.http11:
         head.upgrade = _tunnel_protocol(special.get(b"upgrade", ()))
     if named := connection - _NEVER_NAMED:
+        if any(name.replace(b"_", b"-").startswith(_OF_IDENTITY) for name in named):
+            raise ProtocolError(400, "Connection names a field that is not for this hop alone")
         head.fields = _without(head.fields, named)
 
 

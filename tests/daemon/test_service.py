@@ -251,19 +251,17 @@ class TestEnd:
         await stage.serve(config([cluster(upstream.endpoint())]))
         client = await stage.asks(get())
         await stage.until(lambda: upstream.received)
-        client.transport.pauseProducing()  # type: ignore[union-attr]
-        size = 24 * 1024 * 1024
-        upstream.last.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
-        await stage.turns(100)
+        transport: Any = client.transport
+        transport.pauseProducing()
+        transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        for stream in stage.service.listeners[0].socket:
+            stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        upstream.last.send(b"HTTP/1.1 200 OK\r\nContent-Length: 80000\r\n\r\n" + bytes(80_000))
+        await stage.until(lambda: stage.service.running == 0, "the end of the request, its answer being queued")
         done = fired(Deferred.fromCoroutine(stage.service.drain(5.0)))
-        got = [0]
-
-        def count(data: bytes) -> None:
-            got[0] += len(data)
-
-        client.dataReceived = count  # type: ignore[method-assign]
-        client.transport.resumeProducing()  # type: ignore[union-attr]
-        await stage.until(lambda: got[0] > size and client.ended)
+        await stage.turns(20)
+        transport.resumeProducing()
+        await stage.until(lambda: len(client.received) > 80_000 and client.ended)
         client.close()
         await stage.until(lambda: done)
 

@@ -104,6 +104,12 @@ class TestRequest:
     def test_fields_that_connection_names_do_not_pass(self, connection: bytes, left: bytes) -> None:
         assert request(b"Connection: " + connection, b"A: b", b"X-Hop: 1", b"X-HOP: 2").fields == left
 
+    @pytest.mark.parametrize(
+        "name", [b"Authorization", b"authorization_", b"Impersonate-User", b"impersonate_group", b"X-Remote-Extra-a"]
+    )
+    def test_connection_cannot_name_who_calls_away(self, name: bytes) -> None:
+        assert refused(b"Connection: close, " + name, name + b": a") == 400
+
     def test_several_connection_fields_count_together(self) -> None:
         head = request(b"Connection: a", b"Connection: close", b"A: b", b"C: d")
         assert (head.fields, head.keep_alive) == (b"C: d\r\n", False)
