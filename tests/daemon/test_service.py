@@ -284,15 +284,15 @@ class TestEnd:
         await stage.until(lambda: client.lost and upstream.last.over)
         assert stage.service.listeners == ()
 
-    async def test_the_end_of_exec_plugins_comes_with_it(self, stage: Stage) -> None:
+    async def test_running_exec_plugins_end_with_it(self, stage: Stage) -> None:
         upstream = stage.upstream()
         plugin = model.ExecPlugin(command="/bin/sleep", args=("60",))
-        east = cluster(upstream.endpoint(), credentials=model.Credentials(exec=plugin))
-        await stage.serve(config([east]))
+        await stage.serve(config([cluster(upstream.endpoint(), credentials=model.Credentials(exec=plugin))]))
         client = await stage.asks(get())
-        await stage.turns(20)
+        processes = stage.service._parts.shared.plugins._running
+        await stage.until(lambda: processes, "the plugin")
         stage.service.abort()
-        await stage.until(lambda: client.lost)
+        await stage.until(lambda: client.lost and not processes, "the plugin's end")
 
 
 class TestServers:
