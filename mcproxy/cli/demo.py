@@ -31,7 +31,7 @@ from mcproxy.cli import FAILED, OK
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-    from mcproxy.demo.process import SimulatedClusterProcess
+    from mcproxy.demo.forked import ForkedCluster
 
 HOST = "127.0.0.1"
 PATIENCE = 20.0
@@ -155,25 +155,26 @@ def _directory(wanted: Path | None) -> Iterator[Path]:
 
 def _run(directory: Path, port: int, *, kept: bool) -> None:
     """Start everything, tell about it, wait for a signal (Stopped). Raises DemoError if something ends by itself."""
-    from mcproxy.demo import showcase
-    from mcproxy.demo.process import SimulatedClusterProcess, StartError
-
     with contextlib.ExitStack() as parts:
+        proxy = Proxy(directory)  # it loads the daemon while the next lines load the clusters
+        parts.callback(proxy.stop)
+        from mcproxy.demo import forked, showcase
+
+        lifeline = forked.Lifeline()
+        parts.callback(lifeline.close)
         clusters = [
-            SimulatedClusterProcess(name, options=CLUSTER_OPTIONS, directory=directory / name)
-            for name in showcase.CLUSTERS
+            forked.ForkedCluster(name, directory / name, CLUSTER_OPTIONS, lifeline) for name in showcase.CLUSTERS
         ]
         parts.callback(_stop_clusters, clusters)
+        parts.callback(proxy.stop)  # before the clusters, or it would complain about them
         for cluster in clusters:
-            cluster.spawn()
-        proxy = Proxy(directory)
-        parts.callback(proxy.stop)
+            cluster.start()
         showcase.write_certificates(directory)
         showcase.write_kubeconfig(directory, port)
         try:
             for cluster in clusters:
                 cluster.wait_ready(PATIENCE)
-        except StartError as error:
+        except forked.NotReady as error:
             raise DemoError(str(error)) from None
         config = showcase.write_config(directory, port, clusters[0].url)
         proxy.serve(config)
@@ -183,7 +184,7 @@ def _run(directory: Path, port: int, *, kept: bool) -> None:
         _watch(proxy, clusters)
 
 
-def _stop_clusters(clusters: list[SimulatedClusterProcess]) -> None:
+def _stop_clusters(clusters: list[ForkedCluster]) -> None:
     for cluster in clusters:
         cluster.terminate()
     for cluster in clusters:
@@ -207,8 +208,9 @@ class Proxy:
     def serve(self, config: Path) -> None:
         """Let it run with `config`."""
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:  # wait_ready tells if it has ended
-            pipe.write(bytes(config) + b"\n")
+        with contextlib.suppress(BrokenPipeError):  # wait_ready tells if it has ended
+            self.process.stdin.write(bytes(config) + b"\n")
+            self.process.stdin.flush()
 
     def wait_ready(self, port: int, ca: Path, paths: list[str]) -> None:
         """Wait until each of `paths` is answered with 200. Raises DemoError."""
@@ -224,8 +226,6 @@ class Proxy:
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL if it has not ended in time."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -233,6 +233,9 @@ class Proxy:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
 
 
 def _answers(port: int, context: ssl.SSLContext, path: str) -> bool:
@@ -246,10 +249,10 @@ def _answers(port: int, context: ssl.SSLContext, path: str) -> bool:
         connection.close()
 
 
-def _watch(proxy: Proxy, clusters: list[SimulatedClusterProcess]) -> None:
+def _watch(proxy: Proxy, clusters: list[ForkedCluster]) -> None:
     """Wait until a part ends, which none should; a signal ends the wait by an exception. Raises DemoError."""
     parts = [("the proxy", proxy.process.pid, proxy.log)]
-    parts += [(f"the simulated cluster {each.name}", each.pid, each.directory / "log") for each in clusters]
+    parts += [(f"the simulated cluster {each.name}", each.pid, each.log) for each in clusters]
     with contextlib.ExitStack() as descriptors:
         watched = {}
         for name, pid, log in parts:

@@ -1,11 +1,15 @@
 """The proxy of `mcproxy demo`: loads the daemon while the clusters start, then runs it with the file named on stdin.
 
 The clusters' ports stand in that file and are known only when they serve; importing the daemon takes as long as that.
+Stdin stays open for as long as the demo lives; its end, whatever the reason, is the end of the proxy too.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 
 from mcproxy.config.load import load
 from mcproxy.daemon.main import run
@@ -14,9 +18,15 @@ from mcproxy.daemon.service import Service
 
 def main() -> int:
     path = sys.stdin.readline().rstrip("\n")
-    if not path:  # whoever started this is gone
+    if not path:
         return 1
+    threading.Thread(target=_end_with_the_demo, name="lifeline", daemon=True).start()
     return run(path, load=load, make_service=Service)
+
+
+def _end_with_the_demo() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -220,11 +220,24 @@ def test_part_that_dies_is_named_and_the_demo_ends_with_1(tmp_path: Path, part: 
         started = demo.children
         os.kill(started[part], signal.SIGKILL)
         status, errors = demo.end()
-    names = ("the simulated cluster east", "the simulated cluster west", "the proxy")
+    names = ("the proxy", "the simulated cluster east", "the simulated cluster west")
     assert f"mcproxy demo: {names[part]} has ended by itself" in errors
     assert status == 1
     assert not any(alive(pid) for pid in started)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_killed_demo_takes_its_parts_along(tmp_path: Path) -> None:
+    """Nobody could tidy up then, so the directory stays; but nothing goes on running."""
+    with Demo(temporary=tmp_path) as demo:
+        demo.wait_ready()
+        started = demo.children
+        demo.process.kill()
+        assert demo.end()[0] == -signal.SIGKILL
+    deadline = time.monotonic() + PATIENCE
+    while any(alive(pid) for pid in started):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_port_that_is_taken_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
