@@ -36,6 +36,7 @@ class Pool:
         self._idle: list[ClientConnection] = []
         self._waiting: deque[Deferred[ClientConnection]] = deque()
         self._closed = False
+        self._opening = False  # for those who wait
         self.connections = 0  # open or being opened, without tunnels' (they leave the pool)
 
     @property
@@ -112,8 +113,14 @@ class Pool:
     def _left(self) -> None:
         """A connection is gone: whoever waits may open one in its place."""
         self.connections -= 1
-        if self._waiting and self.connections < self._max_connections:
-            self._open_for(self._waiting.popleft())
+        if self._opening:  # one that failed at once, below: thousands of those would be as many calls within calls
+            return
+        self._opening = True
+        try:
+            while self._waiting and self.connections < self._max_connections:
+                self._open_for(self._waiting.popleft())
+        finally:
+            self._opening = False
 
     def close(self) -> None:
         """Close the idle connections, and each other one when its request is over."""

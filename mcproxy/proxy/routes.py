@@ -118,8 +118,8 @@ class Routes:
 
 
 def _host_name(host: bytes) -> str:
-    """Return the name in a Host header, without port, and without the brackets of an IPv6 address."""
+    """Return the name in a Host header, without port, final dot, and the brackets of an IPv6 address."""
     name = host.decode("latin-1")
     if name.startswith("["):
         return name[1 : name.find("]")]
-    return name.partition(":")[0]
+    return name.partition(":")[0].rstrip(".")
