@@ -21,9 +21,9 @@ from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.containers import Container, find_container
 from mcproxy.demo.requestinfo import truthy
 from mcproxy.demo.status import Cause, bad_request, invalid, not_acceptable
-from mcproxy.demo.streams import is_websocket, websocket_head
 from mcproxy.demo.upgrade import Hijacked, take_over
 from mcproxy.demo.websocket_frames import BINARY, CLOSE, frame
+from mcproxy.demo.websocket_head import is_websocket, websocket_head
 
 __all__ = ["append", "handle"]
 

@@ -7,6 +7,7 @@ when the cluster serves.
 from __future__ import annotations
 
 import json
+import os
 import select
 import shutil
 import signal
@@ -55,9 +56,15 @@ class SimulatedClusterProcess:
         """Start the process without waiting; `wait_ready()` does. Two clusters start faster side by side."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "mcproxy.demo.serve", "--name", self.name, "--dir", str(self.directory)]
+        # aiohttp reads the system's CA certificates when it is loaded; a cluster calls nobody and has its own
+        environment = {**os.environ, "SSL_CERT_FILE": os.devnull}
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, *self.options], stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL
+                [*command, *self.options],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environment,
             )
 
     def wait_ready(self, timeout: float = 15.0) -> None:

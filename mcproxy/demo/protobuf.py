@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 JSONDict = dict[str, Any]
 
 MAGIC = b"k8s\x00"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 META = "ObjectMeta"
 SCHEMAS: dict[str, dict[int, tuple[str, str]]] = {
@@ -231,13 +232,15 @@ def decode(body: bytes) -> JSONDict:
         if kind not in SCHEMAS or (api_version, kind) in UNSUPPORTED:
             raise Undecodable(f"no schema for {api_version} {kind}")
         return {"kind": kind, "apiVersion": api_version, **_message(kind, raw)}
-    except (IndexError, UnicodeDecodeError) as error:
+    except (IndexError, UnicodeDecodeError, OverflowError) as error:
         raise Undecodable(str(error)) from error
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     result = shift = 0
     while True:
+        if shift > 63:
+            raise Undecodable("a varint of more than ten bytes")
         byte = data[position]
         position += 1
         result |= (byte & 0x7F) << shift
@@ -288,19 +291,18 @@ def _message(schema: str, data: bytes) -> JSONDict:
 
 
 def _value(kind: str, value: int | bytes) -> Any:
-    if kind == "int":
-        assert isinstance(value, int)
-        return value - (1 << 64) if value >= 1 << 63 else value
+    if isinstance(value, int) != (kind in ("int", "bool")):
+        raise Undecodable(f"a field of type {kind} in the wrong wire type")
     if kind == "bool":
         return bool(value)
-    assert isinstance(value, bytes)
+    if isinstance(value, int):
+        return value - (1 << 64) if value >= 1 << 63 else value
     if kind == "string":
         return value.decode()
     if kind == "bytes":
         return base64.b64encode(value).decode()
     if kind == "Time":
-        seconds = dict(_fields(value)).get(1)
-        return None if not isinstance(seconds, int) else datetime.fromtimestamp(seconds, UTC).isoformat()[:19] + "Z"
+        return _time(dict(_fields(value)).get(1))
     if kind == "IntOrString":
         parts = dict(_fields(value))
         return _value("string", parts.get(3, b"")) if parts.get(1) else parts.get(2, 0)
@@ -309,3 +311,10 @@ def _value(kind: str, value: int | bytes) -> Any:
     if kind == "Quantity":
         return _message(kind, value).get("string", "0")
     return _message(kind, value)
+
+
+def _time(seconds: int | bytes | None) -> str | None:
+    """Seconds since 1970 as the API writes times; None when there are none."""
+    if not isinstance(seconds, int):
+        return None
+    return (EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")

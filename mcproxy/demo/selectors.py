@@ -235,6 +235,9 @@ class _Labels:
         if operator in ("=", "==", "!=", ">", "<"):
             value = self.next() if _is_word(self.peek()) else ""
             name = {"=": "in", "==": "in", "!=": "notin"}.get(operator, operator)
+            if name in ("<", ">") and not re.fullmatch(r"[+-]?[0-9]+", value):
+                text = "for 'Gt', 'Lt' operators, the value must be an integer"
+                raise _parse_error(f'values[0]: Invalid value: "{value}": {text}')
             return key, name, _checked(key, (value,))
         raise _parse_error(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
 

@@ -8,7 +8,6 @@ from email.utils import formatdate
 from aiohttp import web
 
 from mcproxy.demo import portforward, spdy_exec, websocket_exec
-from mcproxy.demo.authn import BEARER_PROTOCOL
 from mcproxy.demo.call import Call
 from mcproxy.demo.containers import Container, find_container, find_pod
 from mcproxy.demo.executor import Request
@@ -17,7 +16,7 @@ from mcproxy.demo.requestinfo import truthy
 from mcproxy.demo.spdy_streams import WebSocketTunnel
 from mcproxy.demo.status import APIError, bad_request, details
 from mcproxy.demo.upgrade import Hijacked, KubeletAnswer, response_head, take_over
-from mcproxy.demo.websocket_frames import accept_key
+from mcproxy.demo.websocket_head import is_websocket, offered_protocols, websocket_head
 
 __all__ = ["handle", "offered_protocols", "websocket_head"]
 
@@ -44,10 +43,6 @@ async def handle(call: Call) -> web.StreamResponse:
     if call.info.subresource == "portforward":
         return await (_portforward_websocket if websocket else _portforward_spdy)(call, container)
     return await (_exec_websocket if websocket else _exec_spdy)(call, _exec_request(call, container))
-
-
-def is_websocket(request: web.BaseRequest) -> bool:
-    return request.headers.get("Upgrade", "").lower() == "websocket"
 
 
 def _require_create(call: Call) -> None:
@@ -87,25 +82,6 @@ def _check_exec(request: Request) -> None:
         raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
     if not request.attach and not any(request.command):
         raise bad_request("you must specify a command")
-
-
-def offered_protocols(request: web.BaseRequest) -> list[str]:
-    """The Sec-WebSocket-Protocol values that the client offers, without a bearer token among them."""
-    values = request.headers.getall("Sec-WebSocket-Protocol", ())
-    offered = [item.strip() for value in values for item in value.split(",")]
-    return [item for item in offered if not item.startswith(BEARER_PROTOCOL)]
-
-
-def websocket_head(request: web.BaseRequest, protocol: str | None) -> bytes:
-    """The 101; `protocol` may be empty, which a real apiserver sends as an empty header, or None for no header."""
-    headers = [
-        ("Upgrade", "websocket"),
-        ("Connection", "Upgrade"),
-        ("Sec-WebSocket-Accept", accept_key(request.headers.get("Sec-WebSocket-Key", ""))),
-    ]
-    if protocol is not None:
-        headers.append(("Sec-WebSocket-Protocol", protocol))
-    return response_head("101 Switching Protocols", headers)
 
 
 def _refuse_method(call: Call) -> Hijacked:

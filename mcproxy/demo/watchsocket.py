@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from mcproxy.demo.call import Call
-from mcproxy.demo.streams import offered_protocols, websocket_head
 from mcproxy.demo.upgrade import ByteStream, Hijacked, response_head, take_over
 from mcproxy.demo.websocket_frames import CLOSE, PING, PONG, TEXT, FrameReader, WebSocketError, frame
+from mcproxy.demo.websocket_head import offered_protocols, websocket_head
 
 __all__ = ["serve"]
 
