@@ -14,15 +14,23 @@ BACKLOG = 1024
 UNIX_MODE = 0o600
 _FIRST_FD = 3  # SD_LISTEN_FDS_START
 
+_ADVICE = {
+    errno.EADDRNOTAVAIL: "bind an address that this machine has (`ip addr` shows them)",
+    errno.EACCES: "bind a port from 1024 on, or give the daemon CAP_NET_BIND_SERVICE; for a unix socket, "
+    "let its directory be the daemon's",
+    errno.ENOENT: "create the directory of the unix socket, or let systemd do so (RuntimeDirectory=)",
+}
+
 
 class BindError(Exception):
-    """A listening socket cannot be had; `in_use` tells that somebody else has the address."""
+    """A listening socket cannot be had; `in_use` tells that somebody else has the address, `todo` what would help."""
 
-    def __init__(self, bind: Bind, cause: str, *, in_use: bool = False) -> None:
+    def __init__(self, bind: Bind, cause: str, *, in_use: bool = False, todo: str = "") -> None:
         super().__init__(f"cannot listen on {bind}: {cause}")
         self.bind = bind
         self.cause = cause
         self.in_use = in_use
+        self.todo = "stop what listens there (`ss -lp` names it), or bind another address" if in_use else todo
 
 
 class SystemdSockets:
@@ -102,7 +110,8 @@ def probe_bind(bind: Bind, systemd: SystemdSockets | None = None) -> None:
 
 def _bind_error(bind: Bind, error: OSError) -> BindError:
     in_use = error.errno == errno.EADDRINUSE
-    return BindError(bind, "the address is in use" if in_use else (error.strerror or str(error)).lower(), in_use=in_use)
+    cause = "the address is in use" if in_use else (error.strerror or str(error)).lower()
+    return BindError(bind, cause, in_use=in_use, todo=_ADVICE.get(error.errno or 0, ""))
 
 
 def _bound_tcp(bind: TCPBind, *, listening: bool = False) -> socket.socket:

@@ -274,6 +274,7 @@ def test_second_daemon_on_the_same_port_says_why_it_ends(site: Site, tmp_path: P
         (line,) = other.lines("level=error")
         assert f"127.0.0.1:{daemon.port}" in line
         assert "in use" in line
+        assert 'todo="stop what listens there' in line
         assert "Traceback" not in other.log
         assert daemon.get().status == 200
 
