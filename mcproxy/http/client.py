@@ -9,11 +9,12 @@ The response goes to a `ResponseSink` in the pieces in which it arrives; nothing
 
 from __future__ import annotations
 
+from typing import Any
 from typing import Protocol as Interface
 
 from twisted.internet import error
-from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.interfaces import IHalfCloseableProtocol, IProtocol, IPushProducer
+from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -80,11 +81,32 @@ class ConnectionOwner(Interface):
         """The connection is gone or can carry no further request; called once."""
 
 
-@implementer(IHalfCloseableProtocol, IPushProducer)
-class ClientConnection(Protocol):
+@implementer(IProtocol, IHalfCloseableProtocol, IPushProducer)
+class ClientConnection:
     """One connection to an upstream."""
 
-    transport: Transport  # type: ignore[assignment]
+    __slots__ = (
+        "_buffer",
+        "_closed",
+        "_deadlines",
+        "_keep_alive",
+        "_may_upgrade",
+        "_method",
+        "_owner",
+        "_paused",
+        "_reader",
+        "_request_complete",
+        "_sink",
+        "_timeout",
+        "_tunnel",
+        "_write_blocked",
+        "began",
+        "deadline",
+        "requests",
+        "transport",
+    )
+
+    transport: Transport
 
     def __init__(self, owner: ConnectionOwner, deadlines: Deadlines) -> None:
         self._owner = owner
@@ -166,6 +188,10 @@ class ClientConnection(Protocol):
         self._lose()
 
     # -- the transport's side -----------------------------------------------------------------------------------
+
+    def makeConnection(self, transport: Any) -> None:
+        self.transport = transport
+        self.connectionMade()
 
     def connectionMade(self) -> None:
         self.transport.registerProducer(self, True)

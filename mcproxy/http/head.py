@@ -92,7 +92,11 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
 
 
 class _NoCallbacks:
+    """httptools looks for each callback when a parser is made: finding None is quicker than finding nothing."""
+
     __slots__ = ()
+    on_message_begin = on_url = on_status = on_header = on_headers_complete = None
+    on_body = on_message_complete = on_chunk_header = on_chunk_complete = None
 
 
 _NO_CALLBACKS = _NoCallbacks()

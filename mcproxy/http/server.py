@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet import error
-from twisted.internet.interfaces import IHalfCloseableProtocol, IProtocolFactory, IPushProducer
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.interfaces import IHalfCloseableProtocol, IProtocol, IProtocolFactory, IPushProducer
+from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -54,8 +54,8 @@ class Bounds:
 Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of an answer to what is no proper request
 
 
-@implementer(IHalfCloseableProtocol, IPushProducer)
-class ServerConnection(Protocol):
+@implementer(IProtocol, IHalfCloseableProtocol, IPushProducer)
+class ServerConnection:
     """One client connection."""
 
     __slots__ = (
@@ -71,16 +71,18 @@ class ServerConnection(Protocol):
         "_head_begun",
         "_lingering",
         "_reader",
+        "_sent_before",
         "_tunnel",
         "client",
         "deadline",
         "facts",
         "requests",
         "seconds",
+        "transport",
         "write_blocked",
     )
 
-    transport: Transport  # type: ignore[assignment]
+    transport: Transport
 
     def __init__(self, factory: ServerFactory, bounds: Bounds) -> None:
         self._factory = factory
@@ -94,6 +96,7 @@ class ServerConnection(Protocol):
         self._exchange: Exchange | None = None
         self._tunnel: TunnelSide | None = None
         self._close = False
+        self._sent_before = 0  # through the tunnel to a client that has closed its side, when that was looked at last
         self._lingering = False
         self._feeding = False
         self._head_begun = True  # the time for the first head runs from the connection's beginning
@@ -104,6 +107,10 @@ class ServerConnection(Protocol):
         self.facts: object = None  # what the layers above remember of this connection; the engine never looks
 
     # -- the transport's side -----------------------------------------------------------------------------------
+
+    def makeConnection(self, transport: Any) -> None:
+        self.transport = transport
+        self.connectionMade()
 
     def connectionMade(self) -> None:
         self.client = self.transport.getPeer()
@@ -126,10 +133,16 @@ class ServerConnection(Protocol):
     def readConnectionLost(self) -> None:
         """The client will send no more. In a tunnel that is half of an end; in HTTP it is a client that left."""
         if self._tunnel is not None:
+            self._watch_half_open(self._tunnel)
             self._tunnel.eof()
         else:
             self._lose()
             self._request_lost()
+
+    def _watch_half_open(self, tunnel: TunnelSide) -> None:
+        """A client that has closed looks as one that only sends no more: it may read on while there is something."""
+        self._sent_before = tunnel.bytes_sent
+        self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
 
     def writeConnectionLost(self) -> None:
         """Our own half-close went out; nothing follows from that."""
@@ -371,7 +384,12 @@ class ServerConnection(Protocol):
 
     def expired(self) -> None:
         """A deadline passed (`Deadlines`)."""
-        if self._lingering:
+        if self._tunnel is not None:
+            if self._tunnel.bytes_sent != self._sent_before:
+                self._watch_half_open(self._tunnel)
+            else:
+                self._tunnel.close(clean=False)
+        elif self._lingering:
             self.transport.abortConnection()
         elif self._reader is not None:
             self._refuse(ProtocolError(408, "the request body did not go on in time"))

@@ -19,6 +19,7 @@ from typing import Any
 
 from cryptography import x509
 from OpenSSL import SSL
+from OpenSSL._util import ffi, lib
 from twisted.internet.error import ConnectionAborted, ConnectionLost
 from twisted.internet.interfaces import IReadWriteDescriptor
 from twisted.logger import Logger
@@ -33,7 +34,17 @@ from mcproxy.net.types import Owner, Reactor
 
 log = Logger()
 
-_RECEIVED_SHUTDOWN = SSL.RECEIVED_SHUTDOWN
+# pyOpenSSL's `recv` and `send` cost more than OpenSSL's own work on a small record: a buffer of 16 KiB each read, and
+# SSL_get_error and three look-ups of callbacks after each success. So the two calls of the hot path go to the binding
+# itself; for all that is no success, pyOpenSSL's own judgement (`_raise_ssl_error`) is asked. These names are private:
+# tests/net/test_tls.py fails if one of them is gone.
+_ssl_read: Any = lib.SSL_read
+_ssl_write: Any = lib.SSL_write
+_clear_errors: Any = lib.ERR_clear_error  # SSL_get_error(3): the queue must be empty before each operation
+_from_buffer: Any = ffi.from_buffer
+# What is read is copied out before anything else is called, so one buffer serves all connections of the reactor.
+_read_buffer: Any = ffi.new("char[]", RECORD)
+_read_view: Any = ffi.buffer(_read_buffer)
 
 
 class TLSStream(Stream):
@@ -77,9 +88,14 @@ class TLSStream(Stream):
     # -- moving bytes ----------------------------------------------------------------------------------------
 
     def _send(self, data: bytes | memoryview) -> int:
-        assert self._tls is not None
+        tls: Any = self._tls
+        _clear_errors()
+        sent: int = _ssl_write(tls._ssl, data if type(data) is bytes else _from_buffer(data), len(data))
+        if sent > 0:
+            return sent
         try:
-            return self._tls.send(data)
+            tls._raise_ssl_error(tls._ssl, sent)
+            return BLOCKED
         except SSL.WantWriteError:
             return BLOCKED
         except SSL.WantReadError:
@@ -93,10 +109,16 @@ class TLSStream(Stream):
         budget = READ_BUDGET
         try:
             while budget > 0 and self._reading and self._tls is not None:
-                data = self._tls.recv(RECORD)
+                tls: Any = self._tls
+                _clear_errors()
+                size: int = _ssl_read(tls._ssl, _read_buffer, RECORD)
+                if size <= 0:
+                    tls._raise_ssl_error(tls._ssl, size)
+                    break
+                data: bytes = _read_view[:size]
                 if not self.disconnecting and self.protocol is not None:
                     self.protocol.dataReceived(data)
-                if len(data) < RECORD:
+                if size < RECORD:
                     # A record that is not full is most often the last of a message; asking once more would cost a
                     # system call and an exception to learn nothing. If there is more, the reactor calls again.
                     break

@@ -188,7 +188,7 @@ class ServerPlay:
         self._attach = attach
         self.connection: ServerConnection = self.factory.buildProtocol(None)
         self.wire = Wire(self.connection)
-        self.connection.makeConnection(self.wire)  # type: ignore[no-untyped-call]
+        self.connection.makeConnection(self.wire)
 
     def _handle(self, exchange: Exchange) -> None:
         handled = Handled(exchange)
@@ -284,7 +284,7 @@ class ClientPlay:
         self.closed = 0
         self.connection = ClientConnection(self, Deadlines(self.clock))
         self.wire = Wire(self.connection)
-        self.connection.makeConnection(self.wire)  # type: ignore[no-untyped-call]
+        self.connection.makeConnection(self.wire)
 
     def connection_idle(self, connection: ClientConnection) -> None:
         self.idle += 1

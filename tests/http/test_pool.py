@@ -25,7 +25,7 @@ class Opening:
         self.done: Deferred[None] = Deferred()
 
     def succeeds(self) -> None:
-        self.connection.makeConnection(self.wire)  # type: ignore[no-untyped-call]
+        self.connection.makeConnection(self.wire)
         self.done.callback(None)
 
     def fails(self) -> None:

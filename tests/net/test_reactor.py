@@ -47,7 +47,7 @@ class Selectable:
 
 @pytest.fixture
 def reactor() -> Iterator[LeanEpollReactor]:
-    made = LeanEpollReactor()  # type: ignore[no-untyped-call]
+    made = LeanEpollReactor()
     yield made
     made._poller.close()
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from OpenSSL import SSL
+from OpenSSL._util import lib
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -600,3 +601,12 @@ async def test_both_sides_stay_correct_under_many_connections(serve: Serve) -> N
 def test_client_tls_needs_the_same_verification_as_its_context() -> None:
     assert client_tls(verify=False).context.get_verify_mode() == SSL.VERIFY_NONE
     assert client_tls().context.get_verify_mode() == SSL.VERIFY_PEER
+
+
+def test_the_private_names_of_pyopenssl_that_the_hot_path_uses_are_there() -> None:
+    connection = SSL.Connection(SSL.Context(SSL.TLS_METHOD), None)
+    assert connection._ssl
+    assert callable(connection._raise_ssl_error)
+    assert callable(lib.SSL_read)
+    assert callable(lib.SSL_write)
+    assert callable(lib.ERR_clear_error)
