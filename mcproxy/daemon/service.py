@@ -19,7 +19,7 @@ from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.runtime import AccessLogOpener, Parts, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
-from mcproxy.http.server import Bounds, ServerFactory
+from mcproxy.http.server import ServerFactory
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listen import Listener, ListenerSettings
 from mcproxy.proxy.pipeline import Pipeline, refusal
@@ -41,14 +41,14 @@ class LiveListener:
     ) -> None:
         self.config = config
         self._pipeline: Pipeline = runtime.pipelines[config.name]
-        self.factory = ServerFactory(deadlines, _bounds(config.limits), self._handle, refusal)
+        self.factory = ServerFactory(deadlines, config.limits, self._handle, refusal)
         self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, systemd)
 
     def update(self, config: model.Listener, runtime: Runtime) -> None:
         """Take over a new configuration of the same address: for the next requests and the next connections."""
         self.config = config
         self._pipeline = runtime.pipelines[config.name]
-        self.factory.bounds = _bounds(config.limits)
+        self.factory.limits = config.limits
         self.socket.update(_settings(config, runtime))
 
     def _handle(self, exchange: Exchange) -> None:
@@ -232,15 +232,4 @@ def _settings(config: model.Listener, runtime: Runtime) -> ListenerSettings:
         certificates=runtime.certificates[config.name],
         limits=config.limits,
         proxy_protocol_from=config.proxy_protocol_from,
-    )
-
-
-def _bounds(limits: model.Limits) -> Bounds:
-    return Bounds(
-        head_bytes=limits.head_bytes,
-        target_bytes=limits.target_bytes,
-        headers=limits.headers,
-        body_bytes=limits.body_bytes,
-        head_timeout=limits.head_timeout,
-        idle_timeout=limits.idle_timeout,
     )

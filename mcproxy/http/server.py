@@ -5,13 +5,12 @@
     WAIT -> TUNNEL                          after 101
 
 The next request of a pipeline is looked at only when the answer before it is complete, so a client can never have two
-requests judged under different circumstances out of order. Everything is bounded: see `Bounds`.
+requests judged under different circumstances out of order. Everything is bounded: see `config.model.Limits`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet import error
@@ -21,6 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import NEVER, Deadlines
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.framing import BodyReader, ChunkedReader, FramingError, LengthReader
@@ -39,18 +39,6 @@ log = Logger()
 LINGER = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What a client may ask of a connection; sizes in bytes, times in seconds, 0 is no limit."""
-
-    head_bytes: int = 64 * 1024
-    target_bytes: int = 32 * 1024
-    headers: int = 200
-    body_bytes: int = 0
-    head_timeout: float = 10.0
-    idle_timeout: float = 300.0
-
-
 Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of an answer to what is no proper request
 
 
@@ -61,7 +49,6 @@ class ServerConnection:
     __slots__ = (
         "_body_paused",
         "_body_size",
-        "_bounds",
         "_buffer",
         "_buffer_full",
         "_close",
@@ -69,6 +56,7 @@ class ServerConnection:
         "_factory",
         "_feeding",
         "_head_begun",
+        "_limits",
         "_lingering",
         "_reader",
         "_sent_before",
@@ -84,10 +72,10 @@ class ServerConnection:
 
     transport: Transport
 
-    def __init__(self, factory: ServerFactory, bounds: Bounds) -> None:
+    def __init__(self, factory: ServerFactory, limits: Limits) -> None:
         self._factory = factory
         self.seconds = factory.deadlines.seconds  # the clock
-        self._bounds = bounds
+        self._limits = limits
         self._buffer = b""  # an unfinished head, or what came behind the request under way
         self._buffer_full = False
         self._reader: BodyReader | None = None
@@ -116,7 +104,7 @@ class ServerConnection:
         self.client = self.transport.getPeer()
         self.transport.registerProducer(self, True)
         self._factory.connections.add(self)
-        self.deadline = self._factory.deadlines.after(self._bounds.head_timeout)
+        self.deadline = self._factory.deadlines.after(self._limits.head_timeout)
         self._factory.deadlines.add(self)
 
     def dataReceived(self, data: bytes) -> None:
@@ -142,7 +130,7 @@ class ServerConnection:
     def _watch_half_open(self, tunnel: TunnelSide) -> None:
         """A client that has closed looks as one that only sends no more: it may read on while there is something."""
         self._sent_before = tunnel.bytes_sent
-        self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
+        self.deadline = self._factory.deadlines.after(self._limits.idle_timeout)
 
     def writeConnectionLost(self) -> None:
         """Our own half-close went out; nothing follows from that."""
@@ -210,18 +198,18 @@ class ServerConnection:
         if end == 0:
             raise ProtocolError(400, "empty lines instead of a request")
         size = end + 4 if end >= 0 else len(data)
-        if size > self._bounds.head_bytes:
-            raise ProtocolError(431, f"the request head is longer than {self._bounds.head_bytes} bytes")
+        if size > self._limits.head_bytes:
+            raise ProtocolError(431, f"the request head is longer than {self._limits.head_bytes} bytes")
         if end < 0:
             if problem := incomplete_head_error(data):
                 raise ProtocolError(400, problem)
             if not self._head_begun:
                 self._head_begun = True
-                self.deadline = self._factory.deadlines.after(self._bounds.head_timeout)
+                self.deadline = self._factory.deadlines.after(self._limits.head_timeout)
             self._buffer = data
             return b""
-        head = parse_request_head(data[:size], self._bounds.target_bytes, self._bounds.headers)
-        limit = self._bounds.body_bytes
+        head = parse_request_head(data[:size], self._limits.target_bytes, self._limits.headers)
+        limit = self._limits.body_bytes
         if limit and head.length > limit:
             raise ProtocolError(413, f"the request body is longer than {limit} bytes")
         self._head_begun = False
@@ -229,7 +217,7 @@ class ServerConnection:
         if head.length:
             self._reader = ChunkedReader() if head.length == CHUNKED else LengthReader(head.length)
             self._body_size = 0
-            self.deadline = factory.deadlines.after(self._bounds.idle_timeout)
+            self.deadline = factory.deadlines.after(self._limits.idle_timeout)
         else:
             self.deadline = NEVER
         self.requests += 1
@@ -250,8 +238,8 @@ class ServerConnection:
         if pieces:
             piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)  # tiny chunks must not cost a write each
             self._body_size += len(piece)
-            if self._bounds.body_bytes and self._body_size > self._bounds.body_bytes:
-                raise ProtocolError(413, f"the request body is longer than {self._bounds.body_bytes} bytes")
+            if self._limits.body_bytes and self._body_size > self._limits.body_bytes:
+                raise ProtocolError(413, f"the request body is longer than {self._limits.body_bytes} bytes")
             if exchange is not None:
                 exchange.body_received(piece)
         if reader.complete:
@@ -260,13 +248,13 @@ class ServerConnection:
             if exchange is not None:
                 exchange.body_finished(reader.trailers)
         elif pieces and not self._body_paused and self._exchange is not None:
-            self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
+            self.deadline = self._factory.deadlines.after(self._limits.idle_timeout)
         return rest
 
     def _hold(self, data: bytes) -> None:
         """Keep what came behind the request under way; read on only while that is little."""
         self._buffer = data
-        if len(data) >= self._bounds.head_bytes:
+        if len(data) >= self._limits.head_bytes:
             self._buffer_full = True
             self.transport.pauseProducing()
 
@@ -281,7 +269,7 @@ class ServerConnection:
         if self._body_paused:
             self._body_paused = False
             if self._reader is not None:
-                self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
+                self.deadline = self._factory.deadlines.after(self._limits.idle_timeout)
             if not self._buffer_full:
                 self.transport.resumeProducing()
 
@@ -331,7 +319,7 @@ class ServerConnection:
         elif self._close or self._factory.draining:
             self._lose()
         else:
-            self.deadline = self._factory.deadlines.after(self._bounds.idle_timeout)
+            self.deadline = self._factory.deadlines.after(self._limits.idle_timeout)
             self._take_held()
 
     def _take_held(self) -> None:
@@ -421,12 +409,12 @@ class ServerFactory:
     def __init__(
         self,
         deadlines: Deadlines,
-        bounds: Bounds,
+        limits: Limits,
         handle: Callable[[Exchange], None],
         refusal: Callable[[ServerConnection, ProtocolError], Refusal],
     ) -> None:
         self.deadlines = deadlines
-        self.bounds = bounds
+        self.limits = limits
         self.handle = handle
         self.refusal = refusal
         self.draining = False
@@ -439,7 +427,7 @@ class ServerFactory:
         """Nothing to undo."""
 
     def buildProtocol(self, addr: IAddress | None) -> ServerConnection:
-        return ServerConnection(self, self.bounds)
+        return ServerConnection(self, self.limits)
 
     def drain(self) -> None:
         """Let each connection end with the request that it is serving; idle ones end now."""

@@ -13,11 +13,12 @@ from twisted.internet.error import ConnectionAborted, ConnectionDone, Connection
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from mcproxy.config.model import Limits
 from mcproxy.http.client import ClientConnection
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import Header, ProtocolError, ResponseHead
-from mcproxy.http.server import Bounds, ServerConnection, ServerFactory
+from mcproxy.http.server import ServerConnection, ServerFactory
 from mcproxy.http.tunnel import TunnelSide
 
 
@@ -184,7 +185,7 @@ class ServerPlay:
         self.clock = Clock()
         self.requests: list[Handled] = []
         self.deadlines = Deadlines(self.clock)
-        self.factory = ServerFactory(self.deadlines, Bounds(**bounds), self._handle, self._refusal)
+        self.factory = ServerFactory(self.deadlines, Limits(**bounds), self._handle, self._refusal)
         self._attach = attach
         self.connection: ServerConnection = self.factory.buildProtocol(None)
         self.wire = Wire(self.connection)
