@@ -1,0 +1,1 @@
+"""Attacks that once worked, or would have."""

@@ -1,0 +1,153 @@
+"""What a hostile client sends: it must neither be misread nor cost more than it is worth."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mcproxy.config.model import Identity
+from mcproxy.http.head import parse_request_head, parse_response_head
+from mcproxy.http.messages import ProtocolError, UpstreamProtocolError
+from mcproxy.identity.headers import passing
+from mcproxy.kube import requestinfo
+from mcproxy.kube.status import StatusError
+from mcproxy.net.proxy_protocol import ProxyHeaderError
+from mcproxy.net.proxy_protocol import parse as parse_proxy
+from mcproxy.observe.format import mask_query
+from mcproxy.proxy.routes import _host_name
+from tests.http.play import ServerPlay
+
+HOST = b"Host: k8s.test\r\n"
+
+
+@pytest.mark.parametrize("before", [b"\n", b"\r", b"\r\n\n", b"\r\n\r", b"\n\r\n", b"\r\n\r\n", b" "])
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"TRACE"])
+def test_what_stands_before_a_method_never_becomes_part_of_it(before: bytes, method: bytes) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parse_request_head(before + method + b" / HTTP/1.1\r\n" + HOST + b"\r\n", 32768, 200)
+    assert caught.value.status == 400
+
+
+def test_a_length_of_thousands_of_digits_is_malformed_in_a_request() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parse_request_head(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: " + b"0" * 5000 + b"5\r\n\r\n", 32768, 200)
+    assert caught.value.status == 400
+
+
+def test_a_length_of_thousands_of_digits_is_malformed_in_a_response() -> None:
+    with pytest.raises(UpstreamProtocolError):
+        parse_response_head(b"HTTP/1.1 200 OK\r\nContent-Length: " + b"0" * 5000 + b"5\r\n\r\n", b"GET")
+
+
+@pytest.mark.parametrize("name", [b"Impersonate-User", b"impersonate_group"])
+def test_connection_cannot_take_away_an_impersonation_that_would_be_refused(name: bytes) -> None:
+    raw = b"GET / HTTP/1.1\r\n" + HOST + name + b": a\r\nConnection: " + name + b"\r\n\r\n"
+    with pytest.raises(ProtocolError) as caught:
+        parse_request_head(raw, 32768, 200)
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("identity", [Identity.PROXY, Identity.PASSTHROUGH])
+@pytest.mark.parametrize("name", [b"X-Real-Ip", b"x_real_ip", b"Forwarded", b"X_Forwarded_For", b"X-Remote_User"])
+def test_a_client_cannot_say_where_it_comes_from_or_who_it_is(identity: Identity, name: bytes) -> None:
+    assert passing(identity, b"A: b\r\n" + name + b": 6.6.6.6\r\n") == b"A: b\r\n"
+
+
+@pytest.mark.parametrize("path", [b"/..;/x", b"/a/..;b=c/x", b"/%2e%2e;/x", b"/.;/x", b"/x%5c..%5c..", b"/..%2fx"])
+def test_dot_segments_in_disguise_are_refused(path: bytes) -> None:
+    with pytest.raises(StatusError) as caught:
+        requestinfo.parse(b"GET", path)
+    assert caught.value.code == 400
+
+
+@pytest.mark.parametrize("query", [b"a&" * 15000, b"&" * 30000, b"%61&" * 7500, b"watc%68x=1&" * 2500])
+def test_a_long_query_costs_little(query: bytes) -> None:
+    begun = time.process_time()
+    requestinfo.parse(b"GET", b"/api/v1/pods?" + query)
+    requestinfo.timeout_parameter(b"/api/v1/pods?" + query + b"xtimeout=1")
+    assert time.process_time() - begun < 0.25  # some 30 ms; what it was before grew to 10 times as much
+
+
+def test_a_parameter_in_disguise_is_still_found() -> None:
+    assert requestinfo.parse(b"GET", b"/api/v1/pods?a=b&w%61tch=1").verb == "watch"
+    assert requestinfo.parse(b"GET", b"/api/v1/pods?watch=1;x").verb == "list"
+
+
+@pytest.mark.parametrize("zone", [b"eth0", b"x\nImpersonate-User:admin", b"x\rA:b"])
+def test_a_proxy_header_has_no_zone_that_could_carry_a_line_end(zone: bytes) -> None:
+    with pytest.raises(ProxyHeaderError):
+        parse_proxy(b"PROXY TCP6 fe80::1%" + zone + b" ::1 1 2\r\n")
+
+
+def test_a_final_dot_does_not_hide_which_server_host_names() -> None:
+    assert _host_name(b"b.test.:443") == "b.test"
+
+
+def test_a_secret_that_is_cut_off_is_masked_all_the_same() -> None:
+    assert mask_query(("/x?token=" + "s" * 10000)[:4096]) == "/x?token=***"
+
+
+class TestUnreadAnswers:
+    REQUEST = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
+
+    def test_who_does_not_read_the_answers_gets_no_more(self) -> None:
+        play = ServerPlay()
+        play.connection.pauseProducing()  # what the transport does when its buffer is full
+        play.sends(self.REQUEST * 100)
+        assert play.requests == []
+
+    def test_reading_stops_when_enough_is_held(self) -> None:
+        play = ServerPlay(head_bytes=1000)
+        play.connection.pauseProducing()
+        play.sends(self.REQUEST * 100)
+        assert not play.wire.reading
+
+    def test_it_goes_on_when_they_are_read(self) -> None:
+        play = ServerPlay(head_bytes=1000)
+        play.connection.pauseProducing()
+        play.sends(self.REQUEST * 100)
+        play.connection.resumeProducing()
+        for _ in range(100):
+            play.last.answer()
+        assert len(play.requests) == 100
+        assert play.wire.reading
+
+
+def test_tiny_chunks_come_as_one_piece() -> None:
+    play = ServerPlay()
+    pieces: list[bytes] = []
+    play.sends(b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n")
+    play.last.body_data = pieces.append  # type: ignore[method-assign,assignment]
+    play.sends(b"1\r\na\r\n" * 1000)
+    assert pieces == [b"a" * 1000]
+
+
+def test_a_request_whose_head_had_begun_before_a_drain_is_answered() -> None:
+    play = ServerPlay()
+    play.sends(b"GET / HTTP/1.1\r\n")
+    play.factory.drain()
+    play.sends(HOST + b"\r\n")
+    play.last.answer()
+    assert b"Connection: close\r\n" in play.gets()
+
+
+class TestHalfOpenTunnel:
+    def tunnel(self) -> ServerPlay:
+        play = ServerPlay(idle_timeout=60)
+        play.sends(b"GET / HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        play.last.exchange.switch_protocols(b"", b"", b"websocket")
+        return play
+
+    def test_a_client_that_closed_does_not_hold_an_idle_tunnel_for_ever(self) -> None:
+        play = self.tunnel()
+        play.connection.readConnectionLost()
+        play.passes(59)
+        assert not play.wire.aborted
+        play.passes(2)
+        assert play.wire.aborted
+
+    def test_a_tunnel_that_is_open_both_ways_may_be_idle(self) -> None:
+        play = self.tunnel()
+        play.passes(10000)
+        assert not play.wire.aborted
