@@ -161,15 +161,16 @@ def _plain(segment: bytes) -> str:
         segment = unquote_to_bytes(segment)
         if b"/" in segment or b"\\" in segment or b"\x00" in segment or b"%" in segment:
             raise StatusError(400, "the path holds an encoded slash or percent sign where a name should stand")
-    if not segment:
-        raise StatusError(400, "the path holds an empty segment")
+    if not segment or b"\\" in segment:
+        raise StatusError(400, "the path holds an empty segment, or a backslash where a name should stand")
     return segment.decode("utf-8", "replace")
 
 
 def _refuse_looks_of_resource(segments: list[bytes]) -> None:
     """Refuse a path that is none of a resource here but could be one for a reader that decodes or cleans first."""
-    if any(not segment or b"%" in segment for segment in segments):
-        cleaned = [part for segment in segments for part in unquote_to_bytes(segment).split(b"/") if part]
+    if any(not segment or b"%" in segment or b"\\" in segment for segment in segments):
+        path = unquote_to_bytes(b"/".join(segments)).replace(b"\\", b"/")
+        cleaned = [part for part in path.split(b"/") if part]
         if cleaned != segments and cleaned and cleaned[0] in (b"api", b"apis", b"clusters"):
             raise StatusError(400, "the path can be read in more than one way")
 

@@ -61,6 +61,15 @@ def test_dot_segments_in_disguise_are_refused(path: bytes) -> None:
     assert caught.value.code == 400
 
 
+@pytest.mark.parametrize(
+    "path", [b"/api\\v1\\pods", b"/api%5Cv1%5Cpods", b"/\\api/v1/pods", b"/api/v1/pods\\x", b"/api/v1\\pods"]
+)
+def test_a_backslash_does_not_hide_a_resource(path: bytes) -> None:
+    with pytest.raises(StatusError) as caught:
+        requestinfo.parse(b"GET", path)
+    assert caught.value.code == 400
+
+
 @pytest.mark.parametrize("query", [b"a&" * 15000, b"&" * 30000, b"%61&" * 7500, b"watc%68x=1&" * 2500])
 def test_a_long_query_costs_little(query: bytes) -> None:
     begun = time.process_time()
