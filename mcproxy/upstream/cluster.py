@@ -21,6 +21,7 @@ from mcproxy.upstream.credential_source import credential_source
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health import ClusterHealth
+from mcproxy.upstream.health_state import Health
 from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
 
@@ -61,7 +62,7 @@ class Cluster:
 
     def unavailable_message(self) -> str:
         """Say why `pick` returned None, endpoint by endpoint, for the message of a 503."""
-        reasons = "; ".join(f"{endpoint.name}: {endpoint.why}" for endpoint in self.endpoints)
+        reasons = "; ".join(f"{endpoint.name}: {_why_not(endpoint)}" for endpoint in self.endpoints)
         return f'no endpoint of cluster "{self.name}" is ready: {reasons}'
 
     def start(self) -> None:
@@ -133,6 +134,13 @@ class Cluster:
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name}>"
+
+
+def _why_not(endpoint: Endpoint) -> str:
+    """One failed connection takes no endpoint out, so one that was just tried in vain may still count as ready."""
+    if endpoint.health.status is Health.READY:
+        return endpoint.health.cause or "the connection failed"
+    return endpoint.why
 
 
 def _no_certificate() -> ClientCertificate | None:

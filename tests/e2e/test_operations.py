@@ -47,7 +47,7 @@ clusters:
     tls: {{caFile: "{ca}"}}
     credentials: {{certFile: "{certificate}", keyFile: "{key}"}}
     identity: Proxy
-    healthCheck: {{interval: 300ms, timeout: 1s, unhealthyAfter: 1}}
+    healthCheck: {{interval: 300ms, timeout: 1s, unhealthyAfter: 2}}
     connections: {{connectTimeout: 1s, responseTimeout: 1500ms}}
 servers:
   - {{name: east, default: true, authentication: none, backend: {{cluster: east}}}}
@@ -202,6 +202,56 @@ def test_answer_that_is_broken_is_a_502(site: Site, tmp_path: Path, kind: str) -
         assert (answer.status, answer.json["kind"]) == (502, "Status")
         site.control.clear_faults()
         assert daemon.get().status == 200
+
+
+def test_request_that_was_lost_is_repeated_once_if_it_may_be(site: Site, tmp_path: Path) -> None:
+    """A GET is, so the client sees nothing; a POST that the cluster may have acted on never is."""
+    body = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lost"}}).encode()
+    collection = "/api/v1/namespaces/demo/configmaps"
+    headers = [("Content-Type", "application/json")]
+    with site.daemon(tmp_path) as daemon:
+        mark = site.control.mark()
+        site.control.fault("resetBeforeHead", paths=[collection], count=1)
+        answer = ask(daemon.address, collection, method="POST", headers=headers, body=body)
+        assert (answer.status, answer.json["kind"]) == (502, "Status")
+        assert len(site.control.audit(mark, path=collection)) == 1
+        site.control.fault("resetBeforeHead", paths=[PODS], count=1)
+        assert daemon.get().status == 200
+        assert len(site.control.audit(mark, path=PODS)) == 2
+
+
+def test_client_that_leaves_takes_its_request_along(site: Site, tmp_path: Path) -> None:
+    with site.daemon(tmp_path) as daemon:
+        site.control.fault("blackHole", paths=[PODS])
+        before = site.control.stats()["connections"]
+        with Client(daemon.address) as client:
+            client.send("GET", PODS)
+            eventually("it waits at the cluster", lambda: site.control.stats()["inFlight"] > 0)
+        eventually("the connection is gone", lambda: site.control.stats()["connections"] <= before)
+        assert "traceback" not in daemon.log
+
+
+def test_reader_that_stalls_costs_the_proxy_little_memory(site: Site, tmp_path: Path) -> None:
+    """Half a gigabyte of log is on its way, and nobody reads it."""
+    annotations = {"mcproxy.example.com/log-bytes": str(512 << 20)}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": tmp_path.name.replace("_", "-"), "namespace": "demo", "annotations": annotations},
+        "spec": {"containers": [{"name": "a", "image": "registry.example.com/a:1"}]},
+    }
+    site.control.create([pod])
+    target = f"{PODS}/{pod['metadata']['name']}"  # type: ignore[index]
+    with site.daemon(tmp_path) as daemon, Client(daemon.address) as client:
+        eventually("the pod runs", lambda: daemon.get(target).json["status"].get("phase") == "Running")
+        before = daemon.memory
+        response = client.begin("GET", f"{target}/log")
+        assert response.status == 200
+        assert len(response.read(1 << 20)) == 1 << 20
+        time.sleep(1.0)  # what would run full does so in this time
+        assert daemon.memory - before < 8 << 20
+        assert daemon.get("/version").status == 200
+        response.close()
 
 
 @pytest.mark.parametrize("kind", ["resetMidBody", "resetMidChunk", "longContentLength"])

@@ -218,11 +218,29 @@ def test_hop_by_hop_headers_end_at_the_proxy(estate: Estate) -> None:
 
 
 def test_connection_header_cannot_take_away_what_the_proxy_adds(estate: Estate) -> None:
-    headers = [("Connection", "Authorization, X-Forwarded-For, Host, Content-Length"), ("Authorization", "Bearer x")]
+    headers = [
+        ("Connection", "X-Forwarded-For, X-Forwarded-Proto, Host, Content-Length"),
+        ("Authorization", "Bearer x"),
+    ]
     record = sent(estate, "path", "/api/v1/pods", headers=headers)
     assert header_values(record, "Authorization") == ["Bearer admin-test-token"]
     assert header_values(record, "X-Forwarded-For") == ["127.0.0.1"]
+    assert header_values(record, "X-Forwarded-Proto") == ["https"]
     assert len(header_values(record, "Host")) == 1
+
+
+@pytest.mark.parametrize("way", ["path", "own"])
+@pytest.mark.parametrize("header", ["Authorization", "Impersonate-User", "X-Remote-User"])
+def test_connection_header_that_names_an_identity_is_400_and_reaches_nobody(
+    estate: Estate, way: str, header: str
+) -> None:
+    """To drop it would mean another user."""
+    there = estate.way(way)
+    mark = estate.control().mark()
+    headers = [("Connection", f"keep-alive, {header}"), ("Authorization", "Bearer admin-test-token")]
+    answer = ask(there.address, there.path + "/api/v1/pods", headers=headers)
+    assert (answer.status, answer.json["kind"]) == (400, "Status")
+    assert [record for record in estate.control().audit(mark) if record["path"] != HEALTH] == []
 
 
 def test_bodies_arrive_whole_by_length_and_in_chunks(estate: Estate) -> None:
@@ -259,6 +277,17 @@ def test_answers_carry_the_clusters_headers_once(estate: Estate) -> None:
     assert answer.header("Content-Type") == "application/json"
     assert answer.header("X-Kubernetes-Pf-Flowschema-Uid")
     assert answer.header("Connection") == ""
+
+
+def test_compressed_answers_pass_as_they_are(estate: Estate) -> None:
+    headers = [("Accept-Encoding", "gzip"), ("Authorization", "Bearer admin-test-token")]
+    seen = []
+    for name in ("direct", "path"):
+        way = estate.way(name)
+        answer = ask(way.address, way.path + "/api/v1/pods", headers=headers)
+        seen.append((answer.header("Content-Encoding"), answer.header("Content-Type"), answer.body))
+    assert seen[0] == seen[1]
+    assert seen[0][0] == "gzip"
 
 
 def test_a_refused_request_is_a_status(estate: Estate) -> None:

@@ -85,14 +85,26 @@ class Client:
         raw: bool = False,
     ) -> http.client.HTTPResponse:
         """Send a request, read the head of the answer."""
+        self.send(method, target, headers, body, raw=raw)
+        response = http.client.HTTPResponse(self._socket, method=method)
+        response.begin()
+        return response
+
+    def send(
+        self,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes | None = None,
+        *,
+        raw: bool = False,
+    ) -> None:
+        """Send a request and wait for nothing."""
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host or f'127.0.0.1:{self.address.port}'}"]
         lines += [f"{name}: {value}" for name, value in headers]
         if body is not None and not raw:
             lines.append(f"Content-Length: {len(body)}")
         self._socket.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
-        response = http.client.HTTPResponse(self._socket, method=method)
-        response.begin()
-        return response
 
     def close(self) -> None:
         self._socket.close()

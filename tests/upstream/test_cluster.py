@@ -231,3 +231,13 @@ def test_no_secret_shows_in_any_repr() -> None:
     cluster = Cluster.build(cluster_config(A, credentials=secret), make_shared())
     parts = [cluster, cluster.config, cluster.credentials, cluster.control, *cluster.endpoints, vars(cluster)]
     assert "s3cret" not in "".join(repr(part) for part in parts)
+
+
+def test_the_message_says_of_a_ready_endpoint_why_the_connection_failed() -> None:
+    bench = Bench(A, B)
+    for endpoint in bench.old.endpoints:
+        endpoint.record_check(None)
+    bench.old.endpoints[0].record_connect_failure("10.0.0.1:6443 refused the connection")
+    assert bench.old.unavailable_message() == (
+        'no endpoint of cluster "east" is ready: a: 10.0.0.1:6443 refused the connection; b: the connection failed'
+    )
