@@ -104,12 +104,8 @@ async def control(cluster: SimulatedCluster) -> None:
             await asyncio.sleep(IDLE_SECONDS / 5)
 
 
-async def live(cluster: SimulatedCluster, loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Keep things moving until cancelled: the controllers, and now and then a restart, a scaling, an event.
-
-    `loop` is where it runs, by default the running one.
-    """
-    del loop
+async def live(cluster: SimulatedCluster) -> None:
+    """Keep things moving until cancelled: the controllers, and now and then a restart, a scaling, an event."""
     rng = random.Random(f"life of {cluster.name}")
     running = asyncio.create_task(control(cluster))
     try:

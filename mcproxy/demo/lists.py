@@ -64,7 +64,10 @@ def decode_token(token: str) -> tuple[int, str]:
     start = str(data.get("start", ""))
     if not start or ".." in start.split("/"):
         raise status.bad_request(f"{prefix}: invalid start")
-    return int(data.get("rv", 0)), start
+    revision = data.get("rv", 0)
+    if not isinstance(revision, int):
+        raise status.bad_request(f"{prefix}: json: cannot unmarshal into Go struct field .rv of type int64")
+    return revision, start
 
 
 def compile_selectors(resource: ResourceInfo, options: ListOptions) -> list[selectors.Matcher]:

@@ -105,6 +105,21 @@ SCHEMAS: dict[str, dict[int, tuple[str, str]]] = {
         3: ("maxReplicas", "int"),
         4: ("targetCPUUtilizationPercentage", "int"),
     },
+    "HorizontalPodAutoscalerV2": {1: ("metadata", META), 2: ("spec", "AutoscalerSpecV2")},
+    "AutoscalerSpecV2": {
+        1: ("scaleTargetRef", "CrossVersionObjectReference"),
+        2: ("minReplicas", "int"),
+        3: ("maxReplicas", "int"),
+        4: ("metrics", "[]MetricSpec"),
+    },
+    "MetricSpec": {1: ("type", "string"), 4: ("resource", "ResourceMetricSource")},
+    "ResourceMetricSource": {1: ("name", "string"), 2: ("target", "MetricTarget")},
+    "MetricTarget": {
+        1: ("type", "string"),
+        2: ("value", "Quantity"),
+        3: ("averageValue", "Quantity"),
+        4: ("averageUtilization", "int"),
+    },
     "CrossVersionObjectReference": {1: ("kind", "string"), 2: ("name", "string"), 3: ("apiVersion", "string")},
     "Deployment": {1: ("metadata", META), 2: ("spec", "DeploymentSpec")},
     "DeploymentSpec": {
@@ -208,8 +223,10 @@ SCHEMAS: dict[str, dict[int, tuple[str, str]]] = {
 }
 """Message: {field number: (JSON name, type)}; types: string, int, bool, bytes, a message, []type, map:type of value."""
 
-UNSUPPORTED: frozenset[tuple[str, str]] = frozenset({("autoscaling/v2", "HorizontalPodAutoscaler")})
-"""Kinds whose messages have the same name as one above but other fields."""
+OTHER_VERSIONS: dict[tuple[str, str], str] = {
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): "HorizontalPodAutoscalerV2"
+}
+"""The messages of kinds that have other fields in this version than above."""
 
 
 class Undecodable(Exception):
@@ -229,9 +246,10 @@ def decode(body: bytes) -> JSONDict:
             elif number == 2 and isinstance(value, bytes):
                 raw = value
         api_version, kind = type_meta.get("apiVersion", ""), type_meta.get("kind", "")
-        if kind not in SCHEMAS or (api_version, kind) in UNSUPPORTED:
+        schema = OTHER_VERSIONS.get((api_version, kind), kind)
+        if schema not in SCHEMAS:
             raise Undecodable(f"no schema for {api_version} {kind}")
-        return {"kind": kind, "apiVersion": api_version, **_message(kind, raw)}
+        return {"kind": kind, "apiVersion": api_version, **_message(schema, raw)}
     except (IndexError, UnicodeDecodeError, OverflowError) as error:
         raise Undecodable(str(error)) from error
 
