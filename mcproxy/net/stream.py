@@ -9,10 +9,6 @@ On our own reactor a small write waits for the end of the turn (`LeanEpollReacto
 one connection becomes one record, and the sends of all connections go out together. That matters more than it looks: a
 send that has to wake an idle core costs several times one that finds it awake.
 
-On our own reactor a small write waits for the end of the turn (`LeanEpollReactor.end_of_turn`): what one turn writes to
-one connection becomes one record, and the sends of all connections go out together. That matters more than it looks: a
-send that has to wake an idle core costs several times one that finds it awake.
-
 `Stream` knows the life of a connection; `plain.PlainStream` and `tls.TLSStream` know how bytes are moved.
 
 The life of the writing side:  open -> (loseWriteConnection: flush) -> shut,

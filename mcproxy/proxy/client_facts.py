@@ -11,6 +11,8 @@ from twisted.internet.interfaces import IAddress
 
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.messages import RequestHead, split_fields
+from mcproxy.identity.browsers import is_foreign
+from mcproxy.proxy.routes import host_name
 
 if TYPE_CHECKING:
     from mcproxy.http.server import ServerConnection
@@ -21,7 +23,17 @@ if TYPE_CHECKING:
 class ClientFacts:
     """A client's address, and what its X-Forwarded-* headers become."""
 
-    __slots__ = ("_fields", "_host", "_scheme", "_server", "address", "pipeline", "server_name", "trusted")
+    __slots__ = (
+        "_fields",
+        "_host",
+        "_scheme",
+        "_server",
+        "address",
+        "foreign_host",
+        "pipeline",
+        "server_name",
+        "trusted",
+    )
 
     def __init__(self, connection: ServerConnection, pipeline: Pipeline) -> None:
         """`pipeline` is the one in force: what follows from its configuration holds only as long as it is."""
@@ -33,14 +45,18 @@ class ClientFacts:
         self.trusted = bool(networks) and bool(self.address) and _within(self.address, networks)
         self._scheme = b"https" if transport.is_tls else b"http"
         self._fields = _fields(self.address.encode(), self._scheme)
+        self.foreign_host = False  # see identity.browsers
         self._host = b""
         self._server: VirtualServer | None = None
 
     def server(self, host: bytes) -> VirtualServer:
         """Return the virtual server for a Host header; raises StatusError as `Routes.find` does."""
         if self._server is None or host != self._host:  # a connection most often keeps to one host
-            self._server = self.pipeline.routes.find(self.server_name, host)
+            routes = self.pipeline.routes
+            self._server = routes.find(self.server_name, host)
             self._host = host
+            plain = self._scheme == b"http" and bool(self.address)
+            self.foreign_host = plain and not routes.names(host) and is_foreign(host_name(host))
         return self._server
 
     def forwarded(self, head: RequestHead) -> bytes:

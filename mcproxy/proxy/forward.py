@@ -18,6 +18,7 @@ from mcproxy.http.client import ClientConnection, ConnectionClosed, ResponseTime
 from mcproxy.http.framing import encode_chunk, encode_last_chunk
 from mcproxy.http.messages import CHUNKED, Header, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
+from mcproxy.identity.browsers import refuse_pages
 from mcproxy.identity.headers import passing
 from mcproxy.kube import duration
 from mcproxy.kube.requestinfo import timeout_parameter
@@ -63,6 +64,9 @@ class Forward:
         self._exchange = exchange = request.exchange
         self._cluster = cluster
         self._target = target
+        client = request.client
+        if cluster.config.identity is Identity.PROXY and (client.foreign_host or exchange.head.upgrade is not None):
+            refuse_pages(exchange.head, client.foreign_host)
         self._fields = passing(cluster.config.identity, exchange.head.fields)
         self._authorization: bytes | None = None
         self._connection: ClientConnection | None = None

@@ -93,6 +93,10 @@ class Routes:
         self._names = NameTable((name, live) for config, live in servers for name in config.server_names)
         self._default = next((live for config, live in servers if config.default), None)
 
+    def names(self, host: bytes) -> bool:
+        """Whether a Host header names a server (and does not just reach the default)."""
+        return self._names.find(host_name(host)) is not None
+
     def find(self, server_name: str | None, host: bytes) -> VirtualServer:
         """Return the server for a TLS server name and a Host header (both in lower case).
 
@@ -100,7 +104,7 @@ class Routes:
         server and not the same; 404 if nothing names one and there is no default.
         """
         by_tls = self._names.find(server_name) if server_name else None
-        by_host = self._names.find(_host_name(host)) if host else None
+        by_host = self._names.find(host_name(host)) if host else None
         if by_tls is not None and by_host is not None and by_tls is not by_host:
             raise StatusError(
                 421,
@@ -117,7 +121,7 @@ class Routes:
         return server
 
 
-def _host_name(host: bytes) -> str:
+def host_name(host: bytes) -> str:
     """Return the name in a Host header, without port, final dot, and the brackets of an IPv6 address."""
     name = host.decode("latin-1")
     if name.startswith("["):

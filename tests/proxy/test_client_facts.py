@@ -88,3 +88,21 @@ def test_the_server_of_a_host_is_looked_up_again_only_for_another_host() -> None
 
 def test_on_a_plain_listener_no_name_was_asked_for() -> None:
     assert facts(CLIENT, tls=False).server_name is None
+
+
+@pytest.mark.parametrize(
+    ("host", "client", "tls", "foreign"),
+    [
+        (b"evil.test:8001", IPv4Address("TCP", "127.0.0.1", 1), False, True),
+        (b"k8s.test:8001", IPv4Address("TCP", "127.0.0.1", 1), False, False),
+        (b"localhost:8001", IPv4Address("TCP", "127.0.0.1", 1), False, False),
+        (b"[::1]:8001", IPv6Address("TCP", "::1", 1), False, False),
+        (b"evil.test", IPv4Address("TCP", "127.0.0.1", 1), True, False),
+        (b"evil.test", UNIXAddress(b""), False, False),
+    ],
+)
+def test_a_host_that_names_nobody_is_foreign_without_tls(host: bytes, client: Any, tls: bool, foreign: bool) -> None:
+    routes: Any = SimpleNamespace(find=lambda name, host: object(), names=lambda host: host.startswith(b"k8s.test"))
+    known = facts(client, tls=tls, routes=routes)
+    known.server(host)
+    assert known.foreign_host is foreign
