@@ -55,9 +55,6 @@ class Record:
     body_sha256: str = ""
     body: bytes | None = None
 
-    def note_fault(self, kind: str) -> None:
-        self.fault = kind
-
     def note_user(self, user: User, *, impersonated: bool = False) -> None:
         """Who the request counts as; called again when it impersonates somebody."""
         if impersonated:

@@ -210,26 +210,9 @@ def too_many_requests(retry_after: int = 1) -> APIError:
     return APIError(429, "TooManyRequests", text, text=True, headers=headers)
 
 
-def storage_initializing() -> APIError:
-    """429 of a resource whose CRD has just been made."""
-    return APIError(
-        429,
-        "TooManyRequests",
-        "storage is (re)initializing",
-        {"retryAfterSeconds": 1},
-        headers=[("Retry-After", "1")],
-    )
-
-
 def internal_error(message: str) -> APIError:
     """500."""
     return APIError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
-
-
-def service_unavailable() -> APIError:
-    """503 of an aggregated API that is down: plain text."""
-    headers = [("X-Content-Type-Options", "nosniff")]
-    return APIError(503, "ServiceUnavailable", "service unavailable", text=True, headers=headers)
 
 
 def too_large_resource_version(wanted: int, current: int) -> APIError:

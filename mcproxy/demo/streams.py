@@ -20,8 +20,6 @@ from mcproxy.demo.websocket_head import is_websocket, offered_protocols, websock
 
 __all__ = ["handle", "offered_protocols", "websocket_head"]
 
-SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
-
 
 async def handle(call: Call) -> web.StreamResponse:
     """Answers GET and POST on pods/{name}/exec, attach and portforward. Raises APIError 400, 403 and 404."""
