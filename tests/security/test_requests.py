@@ -15,7 +15,7 @@ from mcproxy.kube.status import StatusError
 from mcproxy.net.proxy_protocol import ProxyHeaderError
 from mcproxy.net.proxy_protocol import parse as parse_proxy
 from mcproxy.observe.format import mask_query
-from mcproxy.proxy.routes import _host_name
+from mcproxy.proxy.routes import host_name
 from tests.http.play import ServerPlay
 
 HOST = b"Host: k8s.test\r\n"
@@ -90,7 +90,7 @@ def test_a_proxy_header_has_no_zone_that_could_carry_a_line_end(zone: bytes) -> 
 
 
 def test_a_final_dot_does_not_hide_which_server_host_names() -> None:
-    assert _host_name(b"b.test.:443") == "b.test"
+    assert host_name(b"b.test.:443") == "b.test"
 
 
 def test_a_secret_that_is_cut_off_is_masked_all_the_same() -> None:
