@@ -46,6 +46,9 @@ class ResponseSink(Interface):
     def response_head(self, head: ResponseHead) -> None:
         """The final response begins."""
 
+    def response_whole(self, head: ResponseHead, body: bytes) -> None:
+        """All of a response that came at once, with a body that is not empty; nothing else is called for it."""
+
     def response_data(self, data: bytes) -> None:
         """A piece of its body."""
 
@@ -242,14 +245,16 @@ class ClientConnection:
                 return
             self.deadline = NEVER
             self._keep_alive = head.keep_alive
+            length = head.length
+            if 0 < length <= len(data):
+                self._release(len(data) > length)
+                sink.response_whole(head, data[:length])
+                return
             sink.response_head(head)
             if self._sink is not sink:
                 return
-            length = head.length
-            if 0 <= length <= len(data):  # all of it is here, as most often
-                if length:
-                    sink.response_data(data[:length])
-                self._finish(sink, [], data[length:])
+            if not length:
+                self._finish(sink, [], data)
                 return
             if length == CHUNKED:
                 reader = ChunkedReader()
@@ -272,11 +277,15 @@ class ClientConnection:
             sink.response_flush()
 
     def _finish(self, sink: ResponseSink, trailers: list[Header], rest: bytes) -> None:
-        """The response is complete: the connection is free, or of no further use."""
+        self._release(bool(rest))
+        sink.response_end(trailers)
+
+    def _release(self, too_much: bool) -> None:
+        """The response is complete: the connection is free, or of no further use (`too_much` came on it)."""
         self._sink = None
-        if rest or not self._keep_alive or not self._request_complete or self._write_blocked:
+        if too_much or not self._keep_alive or not self._request_complete or self._write_blocked:
             self._close()
-            if self._request_complete and not rest:
+            if self._request_complete and not too_much:
                 self._lose()
             else:
                 self.transport.abortConnection()
@@ -284,7 +293,6 @@ class ClientConnection:
             if self._paused:
                 self.resume()
             self._owner.connection_idle(self)
-        sink.response_end(trailers)
 
     def _upgrade(self, head: ResponseHead, data: bytes, sink: ResponseSink) -> None:
         if not self._may_upgrade or not self._request_complete:

@@ -215,13 +215,34 @@ class Exchange:
         self._finish()
         self._connection.exchange_done(self)
 
-    def answer(self, status: int, fields: bytes, body: bytes) -> None:
+    def answer(self, status: int, fields: bytes, body: bytes, reason: bytes = b"") -> None:
         """Give a whole response at once; the body is left out where the method is HEAD."""
-        is_head = self.head.method == b"HEAD"
-        self.respond(status, b"", fields, 0 if is_head else len(body), len(body))
-        if not is_head:
-            self.write(body)
-        self.end()
+        if self.head.method == b"HEAD":
+            self.respond(status, reason, fields, 0, len(body))
+            self.end()
+            return
+        if self.ended:
+            return
+        connection = self._connection
+        if not self.body_complete:
+            connection.close_after_response()
+        self.responded = self.completed = True
+        self.status = status
+        self.bytes_out = len(body)
+        self.first_byte_at = connection.seconds()
+        connection.transport.write(
+            b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\n%b\r\n%b"
+            % (
+                status,
+                reason or REASON_PHRASES.get(status, b"Unknown"),
+                fields,
+                len(body),
+                b"Connection: close\r\n" if connection.closing else b"",
+                body,
+            )
+        )
+        self._finish()
+        connection.exchange_done(self)
 
     def abort(self) -> None:
         """Break the connection off, so that the client cannot take what it has for a whole response."""

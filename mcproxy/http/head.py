@@ -117,9 +117,15 @@ def _cut_special(raw: bytes, line_end: int, pattern: re.Pattern[bytes]) -> tuple
     passing = []
     position = line_end + 2
     for match in pattern.finditer(raw.lower(), line_end):
-        passing.append(raw[position : match.start() + 1])
-        position = match.end() + 1
-        special.setdefault(match[1], []).append(raw[match.start(2) : position - 2].rstrip(b" \t"))
+        begin, end = match.span()
+        passing.append(raw[position : begin + 1])
+        position = end + 1
+        name = match[1]
+        value = raw[match.start(2) : end - 1].rstrip(b" \t")
+        if name in special:
+            special[name].append(value)
+        else:
+            special[name] = [value]
     passing.append(raw[position:-2])
     return b"".join(passing), special
 

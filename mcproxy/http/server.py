@@ -319,8 +319,10 @@ class ServerConnection:
         elif self._close or self._factory.draining:
             self._lose()
         else:
-            self.deadline = self._factory.deadlines.after(self._limits.idle_timeout)
-            self._take_held()
+            idle_timeout = self._limits.idle_timeout
+            self.deadline = self.seconds() + idle_timeout if idle_timeout else NEVER
+            if self._buffer or self._body_paused:
+                self._take_held()
 
     def _take_held(self) -> None:
         """No request is under way: go on with what came behind the last one."""

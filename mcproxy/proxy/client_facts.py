@@ -25,6 +25,7 @@ class ClientFacts:
 
     __slots__ = (
         "_fields",
+        "_forwarded",
         "_host",
         "_scheme",
         "_server",
@@ -47,6 +48,7 @@ class ClientFacts:
         self._fields = _fields(self.address.encode(), self._scheme)
         self.foreign_host = False  # see identity.browsers
         self._host = b""
+        self._forwarded = b""
         self._server: VirtualServer | None = None
 
     def server(self, host: bytes) -> VirtualServer:
@@ -55,6 +57,7 @@ class ClientFacts:
             routes = self.pipeline.routes
             self._server = routes.find(self.server_name, host)
             self._host = host
+            self._forwarded = b"%bX-Forwarded-Host: %b\r\n" % (self._fields, host)
             plain = self._scheme == b"http" and bool(self.address)
             self.foreign_host = plain and not routes.names(host) and is_foreign(host_name(host))
         return self._server
@@ -66,7 +69,9 @@ class ClientFacts:
         the list, as the next one expects.
         """
         if not self.trusted:
-            return b"%bX-Forwarded-Host: %b\r\n" % (self._fields, head.host)
+            if head.host != self._host or not self._forwarded:
+                return b"%bX-Forwarded-Host: %b\r\n" % (self._fields, head.host)
+            return self._forwarded
         received = [value for name, value in split_fields(head.fields) if name == b"x-forwarded-for"]
         scheme = head.header(b"x-forwarded-proto") or self._scheme
         host = head.header(b"x-forwarded-host") or head.host

@@ -235,6 +235,12 @@ class Forward:
             self._border = EventBorder(head.header(b"content-type"), head.header(b"content-encoding"))
         self._exchange.respond(head.status, head.reason, head.fields, head.length, head.declared_length)
 
+    def response_whole(self, head: ResponseHead, body: bytes) -> None:
+        self._connection = None
+        if head.status == 401 and self._authorization is not None and self._credential_renewed():
+            return
+        self._exchange.answer(head.status, head.fields, body, head.reason)
+
     def response_data(self, data: bytes) -> None:
         if self._border is not None:
             self._border.passed(data)
@@ -266,7 +272,7 @@ class Forward:
         assert endpoint is not None
         if isinstance(problem, ConnectionClosed) and not began:
             if self._fresh:
-                endpoint.record_connect_failure("connection closed before the response")
+                endpoint.doubt()  # no failure yet: a request that breaks its connection must not eject the endpoint
             head = exchange.head
             if head.method in _REPEATABLE and head.length == 0 and not self._repeated:
                 self._repeated = True

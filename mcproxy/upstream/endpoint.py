@@ -88,6 +88,10 @@ class Endpoint:
     def record_connect_failure(self, cause: str) -> None:
         """Count a connection that was refused, reset, timed out or not trusted as a failed check, and check soon."""
         self._noted(self.health.connect_failed(cause))
+        self.doubt()
+
+    def doubt(self) -> None:
+        """Have the endpoint checked soon: something went wrong on it that a request may have caused by itself."""
         if self.check_soon is not None:
             self.check_soon()
 

@@ -244,6 +244,11 @@ class Answer:
         if self.on_head is not None:
             self.on_head()
 
+    def response_whole(self, head: ResponseHead, body: bytes) -> None:
+        self.response_head(head)
+        self.response_data(body)
+        self.response_end([])
+
     def response_data(self, data: bytes) -> None:
         assert data
         self.body += data

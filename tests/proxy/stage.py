@@ -200,7 +200,11 @@ def config(
     listeners = listeners or (listener(),)
     names = tuple(each.name for each in listeners)
     default = model.Server(
-        name="main", listeners=names, default=True, backend=model.ClusterBackend(clusters[0].name if clusters else "")
+        name="main",
+        listeners=names,
+        server_names=(NAME,),
+        default=True,
+        backend=model.ClusterBackend(clusters[0].name if clusters else ""),
     )
     return model.Config(
         listeners=tuple(listeners),

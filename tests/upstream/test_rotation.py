@@ -33,6 +33,10 @@ class Sink:
         self.ended = False
         self.failed = False
 
+    def response_whole(self, head: Any, body: bytes) -> None:
+        self.data += body
+        self.ended = True
+
     def response_data(self, data: bytes) -> None:
         self.data += data
 
