@@ -24,7 +24,6 @@ class ClientFacts:
     """A client's address, and what its X-Forwarded-* headers become."""
 
     __slots__ = (
-        "_fields",
         "_forwarded",
         "_host",
         "_scheme",
@@ -45,7 +44,6 @@ class ClientFacts:
         self.server_name = transport.server_name if transport.is_tls else None
         self.trusted = bool(networks) and bool(self.address) and _within(self.address, networks)
         self._scheme = b"https" if transport.is_tls else b"http"
-        self._fields = _fields(self.address.encode(), self._scheme)
         self.foreign_host = False  # see identity.browsers
         self._host = b""
         self._forwarded = b""
@@ -57,7 +55,7 @@ class ClientFacts:
             routes = self.pipeline.routes
             self._server = routes.find(self.server_name, host)
             self._host = host
-            self._forwarded = b"%bX-Forwarded-Host: %b\r\n" % (self._fields, host)
+            self._forwarded = _fields(self.address.encode(), self._scheme, host)
             plain = self._scheme == b"http" and bool(self.address)
             self.foreign_host = plain and not routes.names(host) and is_foreign(host_name(host))
         return self._server
@@ -68,20 +66,23 @@ class ClientFacts:
         They are set anew. What the client sent counts only from a trusted proxy, whose own address is then added to
         the list, as the next one expects.
         """
-        if not self.trusted:
-            if head.host != self._host or not self._forwarded:
-                return b"%bX-Forwarded-Host: %b\r\n" % (self._fields, head.host)
+        if self.trusted:
+            received = [value for name, value in split_fields(head.fields) if name == b"x-forwarded-for"]
+            scheme = head.header(b"x-forwarded-proto") or self._scheme
+            host = head.header(b"x-forwarded-host") or head.host
+            return _fields(b", ".join([*received, self.address.encode()]), scheme, host)
+        if head.host == self._host and self._forwarded:
             return self._forwarded
-        received = [value for name, value in split_fields(head.fields) if name == b"x-forwarded-for"]
-        scheme = head.header(b"x-forwarded-proto") or self._scheme
-        host = head.header(b"x-forwarded-host") or head.host
-        chain = b", ".join([*received, self.address.encode()])
-        return b"%bX-Forwarded-Host: %b\r\n" % (_fields(chain, scheme), host)
+        return _fields(self.address.encode(), self._scheme, head.host)
 
 
-def _fields(chain: bytes, scheme: bytes) -> bytes:
-    proto = b"X-Forwarded-Proto: %b\r\n" % scheme
-    return b"X-Forwarded-For: %b\r\n%b" % (chain, proto) if chain else proto
+def _fields(chain: bytes, scheme: bytes, host: bytes) -> bytes:
+    """Return the block; a unix socket's peer has no address, and an HTTP/1.0 request may have no host."""
+    return b"%bX-Forwarded-Proto: %b\r\n%b" % (
+        b"X-Forwarded-For: %b\r\n" % chain if chain else b"",
+        scheme,
+        b"X-Forwarded-Host: %b\r\n" % host if host else b"",
+    )
 
 
 def _address_text(address: IAddress | None) -> str:

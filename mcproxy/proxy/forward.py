@@ -160,7 +160,7 @@ class Forward:
             b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b%b\r\n"
             % (
                 head.method,
-                endpoint.path_prefix,
+                endpoint.path_prefix if self._target != b"*" else b"",
                 self._target,
                 host,
                 self._fields,

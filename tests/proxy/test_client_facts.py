@@ -106,3 +106,8 @@ def test_a_host_that_names_nobody_is_foreign_without_tls(host: bytes, client: An
     known = facts(client, tls=tls, routes=routes)
     known.server(host)
     assert known.foreign_host is foreign
+
+
+def test_without_a_host_none_is_told() -> None:
+    bare = parse_request_head(b"GET / HTTP/1.0\r\n\r\n", 100, 100)
+    assert facts(CLIENT).forwarded(bare) == b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"

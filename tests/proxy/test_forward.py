@@ -161,6 +161,11 @@ class TestPasses:
         await stage.until(lambda: client.ended)
         assert client.received.endswith(b"\r\nConnection: close\r\n\r\nhello")
 
+    async def test_the_prefix_of_an_endpoint_goes_before_paths_only(self, stage: Stage) -> None:
+        upstream = await one(stage, path="/k8s")
+        await asked(stage, upstream, get(b"*", method=b"OPTIONS"))
+        assert upstream.received.startswith(b"OPTIONS * HTTP/1.1\r\n")
+
     async def test_x_forwarded_uri_only_with_upgrades(self, stage: Stage) -> None:
         upstream = await one(stage)
         await asked(stage, upstream, get(EXEC, b"X-Forwarded-Uri: /spoofed"))
