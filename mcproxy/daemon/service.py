@@ -135,7 +135,7 @@ class Service:
             cluster.start()
         if before is not None:
             before.discard(keep=runtime)
-            self._retire(before, runtime, gone)
+            self._retire(runtime, gone)
 
     def _open_new(self, config: model.Config, runtime: Runtime) -> dict[model.Bind, LiveListener]:
         opened: dict[model.Bind, LiveListener] = {}
@@ -151,7 +151,7 @@ class Service:
             raise
         return opened
 
-    def _retire(self, before: Runtime, after: Runtime, gone: list[LiveListener]) -> None:
+    def _retire(self, after: Runtime, gone: list[LiveListener]) -> None:
         """Bring to an end what the reload removed, within the drain time; all else goes on unbounded."""
         for live in gone:
             live.close()
