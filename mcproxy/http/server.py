@@ -393,11 +393,6 @@ class ServerConnection:
         if self._exchange is None and self._tunnel is None and not self._buffer and not self._lingering:
             self._lose()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a request, watch or tunnel is under way."""
-        return self._exchange is not None
-
 
 @implementer(IProtocolFactory)
 class ServerFactory:

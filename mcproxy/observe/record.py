@@ -6,7 +6,6 @@ access log is one recorder; metrics and audit become further ones without a chan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -56,14 +55,3 @@ class Recorder(Protocol):
 
     def finished(self, record: AccessRecord) -> None:
         """Take the record of one request that has ended."""
-
-
-class Recorders:
-    """Several recorders as one."""
-
-    def __init__(self, recorders: Sequence[Recorder]) -> None:
-        self._recorders = tuple(recorders)
-
-    def finished(self, record: AccessRecord) -> None:
-        for recorder in self._recorders:
-            recorder.finished(record)

@@ -34,6 +34,8 @@ def exec_info(plugin: model.ExecPlugin, cluster: model.Cluster) -> str:
     spec: dict[str, Any] = {"interactive": False}
     if plugin.provide_cluster_info:
         spec["cluster"] = _cluster_info(cluster)
+        if plugin.cluster_config is not None:
+            spec["cluster"]["config"] = json.loads(plugin.cluster_config)
     return json.dumps({"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec})
 
 

@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from mcproxy.config import model
 from mcproxy.observe import access
 from mcproxy.observe.access import FLUSH_AFTER, REPORT_EVERY, AccessLog, AccessLogs
-from mcproxy.observe.record import AccessRecord, Recorders
+from mcproxy.observe.record import AccessRecord
 from mcproxy.observe.writer import FileWriter
 
 
@@ -216,13 +216,3 @@ def test_dash_is_standard_output() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert '"GET /out HTTP/1.1" 200' in done.stdout
-
-
-def test_several_recorders_all_hear_of_a_request() -> None:
-    class List(list[AccessRecord]):
-        def finished(self, record: AccessRecord) -> None:
-            self.append(record)
-
-    first, second = List(), List()
-    Recorders([first, second]).finished(record())
-    assert first == second == [record()]

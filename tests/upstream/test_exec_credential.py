@@ -93,3 +93,8 @@ def test_the_cluster_is_described_only_if_the_plugin_asks() -> None:
         "insecure-skip-tls-verify": True,
         "certificate-authority-data": base64.b64encode(b"CA").decode(),
     }
+
+
+def test_a_plugin_is_given_the_configuration_that_the_kubeconfig_has_for_it() -> None:
+    curious = model.ExecPlugin(command="x", provide_cluster_info=True, cluster_config='{"audience":"east"}')
+    assert json.loads(exec_info(curious, cluster_config()))["spec"]["cluster"]["config"] == {"audience": "east"}
