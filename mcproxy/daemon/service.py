@@ -15,6 +15,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from mcproxy.config import model
+from mcproxy.config.urls import is_loopback
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.runtime import AccessLogOpener, Parts, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
@@ -220,11 +221,6 @@ class Service:
 
     def _all_listeners(self) -> Sequence[LiveListener]:
         return (*self._listeners.values(), *self._retired)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address of a bound socket can only be reached from this machine."""
-    return host == "::1" or host.startswith("127.")
 
 
 def _settings(config: model.Listener, runtime: Runtime) -> ListenerSettings:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from mcproxy.http.framing import encode_last_chunk
 from mcproxy.http.messages import CHUNKED, REASON_PHRASES, Header, RequestHead
 
 if TYPE_CHECKING:
@@ -206,10 +207,7 @@ class Exchange:
         if self.ended:
             return
         if self._chunked:
-            if trailers and self.head.te_trailers:
-                self._out.append(b"0\r\n%b\r\n" % b"".join([b"%b: %b\r\n" % field for field in trailers]))
-            else:
-                self._out.append(b"0\r\n\r\n")
+            self._out.append(encode_last_chunk(trailers if trailers and self.head.te_trailers else []))
         self.flush()
         self.completed = True
         self._finish()

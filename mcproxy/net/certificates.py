@@ -9,14 +9,14 @@ So every connection is made with `default`, and the callback changes only which 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 
 from OpenSSL import SSL
 from twisted.logger import Logger
 
 from mcproxy.config.model import Certificate
 from mcproxy.net.contexts import PairError, server_context
+from mcproxy.net.names import NameTable
 
 log = Logger()
 
@@ -26,9 +26,9 @@ class CertificateStore:
 
     __slots__ = ("_names", "default")
 
-    def __init__(self, default: SSL.Context, names: Mapping[str, SSL.Context]) -> None:
+    def __init__(self, default: SSL.Context, names: NameTable[SSL.Context]) -> None:
         self.default = default
-        self._names = MappingProxyType(dict(names))
+        self._names = names
 
     @classmethod
     def build(cls, certificates: Iterable[Certificate], min_version: str = "1.2") -> CertificateStore:
@@ -37,31 +37,24 @@ class CertificateStore:
         `min_version` is "1.2" or "1.3". Raises PairError, naming the certificate, and ValueError for none at all.
         """
         contexts: list[SSL.Context] = []
-        names: dict[str, SSL.Context] = {}
+        names: list[tuple[str, SSL.Context]] = []
         for certificate in certificates:
             try:
                 context = server_context(certificate.chain.data, certificate.key.data, min_version)
             except PairError as error:
                 raise PairError(f"certificate {certificate.name}: {error}") from error
             contexts.append(context)
-            for name in certificate.server_names:
-                names.setdefault(name.lower(), context)
+            names += [(name.lower(), context) for name in certificate.server_names]
         if not contexts:
             raise ValueError("a TLS listener needs a certificate")
-        store = cls(contexts[0], names)
+        store = cls(contexts[0], NameTable(names))
         # The callback is called on the context that a connection is made with, which is always the default.
         contexts[0].set_tlsext_servername_callback(store._choose)
         return store
 
     def find(self, name: str | None) -> SSL.Context:
         """Return the context for a server name in lower case; None (no SNI) and unknown names get the default."""
-        if name is None:
-            return self.default
-        context = self._names.get(name)
-        if context is None:
-            _, dot, parent = name.partition(".")
-            context = self._names.get(f"*.{parent}") if dot else None
-        return context or self.default
+        return (name and self._names.find(name)) or self.default
 
     def connection(self, sock: socket.socket) -> SSL.Connection:
         """Make the server side of a TLS connection on a connected socket, ready for its handshake."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -59,7 +60,7 @@ _DONE = failure(ConnectionDone())
 
 
 @implementer(ITransport, IPushProducer, IConsumer, IReadWriteDescriptor)
-class Stream:
+class Stream(ABC):
     """Base of the transports; made with a connected, non-blocking socket, live after `attach`."""
 
     __slots__ = (
@@ -143,20 +144,21 @@ class Stream:
 
     # -- what subclasses give --------------------------------------------------------------------------------
 
+    @abstractmethod
     def _send(self, data: bytes | memoryview) -> int:
         """Send some of the data; return how much, BLOCKED or BROKEN (after `_note_broken`)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def doRead(self) -> None:
         """Read until the socket is empty, the budget is spent or the protocol pauses."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _shut(self) -> bool:
         """Tell the peer that no more comes; False when that has to wait for the socket."""
-        raise NotImplementedError
 
     def _release(self) -> None:
         """Let go of what the subclass holds; the socket is about to be closed."""
+        return
 
     # -- identity --------------------------------------------------------------------------------------------
 

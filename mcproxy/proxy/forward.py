@@ -362,11 +362,8 @@ class Forward:
     async def _run_again(self) -> None:
         try:
             await self.run()
-        except StatusError as refusal:
-            self._request.refuse(refusal, self._request.reason or "refused")
-        except Exception:
-            log.failure("a bug in forwarding; please report it")
-            self._request.refuse(StatusError(500, "internal error"), "internal_error")
+        except Exception as error:
+            self._request.fail(error)
 
     def _unreachable(self) -> StatusError:
         self._request.reason = "upstream_unreachable"

@@ -2,7 +2,7 @@
 
     connection (TLS, SNI) -> request head -> virtual server -> cluster -> request info -> handler -> response, record
 
-Every refusal on that way is raised as `StatusError` and becomes a Kubernetes `Status` here, and nowhere else.
+Every refusal on that way is raised as `StatusError` and becomes a Kubernetes `Status` in one place, `Request.refuse`.
 """
 
 from __future__ import annotations
@@ -64,11 +64,8 @@ class Pipeline:
             forward = Forward(request, request.cluster, target)
             if not forward.sent_at_once():
                 await forward.run()
-        except StatusError as refusal:
-            request.refuse(refusal, request.reason or "refused")
-        except Exception:
-            log.failure("a bug on the way of a request; please report it")
-            request.refuse(StatusError(500, "internal error"), "internal_error")
+        except Exception as error:
+            request.fail(error)
 
     def _request_info(self, method: bytes, target: bytes) -> RequestInfo:
         if len(target) > _LONGEST_REMEMBERED:

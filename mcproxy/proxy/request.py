@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from mcproxy.http.exchange import Exchange
 from mcproxy.kube.status import StatusError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
     from mcproxy.upstream.endpoint import Endpoint
 
+
+log = Logger()
 
 _STATUS_FIELDS = (
     b"Cache-Control: no-cache, private\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
@@ -66,6 +69,14 @@ class Request:
         """Answer with a Status object."""
         self.reason = reason
         self.exchange.answer(refusal.code, refusal_fields(refusal), refusal.body())
+
+    def fail(self, error: Exception) -> None:
+        """Answer with what was raised on the way: a refusal, or a bug, which only the log tells. For except clauses."""
+        if isinstance(error, StatusError):
+            self.refuse(error, self.reason or "refused")
+        else:
+            log.failure("a bug on the way of a request; please report it")
+            self.refuse(StatusError(500, "internal error"), "internal_error")
 
     @property
     def lasting(self) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Generic, TypeVar
 
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError
+from mcproxy.net.names import NameTable
 from mcproxy.upstream.cluster import Cluster
 
 # Where other systems' clients look for a member cluster; all mean the cluster's own API below the name.
@@ -15,30 +15,6 @@ _CLUSTER_PREFIXES = (
     (b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/", b"/proxy"),
     (b"/apis/cluster.karmada.io/v1alpha1/clusters/", b"/proxy"),
 )
-
-T = TypeVar("T")
-
-
-class NameTable(Generic[T]):
-    """Things found by DNS name: an exact name before a wildcard that stands for one label (RFC 6125 6.4.3)."""
-
-    __slots__ = ("_exact", "_wildcard")
-
-    def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
-        """`entries` are (name in lower case, thing); of two with one name the first counts."""
-        self._exact: dict[str, T] = {}
-        self._wildcard: dict[str, T] = {}
-        for name, thing in entries:
-            if name.startswith("*."):
-                self._wildcard.setdefault(name[1:], thing)
-            else:
-                self._exact.setdefault(name, thing)
-
-    def find(self, name: str) -> T | None:
-        found = self._exact.get(name)
-        if found is None and self._wildcard:
-            found = self._wildcard.get(name[name.find(".") :])
-        return found
 
 
 class VirtualServer:

@@ -8,7 +8,7 @@ import pytest
 
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError
-from mcproxy.proxy.routes import NameTable, Routes, VirtualServer
+from mcproxy.proxy.routes import Routes, VirtualServer
 
 EAST: Any = "the cluster east"
 WEST: Any = "the cluster west"
@@ -25,12 +25,6 @@ def refused(routes: Routes, name: str | None, host: bytes) -> tuple[int, str]:
     with pytest.raises(StatusError) as caught:
         routes.find(name, host)
     return caught.value.code, caught.value.reason
-
-
-def test_names() -> None:
-    table = NameTable([("a.b", 1), ("*.b", 2), ("*.a.b", 3), ("a.b", 4), ("*.b", 5)])
-    found = {name: table.find(name) for name in ("a.b", "x.b", "x.a.b", "b", "x.y.b", "", ".b")}
-    assert found == {"a.b": 1, "x.b": 2, "x.a.b": 3, "b": None, "x.y.b": None, "": None, ".b": 2}
 
 
 class TestServer:
