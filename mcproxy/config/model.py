@@ -25,8 +25,34 @@ class Serves(enum.StrEnum):
 class Identity(enum.StrEnum):
     """How a cluster is told who calls (reference: identity)."""
 
+    IMPERSONATE = "Impersonate"
+    REQUEST_HEADER = "RequestHeader"
     PASSTHROUGH = "Passthrough"
     PROXY = "Proxy"
+
+
+class Strategy(enum.StrEnum):
+    """How an endpoint is chosen among the ready ones (reference: dispatch)."""
+
+    ROUND_ROBIN = "RoundRobin"
+    LEAST_REQUESTS = "LeastRequests"
+    CONSISTENT_HASH = "ConsistentHash"
+
+
+class FlowControlType(enum.StrEnum):
+    """How requests are limited."""
+
+    EXEMPT = "Exempt"
+    MAX_REQUESTS_INFLIGHT = "MaxRequestsInflight"
+    TOKEN_BUCKET = "TokenBucket"
+
+
+class Per(enum.StrEnum):
+    """Whose requests share one limit."""
+
+    ALL = "All"
+    USER = "User"
+    CLUSTER = "Cluster"
 
 
 class Protocol(enum.StrEnum):
@@ -174,6 +200,8 @@ class Endpoint:
     host: str
     port: int
     path: str = ""  # "" or "/prefix"
+    disabled: bool = False  # takes no new requests
+    weight: int = 1  # turns in a round of RoundRobin; at least 1
 
     @property
     def url(self) -> str:
@@ -217,6 +245,14 @@ class Credentials:
     exec: ExecPlugin | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FrontProxy:
+    """The client certificate with which X-Remote-* headers are believed (identity RequestHeader)."""
+
+    certificate: PEMFile
+    key: PEMFile
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCheck:
     path: str = "/readyz"
@@ -251,11 +287,151 @@ class Cluster:
     endpoints: tuple[Endpoint, ...]
     tls: ClusterTLS = ClusterTLS()
     credentials: Credentials = Credentials()
-    identity: Identity
+    identity: Identity = Identity.IMPERSONATE
+    impersonate_extras: tuple[str, ...] = ()  # keys, lower case
+    front_proxy: FrontProxy | None = None  # given where identity is RequestHeader
+    flow_controls: tuple[str, ...] = ()  # names; limits on the whole cluster, whoever dispatches to it
     health_check: HealthCheck = HealthCheck()
     connections: Connections = Connections()
     preserve_host: bool = False
     kubeconfig: KubeconfigReference | None = None  # already read into the fields above; kept for `mcproxy dump`
+
+
+@dataclass(frozen=True, slots=True)
+class StaticToken:
+    """A line of a token file."""
+
+    token: Secret
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    path: str  # absolute
+    tokens: tuple[StaticToken, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenReview:
+    cluster: str | None = None  # None: the only cluster of the server that uses this set
+    audiences: tuple[str, ...] = ()
+    cache_success: float = 120.0
+    cache_failure: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class JWKSFile:
+    path: str  # absolute
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OIDC:
+    """One issuer of ID tokens. Keys come from `jwks`, else from `jwks_url`, else from the issuer's discovery."""
+
+    issuer: str  # https URL, compared with the claim byte for byte
+    audiences: tuple[str, ...]  # at least one; a token needs one of them
+    jwks: JWKSFile | None = None
+    jwks_url: str | None = None
+    ca: PEMFile | None = None  # for discovery and jwks_url; None: the system's authorities
+    username_claim: str = "sub"
+    username_prefix: str = ""
+    groups_claim: str | None = None
+    groups_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """TokenReview by a server that is no cluster: the endpoint is the review's own URL."""
+
+    kubeconfig: KubeconfigReference
+    endpoint: Endpoint
+    tls: ClusterTLS = ClusterTLS()
+    credentials: Credentials = Credentials()
+    cache_success: float = 120.0
+    cache_failure: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestHeader:
+    """Who may say who calls, by X-Remote-*."""
+
+    ca: PEMFile
+    allowed_names: tuple[str, ...] = ()  # common names; empty: any certificate of the authorities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anonymous:
+    enabled: bool = False
+    paths: tuple[str, ...] = ()  # exact paths; empty: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authentication:
+    """A named set of authenticators; a server names one."""
+
+    name: str
+    client_ca: PEMFile | None = None
+    token_file: TokenFile | None = None
+    oidc: tuple[OIDC, ...] = ()
+    token_review: TokenReview | None = None
+    webhook: Webhook | None = None
+    request_header: RequestHeader | None = None
+    anonymous: Anonymous = Anonymous()
+    allow_system_names: bool = False
+    share_service_accounts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """RBAC-like; lists as written, each item checked: "*", plain, "-inverted", and globs where the field has them."""
+
+    verbs: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    service_accounts: tuple[tuple[str, str], ...] = ()  # (namespace, name)
+    user_groups: tuple[str, ...] = ()
+    api_groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    resource_names: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    non_resource_urls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectAccessReview:
+    cluster: str | None = None  # None: the one that the request goes to
+    cache_allowed: float = 300.0
+    cache_denied: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authorization:
+    """A named authorizer; with both parts, what no rule allows is reviewed."""
+
+    name: str
+    subject_access_review: SubjectAccessReview | None = None
+    rules: tuple[Rule, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    size: int
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowControl:
+    name: str
+    type: FlowControlType
+    max: int | None = None  # MaxRequestsInflight: requests that are not long-running; 0 refuses all
+    max_long_running: int | None = None  # MaxRequestsInflight; None: no limit
+    qps: float = 0.0  # TokenBucket
+    burst: int = 0  # TokenBucket
+    per: Per = Per.ALL
+    queue: Queue | None = None  # None: refused at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +449,26 @@ class ClustersBackend:
 Backend = ClusterBackend | ClustersBackend
 
 
+@dataclass(frozen=True, slots=True)
+class Reject:
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One dispatch policy; the first of a server with a matching rule applies."""
+
+    name: str  # as given, else its place in the list: "dispatch[0]"
+    rules: tuple[Rule, ...]
+    endpoints: tuple[str, ...] = ()  # names; empty: all of the cluster
+    strategy: Strategy = Strategy.ROUND_ROBIN
+    flow_control: str | None = None
+    access_log: bool | None = None
+    reject: Reject | None = None
+    backend: ClusterBackend | None = None  # another cluster than the server's
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     name: str
@@ -280,6 +476,9 @@ class Server:
     server_names: tuple[str, ...] = ()  # lower case; exact or one-label wildcard
     default: bool = False
     backend: Backend
+    authentication: str | None = None  # the name of a set; None: nobody is authenticated
+    authorization: str | None = None  # None: the clusters themselves decide
+    dispatch: tuple[Policy, ...] | None = None  # None: everything passes
     access_log: bool = True
 
 
@@ -303,6 +502,9 @@ class Config:
     listeners: tuple[Listener, ...] = ()
     certificates: tuple[Certificate, ...] = ()
     clusters: tuple[Cluster, ...] = ()
+    authentication: tuple[Authentication, ...] = ()
+    authorization: tuple[Authorization, ...] = ()
+    flow_controls: tuple[FlowControl, ...] = ()
     servers: tuple[Server, ...] = ()
     logging: Logging = Logging()
     files: tuple[str, ...] = ()  # every YAML file read, main file first
