@@ -169,6 +169,10 @@ class Rules:
         found = self._recent.get(key)
         return self._judge(key, user, info, cluster) if found is None else found
 
+    def remembered(self) -> int:
+        """Return how many decisions are kept."""
+        return len(self._recent) + len(self._old)
+
     def refusals(self, number: int, user: UserInfo, info: Asked, cluster: str) -> tuple[str, ...]:
         """Return the fields of a rule that do not admit a request; none: it matches."""
         return tuple(self._compiled[number].refusals(user, info, cluster))
