@@ -182,7 +182,7 @@ class Rules:
         if found is None:
             left = self._left(user, info, cluster)
             found = (left & -left).bit_length() - 1
-            if len(info.path) + len(info.name) + len(info.subresource) + _length(user) > _LONGEST_KEY:
+            if _length(user, info) > _LONGEST_KEY:
                 return found
         if len(self._recent) >= self._remembered:
             self._old, self._recent = self._recent, {}
@@ -224,5 +224,8 @@ def _nobody(_user: UserInfo) -> None:
     """Stand for any user where no rule looks at users."""
 
 
-def _length(user: UserInfo) -> int:
-    return len(user.name) + sum(map(len, user.groups))
+def _length(user: UserInfo, info: Asked) -> int:
+    length = len(user.name) + sum(map(len, user.groups))
+    if not info.is_resource:
+        return length + len(info.path)
+    return length + sum(map(len, (info.group, info.resource, info.subresource, info.namespace, info.name)))
