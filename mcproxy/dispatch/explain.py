@@ -50,6 +50,9 @@ class RuleVerdict:
     def matches(self) -> bool:
         return not self.refusals
 
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.refusals)) or "matches"
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyVerdict:
@@ -84,8 +87,7 @@ class Explanation:
         """Yield it as text: a line for each rule that was tried."""
         for policy in self.policies:
             for rule in policy.rules:
-                said = "matches" if rule.matches else "; ".join(map(str, rule.refusals))
-                yield f"{title(policy.number, policy.name)}, rules[{rule.number}]: {said}"
+                yield f"{title(policy.number, policy.name)}, rules[{rule.number}]: {rule}"
 
 
 def explain(policies: Sequence[model.Policy], rules: Rules, user: UserInfo, info: Asked, cluster: str) -> Explanation:
