@@ -128,7 +128,7 @@ class Authenticator:
         raise _unauthorized()
 
     def _objection(self, peer: Peer) -> str:
-        """Say why a certificate that named nobody is not just ignored, for then the request could be anonymous; or ""."""
+        """Say why a certificate that named nobody rules out an anonymous request; "" if it does not."""
         now = self._seconds()
         objection = ""
         if self._clients is not None:

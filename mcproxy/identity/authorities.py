@@ -104,14 +104,12 @@ class _NotVouchedFor(Exception):
 class _Anchor:
     """One certificate of the bundle, with which a path may end."""
 
-    __slots__ = ("_certificate", "_store", "_subject")
+    __slots__ = ("_certificate", "_subject", "_trusted")
 
     def __init__(self, certificate: x509.Certificate) -> None:
         self._certificate = certificate
         self._subject = certificate.subject
-        self._store = crypto.X509Store()
-        self._store.add_cert(crypto.X509.from_cryptography(certificate))
-        self._store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
+        self._trusted = crypto.X509.from_cryptography(certificate)
 
     def may_vouch(self, leaf: x509.Certificate, issuers: set[x509.Name]) -> bool:
         """Whether it is named as an issuer; or is the client's own certificate, which Go takes from the bundle too."""
@@ -119,9 +117,12 @@ class _Anchor:
 
     def path(self, leaf: crypto.X509, chain: Sequence[crypto.X509], now: float) -> list[x509.Certificate]:
         """Return the path from the leaf to this anchor as OpenSSL verifies it; raises _NotVouchedFor."""
-        self._store.set_time(datetime.fromtimestamp(now, UTC))
+        store = crypto.X509Store()  # a new one each time: OpenSSL keeps the first time that a store is given
+        store.add_cert(self._trusted)
+        store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
+        store.set_time(datetime.fromtimestamp(now, UTC))
         try:
-            found = crypto.X509StoreContext(self._store, leaf, chain).get_verified_chain()
+            found = crypto.X509StoreContext(store, leaf, chain).get_verified_chain()
         except crypto.X509StoreContextError as error:
             raise _NotVouchedFor(str(error)) from None
         except crypto.Error:
