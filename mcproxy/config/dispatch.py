@@ -26,7 +26,7 @@ from mcproxy.config.nodes import Place
 from mcproxy.config.rules import Where, build_rules
 from mcproxy.config.urls import AddressError, parse_endpoint
 
-# What chooses among the endpoints of one cluster, and what to do instead where there are several.
+# What makes sense only where there is one cluster to go to.
 _FOR_ONE_CLUSTER = ("endpoints", "strategy", "backend")
 
 
@@ -97,18 +97,19 @@ def _rules(context: Context, place: Place, ground: _Ground) -> tuple[Rule, ...]:
 
 def _refuse_keys_for_one_cluster(context: Context, place: Place) -> None:
     for key in _FOR_ONE_CLUSTER:
-        if place.has(key):
-            what = f"{key} is for servers of one cluster, and this one has several"
+        written = place.get(key)
+        if written is not None:
             right = "take it out, or add a server with backend: {cluster: NAME}"
-            context.error(place.get(key) or place, what, right)
+            context.error(written, "is for servers of one cluster, and this one has several", right)
 
 
 def _refuse_clusters(context: Context, rules: Place, cluster: str) -> None:
     """Refuse `clusters` where no request comes by a cluster's name: it would seem to narrow a rule, and would not."""
     for rule in rules.items():
-        if rule.has("clusters"):
-            what = f"clusters is for servers of several clusters, and this one has {cluster} only"
-            context.error(rule.get("clusters") or rule, what, "take it out")
+        written = rule.get("clusters")
+        if written is not None:
+            what = f"is for servers of several clusters, and this one has {cluster} only"
+            context.error(written, what, "take it out")
 
 
 def _backend(context: Context, place: Place | None, ground: _Ground) -> ClusterBackend | None:

@@ -53,9 +53,10 @@ def build_flow_control(context: Context, place: Place) -> FlowControl | None:
 
 def _check_keys(context: Context, place: Place, kind: FlowControlType) -> None:
     for key in _ALL_KEYS:
-        if place.has(key) and key not in _KEYS[kind]:
+        written = place.get(key)
+        if written is not None and key not in _KEYS[kind]:
             right = "take it out" if kind is FlowControlType.EXEMPT else f"write {_form(kind)}"
-            context.error(place.get(key) or place, f"{key} means nothing to {kind}", right)
+            context.error(written, f"means nothing to {kind}", right)
     if kind is FlowControlType.TOKEN_BUCKET:
         missing = [key for key in ("qps", "burst") if not place.has(key)]
         if missing:
@@ -89,7 +90,7 @@ def check_use(
     servers: Sequence[Named[Server]],
 ) -> None:
     """Check that what clusters and policies name exists, and that what exists is named."""
-    known = [control.name for control in flow_controls if control.name]
+    known = list(dict.fromkeys(control.name for control in flow_controls if control.name))
     exempt = {control.name for control in flow_controls if control.value and _is_exempt(control.value)}
     used = {place.string for place in _named_by_policies(servers)}
     for cluster in clusters:
