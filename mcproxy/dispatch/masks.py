@@ -1,7 +1,8 @@
 """One field of many rules at once: which of them admit a value, as the bits of a number.
 
-With one look-up for each field and a few conjunctions the first rule that matches is the lowest bit that is left. A
-thousand rules are numbers of 125 bytes, so the time hardly grows with them, whichever field tells them apart.
+With one look-up for each field and a few conjunctions the first rule that matches is the highest bit that is left. A
+thousand rules are numbers of 125 bytes, so the time hardly grows with them, whichever field tells them apart. The first
+rule has the highest bit, for numbers get shorter where only later rules are left.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ class Table:
         self._base = 0  # the rules that admit what hits nothing
         self._exact: dict[str, tuple[int, int]] = {}
         self._prefixes: dict[str, tuple[int, int]] = {}
+        last = len(choices) - 1
         for number, choice in enumerate(choices):
-            bit = 1 << number
+            bit = 1 << last - number
             self._base |= bit if choice.inverted else 0
             _mark(self._exact, choice.exact, bit, choice.inverted)
             _mark(self._prefixes, choice.prefixes, bit, choice.inverted)
         for number, values in enumerate(also):
-            _mark(self._exact, values, 1 << number, inverted=False)
+            _mark(self._exact, values, 1 << last - number, inverted=False)
         self._lengths = sorted({len(prefix) for prefix in self._prefixes})
         #: for fields without globs the answer itself
         self._single = {value: self._base & ~removed | added for value, (added, removed) in self._exact.items()}
@@ -54,14 +56,18 @@ class Table:
             if found is not None:
                 added |= found[0]
                 removed |= found[1]
+            size = len(value)
             for length in lengths:
-                # A value shorter than this finds a prefix that is shorter too, which it begins with all the same.
+                if length > size:
+                    break
                 found = prefixes.get(value[:length])
                 if found is not None:
                     added |= found[0]
                     removed |= found[1]
+        if not removed:
+            return self._base | added if added else self._base
         # Plain items are added last: a service account counts beside inverted users.
-        return self._base & ~removed | added if removed else self._base | added
+        return self._base & ~removed | added
 
 
 def _mark(table: dict[str, tuple[int, int]], values: Iterable[str], bit: int, inverted: bool) -> None:

@@ -181,7 +181,7 @@ class Rules:
         found = self._old.get(key)
         if found is None:
             left = self._left(user, info, cluster)
-            found = (left & -left).bit_length() - 1
+            found = len(self._compiled) - left.bit_length() if left else -1
             if _length(user, info) > _LONGEST_KEY:
                 return found
         if len(self._recent) >= self._remembered:
@@ -190,7 +190,7 @@ class Rules:
         return found
 
     def _left(self, user: UserInfo, info: Asked, cluster: str) -> int:
-        """Return the rules that match, as bits; the first is the lowest."""
+        """Return the rules that match, as bits; the first is the highest."""
         left = self._verbs.of(info.verb) & self._users.of(user.name) & self._user_groups.of_any(user.groups)
         if info.is_resource:
             resources = self._resources

@@ -39,7 +39,7 @@ def test_every_field_that_says_no_is_named_as_the_file_names_it() -> None:
     )  # fmt: skip
     index = PolicyIndex([policy("p", none)])
     explanation = index.explain(ALICE, resource_request("get", "pods/log", "batch", namespace="n", name="x"), "east")
-    assert explanation.policy is explanation.rule is None
+    assert (explanation.policy, explanation.rule) == (None, None)
     assert explanation.policies[0].rules[0].refusals == (
         Refusal("verbs", ("list",), ("get",)),
         Refusal("users", ("bob",), ("alice",)),
