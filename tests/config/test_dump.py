@@ -81,7 +81,8 @@ servers:
   - {name: one, listeners: [a], serverNames: [k8s.example.com, "*.k8s.example.com"], backend: {cluster: exec},
      authentication: none, accessLog: false}
   - {name: all, default: true, backend: {clusters: "*"}, authentication: none}
-  - {name: known, serverNames: [known.example.com], backend: {cluster: exec}, authentication: corp, authorization: local}
+  - {name: known, serverNames: [known.example.com], backend: {cluster: exec}, authentication: corp,
+     authorization: local}
   - name: policies
     serverNames: [p.example.com]
     backend: {cluster: "0123"}

@@ -31,8 +31,6 @@ from mcproxy.config.problem import ConfigErrors
 from tests.config.pki import NOW
 from tests.config.test_schema import FULL, ODD, places
 
-CONTRACT = Path(__file__).with_name("contract.yaml")
-
 
 @pytest.fixture
 def place(folder: Path) -> Path:
@@ -275,14 +273,6 @@ def test_a_file_that_does_not_exist_is_an_error_of_the_common_form(tmp_path: Pat
         load(str(tmp_path / "nosuch.yaml"))
     [problem] = caught.value.problems
     assert re.match(r".*/nosuch\.yaml:1:1: cannot be read: No such file or directory; name a file", str(problem))
-
-
-def test_the_contract_is_refused_only_for_what_is_not_built_yet_or_missing(folder: Path) -> None:
-    with pytest.raises(ConfigErrors) as caught:
-        load(str(CONTRACT), environ={}, now=NOW)
-    texts = [str(problem) for problem in caught.value.problems]
-    assert [text for text in texts if "not built yet" not in text and "cannot be read" not in text] == []
-    assert sum("not built yet" in text for text in texts) == 11
 
 
 def test_equal_files_give_equal_configurations(place: Path, folder: Path) -> None:
