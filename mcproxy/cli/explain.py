@@ -179,7 +179,7 @@ class Story:
         policies = self.server.dispatch
         if policies is None:
             yield "policy", "none: the server has no dispatch, so everything passes"
-            yield from self._gives(model.Policy(name="", rules=()), cluster)
+            yield from self._gives(model.Policy(name="", rules=()), cluster, info)
             return
         explanation = PolicyIndex(policies, several_clusters=self._several).explain(self.user, info, cluster)
         for line in explanation.lines():
@@ -188,25 +188,28 @@ class Story:
         if explanation.policy is None:
             self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
         else:
-            yield from self._gives(policies[explanation.policy.number], cluster)
+            yield from self._gives(policies[explanation.policy.number], cluster, info)
 
-    def _gives(self, policy: model.Policy, cluster_name: str) -> Iterator[tuple[str, str]]:
+    def _gives(self, policy: model.Policy, cluster_name: str, info: RequestInfo) -> Iterator[tuple[str, str]]:
         cluster = self._clusters[policy.backend.cluster if policy.backend is not None else cluster_name]
         if policy.backend is not None:
             yield "backend", f"cluster {shown(cluster.name)}"
-        controls = (policy.flow_control,) if policy.flow_control is not None else ()
-        for control in self.config.flow_controls:
-            if control.name in controls:
-                yield "flow control", describe_flow_control(control)
-            if control.name in cluster.flow_controls:
-                yield "flow control", f"{describe_flow_control(control)}, of cluster {shown(cluster.name)}"
         yield "access log", "on" if self.server.access_log and policy.access_log is not False else "off"
         if policy.reject is not None:
             self._refuse(policy.reject.code, policy.reject.message)
             return
+        for control in self.config.flow_controls:
+            if control.name == policy.flow_control:
+                yield "flow control", describe_flow_control(control)
+            if control.name in cluster.flow_controls:
+                yield "flow control", f"{describe_flow_control(control)}, of cluster {shown(cluster.name)}"
+            if control.name in (policy.flow_control, *cluster.flow_controls) and _closed(control, info):
+                self._refuse(429, f"flow control {shown(control.name)} lets none of these through")
         endpoints = [one for one in cluster.endpoints if not policy.endpoints or one.name in policy.endpoints]
         yield "endpoints", ", ".join(f"{one.name} (disabled)" if one.disabled else one.name for one in endpoints)
         yield "strategy", policy.strategy
+        if all(one.disabled for one in endpoints):
+            self._refuse(503, "every endpoint that it could go to is disabled")
 
 
 def describe(info: RequestInfo) -> str:
@@ -232,6 +235,10 @@ def describe_flow_control(control: model.FlowControl) -> str:
     parts += [f"per {control.per}"] if control.per is not model.Per.ALL else []
     parts += [f"queue of {control.queue.size} for {control.queue.timeout:g} s"] if control.queue is not None else []
     return f"{shown(control.name)} ({', '.join(parts)})"
+
+
+def _closed(control: model.FlowControl, info: RequestInfo) -> bool:
+    return 0 == (control.max_long_running if info.long_running else control.max)
 
 
 def _applies(explanation: Explanation) -> str:

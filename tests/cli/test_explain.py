@@ -252,6 +252,52 @@ def test_options_that_would_be_ignored_are_refused(
     assert capsys.readouterr().err == f"mcproxy: {said}\n"
 
 
+def test_what_the_file_lets_nobody_do_is_refused(ask: Explain) -> None:
+    off = model.Endpoint(name="a", scheme="https", host="a.test", port=6443, disabled=True)
+    none = model.FlowControl(name="none", type=model.FlowControlType.MAX_REQUESTS_INFLIGHT, max=0)
+    closed = model.Config(
+        clusters=(cluster("east", flow_controls=("none",)),), flow_controls=(none,), servers=(server("east"),)
+    )
+    refused = (1, ['refused: 429, flow control "none" lets none of these through'])
+    status, told = ask("GET", "/api/v1/pods", config=closed)
+    assert (status, told["result"]) == refused
+    assert ask("GET", "/api/v1/pods?watch=1", config=closed)[0] == 0, "which is counted apart"
+    disabled = model.Config(clusters=(model.Cluster(name="east", endpoints=(off,)),), servers=(server("east"),))
+    status, told = ask("GET", "/api/v1/pods", config=disabled)
+    assert (status, told["endpoints"]) == (1, ["a (disabled)"])
+    assert told["result"] == ["refused: 503, every endpoint that it could go to is disabled"]
+
+
+def test_dispatch_of_a_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text("""
+version: 1
+listeners: [{name: a, bind: "127.0.0.1:0"}]
+clusters:
+  - {name: east, endpoints: [{name: a, url: "http://127.0.0.1:8001"}], identity: Passthrough}
+  - {name: west, endpoints: [{name: b, url: "http://127.0.0.1:8002"}], identity: Passthrough}
+flowControls: [{name: bulk, type: TokenBucket, qps: 0.5, burst: 100, per: User}]
+servers:
+  - name: both
+    default: true
+    backend: {clusters: ["*"]}
+    authentication: none
+    dispatch:
+      - name: secrets-stay
+        rules: [{verbs: ["*"], apiGroups: [""], resources: [secrets], clusters: [west]}]
+        reject: {code: 403, message: "secrets are not served here"}
+      - rules: [{verbs: [get], apiGroups: ["*"], resources: ["*"], namespaces: ["-kube-*"]}]
+        flowControl: bulk
+""")
+    secret = "/api/v1/namespaces/demo/secrets/key"
+    assert check.run(parse("-c", str(file), "--explain", "GET", f"/clusters/east{secret}")) == 0
+    told = capsys.readouterr().out
+    assert "policy         dispatch[1], rules[0]\n" in told
+    assert 'flow control   "bulk" (TokenBucket, qps 0.5, burst 100, per User)\n' in told
+    assert check.run(parse("-c", str(file), "--explain", "GET", f"/clusters/west{secret}")) == 1
+    assert "result         refused: 403, secrets are not served here\n" in capsys.readouterr().out
+
+
 def test_a_file_is_read_as_by_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mcproxy.yaml"
     file.write_text("""

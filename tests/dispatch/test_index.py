@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from mcproxy.config import model
 from mcproxy.dispatch.index import PolicyIndex
 from mcproxy.dispatch.rules import Rules, compile_rule
-from mcproxy.kube.requestinfo import RequestInfo
+from mcproxy.identity.attributes import attributes_of
+from mcproxy.kube.requestinfo import RequestInfo, parse
 from mcproxy.kube.user import UserInfo
 from tests.dispatch.making import ALICE, other_request, policy, resource_request, rule
 
@@ -115,6 +116,16 @@ def test_a_path_is_never_taken_for_a_group() -> None:
     assert not compiled.match(ALICE, other_request("/x"), "east")
     assert compiled.match(ALICE, resource_request(group="/x"), "east")
     assert not compiled.match(ALICE, other_request("/x"), "east")
+
+
+def test_the_attributes_of_a_review_are_judged_as_the_request_is() -> None:
+    listed = [rule(verbs=("list",), resource_names=("x",)), rule(verbs=("get",), non_resource_urls=("/a*",))]
+    for target, expected in ((b"/api/v1/pods?fieldSelector=metadata.name=x", True), (b"/ab", True), (b"/b", False)):
+        info = parse(b"GET", target)
+        compiled = Rules(listed)
+        assert compiled.match(ALICE, info, "east") is expected
+        assert compiled.match(ALICE, attributes_of(info, target), "east") is expected
+        assert Rules(listed).match(ALICE, attributes_of(info, target), "east") is expected
 
 
 def test_decisions_are_bounded_in_number_and_those_in_use_stay() -> None:
