@@ -238,7 +238,7 @@ def describe_flow_control(control: model.FlowControl) -> str:
 
 
 def _closed(control: model.FlowControl, info: RequestInfo) -> bool:
-    return 0 == (control.max_long_running if info.long_running else control.max)
+    return (control.max_long_running if info.long_running else control.max) == 0
 
 
 def _applies(explanation: Explanation) -> str:
