@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import re
 import sys
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -143,23 +144,33 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
         raise _CannotTell(f"nothing says at which port clients reach server {server.name}; say --address HOST:PORT")
     scheme = "http" if listener.tls is None else "https"
     shown = f"[{host}]" if ":" in host else host
-    matched = any(_matches(name, host) for name in server.server_names)
-    asked_for = "" if listener.tls is None or matched else exact
-    return _Place(f"{scheme}://{shown}:{port}", asked_for, listener)
+    return _Place(f"{scheme}://{shown}:{port}", _name_to_ask_for(server, host, exact, listener), listener)
+
+
+def _name_to_ask_for(server: model.Server, host: str, exact: str, listener: model.Listener) -> str:
+    """Return the TLS server name that leads to `server`; "" where `host` leads there by itself."""
+    if not server.server_names or any(_matches(name, host) for name in server.server_names):
+        return ""
+    if exact and listener.tls is not None:
+        return exact
+    if server.default:
+        return ""
+    names = ", ".join(server.server_names)
+    raise _CannotTell(f"server {server.name} is found by its name ({names}), and {host} is none of them")
+
+
+_ADDRESS = re.compile(
+    r"(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:/\[\]]+))(?::(?P<port>[0-9]{1,5}))?|(?P<bare>[0-9a-fA-F.]*:[0-9a-fA-F.]*:[0-9a-fA-F:.]*)"
+)
 
 
 def _split(address: str) -> tuple[str, int]:
-    """Split HOST, HOST:PORT, [v6] or [v6]:PORT; port 0 if none is there."""
-    if address.startswith("["):
-        host, _, rest = address[1:].partition("]")
-        port = rest.removeprefix(":")
-    elif address.count(":") == 1:
-        host, _, port = address.partition(":")
-    else:
-        host, port = address, ""
-    if not host or "/" in host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
+    """Split HOST, HOST:PORT, [v6] or [v6]:PORT (a bare v6 has none); port 0 if none is there."""
+    match = _ADDRESS.fullmatch(address)
+    port = int((match and match["port"]) or 0)
+    if match is None or port > 65535 or (match["port"] and not port):
         raise _CannotTell(f"--address {address} is no HOST or HOST:PORT")
-    return host.lower(), int(port or 0)
+    return (match["v6"] or match["host"] or match["bare"]).lower(), port
 
 
 def _is_unspecified(host: str) -> bool:

@@ -1,0 +1,247 @@
+"""`mcproxy kubeconfig`: a kubeconfig that kubectl takes, and nothing in it that the configuration does not say."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mcproxy.cli import kubeconfig
+from tests.config import pki
+from tests.e2e.conftest import kubectl as kubectl
+
+CONFIG = """
+version: 1
+listeners:
+  - {name: local, bind: "127.0.0.1:8001"}
+  - {name: public, bind: "0.0.0.0:6443", tls: {certificates: [other, good]}}
+certificates:
+  - {name: good, certFile: good.crt, keyFile: good.key}
+  - {name: other, certFile: other.crt, keyFile: other.key}
+clusters:
+  - {name: east, endpoints: [{url: "https://127.0.0.1:1"}], credentials: {token: hush}}
+  - {name: west, endpoints: [{url: "https://127.0.0.1:2"}], credentials: {token: hush}}
+  - {name: own, endpoints: [{url: "https://127.0.0.1:3"}], identity: Passthrough}
+authentication:
+  - name: corp
+    clientCertificates: {caFile: ca.crt}
+    tokenFile: users.csv
+    oidc: [{issuer: "https://login.example.com", audiences: [k8s]}]
+    tokenReview: {cluster: east}
+    anonymous: {enabled: true}
+  - {name: bare, clientCertificates: {caFile: ca.crt}}
+servers:
+  - {name: one, serverNames: ["*.k8s.example.com", k8s.example.com], backend: {cluster: east}, authentication: corp}
+  - {name: all, default: true, backend: {clusters: [east, west]}, authentication: bare, listeners: [public]}
+  - {name: open, listeners: [local], default: true, backend: {cluster: own}, authentication: none}
+  - {name: nobody, listeners: [public], serverNames: [other.example.com], backend: {cluster: east},
+     authentication: none}
+"""
+
+USERS = 'tok-alice,alice,1,"dev,ops"\ntok-bob,bob,2\n'
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("kubeconfig")
+    pki.write(path)
+    (path / "users.csv").write_text(USERS)
+    (path / "mcproxy.yaml").write_text(CONFIG)
+    return path
+
+
+class Output:
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status = status
+        self.out = out
+        self.err = err
+
+    @property
+    def document(self) -> dict[str, Any]:
+        assert self.status == 0, self.err
+        content: dict[str, Any] = yaml.safe_load(self.out)
+        return content
+
+    @property
+    def cluster(self) -> dict[str, str]:
+        found: dict[str, str] = self.document["clusters"][0]["cluster"]
+        return found
+
+    @property
+    def user(self) -> dict[str, str]:
+        found: dict[str, str] = self.document["users"][0]["user"]
+        return found
+
+
+class Command:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def __call__(self, server: str, *options: str, config: str = "") -> Output:
+        file = self.folder / "mcproxy.yaml"
+        if config:
+            file = self.folder / "another.yaml"
+            file.write_text(config)
+        parser = argparse.ArgumentParser()
+        kubeconfig.add_parser(parser.add_subparsers())
+        args = parser.parse_args(["kubeconfig", "-c", str(file), "--server", server, *options])
+        status = kubeconfig.run(args)
+        captured = self._capsys.readouterr()
+        return Output(status, captured.out, captured.err)
+
+
+@pytest.fixture
+def command(folder: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(folder, capsys)
+
+
+def test_a_server_is_found_by_its_exact_name_over_tls(command: Command, folder: Path) -> None:
+    cluster = command("one").cluster
+    assert cluster["server"] == "https://k8s.example.com:6443"
+    assert "tls-server-name" not in cluster
+    assert base64.b64decode(cluster["certificate-authority-data"]) == (folder / "ca.crt").read_bytes()
+
+
+def test_kubectl_takes_it(command: Command, kubectl: str, tmp_path: Path) -> None:
+    for server, options in (("one", ("--user", "alice")), ("all", ("--address", "10.0.0.1")), ("open", ())):
+        file = tmp_path / server
+        file.write_text(command(server, *options).out)
+        run = [kubectl, "--kubeconfig", str(file), "config"]
+        shown = subprocess.run([*run, "view", "--raw", "-o", "json"], capture_output=True, check=True).stdout
+        assert json.loads(shown)["clusters"] == yaml.safe_load(file.read_text())["clusters"]
+        contexts = subprocess.run([*run, "get-contexts", "-o", "name"], capture_output=True, check=True, text=True)
+        assert contexts.stdout.split() == (["east", "west"] if server == "all" else [server])
+
+
+def test_a_server_of_several_clusters_has_a_context_for_each(command: Command) -> None:
+    document = command("all", "--address", "proxy.example.org").document
+    urls = {item["name"]: item["cluster"]["server"] for item in document["clusters"]}
+    assert urls == {name: f"https://proxy.example.org:6443/clusters/{name}" for name in ("east", "west")}
+    assert [item["name"] for item in document["contexts"]] == ["east", "west"]
+    assert document["current-context"] == "east"
+
+
+def test_a_user_of_the_token_file_gets_the_token(command: Command) -> None:
+    output = command("one", "--user", "alice")
+    assert output.user == {"token": "tok-alice"}
+    assert output.document["contexts"][0]["context"] == {"cluster": "one", "user": "alice"}
+    assert output.err == ""
+
+
+@pytest.mark.parametrize(
+    ("server", "says"),
+    [("one", "no such user in its token file"), ("all", "has no token file"), ("open", "has no token file")],
+)
+def test_a_user_without_a_token_is_refused(command: Command, server: str, says: str) -> None:
+    output = command(server, "--user", "carol", "--address", "a.example")
+    assert (output.status, output.out) == (2, "")
+    assert says in output.err
+    assert "tok-" not in output.err
+
+
+def test_without_a_user_it_says_what_to_add_and_makes_nothing_up(command: Command) -> None:
+    output = command("one")
+    assert output.user == {}
+    assert "tok-" not in output.out + output.err
+    for way in ("client-certificate", "users.csv", "https://login.example.com", "service account", "anonymous"):
+        assert way in output.err
+    assert "client-certificate" in command("all", "--address", "a.example").err
+
+
+def test_where_nobody_is_authenticated_nothing_is_to_be_added(command: Command) -> None:
+    assert command("nobody").err == ""
+    assert "own token for own" in command("open").err
+
+
+def test_a_listener_without_tls_is_reached_without(command: Command) -> None:
+    assert command("open").cluster == {"server": "http://127.0.0.1:8001"}
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "name"),
+    [
+        ("10.0.0.1", "https://10.0.0.1:6443", "k8s.example.com"),
+        ("10.0.0.1:443", "https://10.0.0.1:443", "k8s.example.com"),
+        ("[2001:db8::1]:443", "https://[2001:db8::1]:443", "k8s.example.com"),
+        ("2001:db8::1", "https://[2001:db8::1]:6443", "k8s.example.com"),
+        ("east.k8s.example.com", "https://east.k8s.example.com:6443", None),
+        ("K8S.example.com", "https://k8s.example.com:6443", None),
+        ("a.east.k8s.example.com", "https://a.east.k8s.example.com:6443", "k8s.example.com"),
+    ],
+)
+def test_another_address_keeps_the_name_that_finds_the_server(
+    command: Command, address: str, url: str, name: str | None
+) -> None:
+    cluster = command("one", "--address", address).cluster
+    assert (cluster["server"], cluster.get("tls-server-name")) == (url, name)
+
+
+def test_an_address_that_would_lead_elsewhere_is_refused(command: Command) -> None:
+    config = CONFIG.replace('["*.k8s.example.com", k8s.example.com]', '["*.k8s.example.com"]')
+    output = command("one", "--address", "10.0.0.1", config=config)
+    assert (output.status, output.out) == (2, "")
+    assert "*.k8s.example.com" in output.err
+    assert command("one", "--address", "a.k8s.example.com", config=config).status == 0
+
+
+@pytest.mark.parametrize("address", ["", ":443", "a:0", "a:x", "a:70000", "https://a", "[::1", "a/b"])
+def test_an_address_that_is_none_is_wrong_usage(command: Command, address: str) -> None:
+    assert command("one", "--address", address).status == 2
+
+
+def test_an_authority_that_the_chain_does_not_hold_is_left_out(command: Command, folder: Path) -> None:
+    chain = (folder / "good.crt").read_text()
+    (folder / "leaf.crt").write_text(
+        chain[: chain.index("-----END CERTIFICATE-----") + len("-----END CERTIFICATE-----\n")]
+    )
+    output = command("one", config=CONFIG.replace("certFile: good.crt", "certFile: leaf.crt"))
+    assert output.cluster == {"server": "https://k8s.example.com:6443"}
+    assert "certificate-authority" in output.err
+
+
+def test_the_authority_is_that_of_the_certificate_that_the_name_gets(command: Command, folder: Path) -> None:
+    from cryptography import x509
+
+    stranger = pki.make("Stranger CA")
+    pair = pki.make("lone", names=("other.example.com",), issuer=stranger)
+    (folder / "lone.crt").write_bytes(pki.cert_pem(pair[0], stranger[0]))
+    (folder / "lone.key").write_bytes(pki.key_pem(pair[1]))
+    config = CONFIG.replace("certFile: other.crt, keyFile: other.key", "certFile: lone.crt, keyFile: lone.key")
+
+    def authority(server: str, *options: str) -> str:
+        data = command(server, *options, config=config).cluster["certificate-authority-data"]
+        return x509.load_pem_x509_certificate(base64.b64decode(data)).subject.rfc4514_string()
+
+    assert authority("one") == "CN=Test CA"
+    assert authority("nobody") == "CN=Stranger CA"
+    assert authority("all", "--address", "10.0.0.1") == "CN=Stranger CA"  # the first is for whoever names none
+
+
+@pytest.mark.parametrize(
+    ("bind", "says"),
+    [("0.0.0.0:6443", "--address HOST"), ("unix:/run/x.sock", "--address HOST"), ("127.0.0.1:0", "PORT")],
+)
+def test_what_the_file_does_not_say_is_asked_for(command: Command, bind: str, says: str) -> None:
+    config = CONFIG.replace("0.0.0.0:6443", bind)
+    output = command("all", config=config)
+    assert output.status == 2
+    assert says in output.err
+
+
+def test_a_server_that_is_not_there_is_wrong_usage(command: Command) -> None:
+    output = command("north")
+    assert output.status == 2
+    assert "no server north" in output.err
+
+
+def test_a_file_with_faults_is_told_as_by_check(command: Command) -> None:
+    output = command("one", config="version: 2\n")
+    assert (output.status, output.out) == (78, "")
+    assert "version" in output.err

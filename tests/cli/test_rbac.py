@@ -1,0 +1,406 @@
+"""`mcproxy rbac`: what it prints is enough for all that the proxy does in a cluster, and nothing of it is too much.
+
+A later part that needs a right adds an act here, and its section to CONFIG if it takes one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import http.client
+import json
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from mcproxy.cli import rbac
+from mcproxy.config import model
+from mcproxy.config.load import load
+from mcproxy.demo.process import SimulatedClusterProcess
+from mcproxy.identity.grants import grants
+from mcproxy.identity.telling import tell
+from mcproxy.kube.user import UserInfo
+from tests.config import pki
+from tests.e2e.conftest import kubectl as kubectl
+
+CONFIG = """
+version: 1
+listeners: [{name: local, bind: "127.0.0.1:6443"}]
+clusters:
+  - name: east
+    endpoints: [{url: "https://127.0.0.1:1"}]
+    credentials: {token: hush}
+    impersonateExtras: [scopes, example.com/origin]
+    healthCheck: {path: "/readyz?verbose"}
+authentication:
+  - {name: corp, tokenReview: {cluster: east}}
+authorization:
+  - {name: delegated, subjectAccessReview: {}}
+servers:
+  - {name: east, default: true, backend: {cluster: east}, authentication: corp, authorization: delegated}
+"""
+
+GROUP = "rbac.authorization.k8s.io"
+ROLES, BINDINGS = (f"/apis/{GROUP}/v1/clusterroles", f"/apis/{GROUP}/v1/clusterrolebindings")
+
+
+def printed(folder: Path, capsys: pytest.CaptureFixture[str], *options: str, config: str = CONFIG) -> str:
+    file = folder / "mcproxy.yaml"
+    file.write_text(config)
+    parser = argparse.ArgumentParser()
+    rbac.add_parser(parser.add_subparsers())
+    status = rbac.run(parser.parse_args(["rbac", "-c", str(file), *options]))
+    captured = capsys.readouterr()
+    assert status == 0, captured.err
+    return captured.out
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(text) if document is not None]
+
+
+# What the proxy does in a cluster.
+
+
+class Cluster:
+    """A simulated cluster that gives mcproxy nothing: neither by its own role there nor as it gives to everyone."""
+
+    def __init__(self, process: SimulatedClusterProcess) -> None:
+        self.process = process
+        self._tls = ssl.create_default_context(cafile=process.ca)
+        for name in ("system:public-info-viewer", "system:discovery", "mcproxy"):
+            assert self.ask("DELETE", f"{BINDINGS}/{name}", "admin-test-token")[0] == 200
+
+    def ask(
+        self, method: str, path: str, token: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        connection = http.client.HTTPSConnection("127.0.0.1", self.process.ports[0], timeout=10, context=self._tls)
+        try:
+            sent = None if body is None else json.dumps(body)
+            fields = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
+            connection.request(method, path, sent, fields)
+            response = connection.getresponse()
+            text = response.read()
+        finally:
+            connection.close()
+        return response.status, json.loads(text) if text.startswith(b"{") else text
+
+    def apply(self, program: str, text: str) -> None:
+        command = [program, "--kubeconfig", self.process.kubeconfig, "apply", "--validate=false", "-f", "-"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+class Act(NamedTuple):
+    name: str
+    works: Callable[[Cluster, str], bool]
+
+
+def health(cluster: Cluster, token: str) -> bool:
+    return cluster.ask("GET", "/readyz?verbose", token)[0] == 200
+
+
+def review(group: str, kind: str, spec: dict[str, Any]) -> Callable[[Cluster, str], bool]:
+    def works(cluster: Cluster, token: str) -> bool:
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
+        return cluster.ask("POST", f"/apis/{group}/v1/{kind.lower()}s", token, body)[0] == 201
+
+    return works
+
+
+def telling(user: UserInfo) -> Callable[[Cluster, str], bool]:
+    """The cluster is told of `user` as the proxy tells it, and takes the caller for this user."""
+    east = model.Cluster(name="east", endpoints=(), impersonate_extras=("scopes", "example.com/origin"))
+
+    def works(cluster: Cluster, token: str) -> bool:
+        lines = tell(east, user).decode().removesuffix("\r\n").split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        assert len(headers) == len(lines)
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        status, answer = cluster.ask("POST", path, token, body, headers)
+        if status != 201:
+            assert status == 403, answer
+            return False
+        found = answer["status"]["userInfo"]
+        assert (found["username"], found.get("uid", "")) == (user.name, user.uid)
+        assert found.get("extra", {}) == {key: list(values) for key, values in user.extra}
+        return True
+
+    return works
+
+
+ACTS = (
+    Act("health", health),
+    Act("user", telling(UserInfo("bob"))),
+    Act("groups", telling(UserInfo("bob", ("system:authenticated",)))),
+    Act("service account", telling(UserInfo("system:serviceaccount:demo:builder"))),
+    Act("uid", telling(UserInfo("bob", uid="u-1"))),
+    Act("extra", telling(UserInfo("bob", extra=(("scopes", ("a",)),)))),
+    Act("extra with a slash", telling(UserInfo("bob", extra=(("example.com/origin", ("b",)),)))),
+    Act("token review", review("authentication.k8s.io", "TokenReview", {"token": "x"})),
+    Act(
+        "access review",
+        review(
+            "authorization.k8s.io",
+            "SubjectAccessReview",
+            {"user": "bob", "resourceAttributes": {"verb": "list", "resource": "pods"}},
+        ),
+    ),
+)
+
+
+def failing(cluster: Cluster, token: str) -> list[str]:
+    return [act.name for act in ACTS if not act.works(cluster, token)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with SimulatedClusterProcess("east", options=("--empty", "--no-controllers")) as process:
+        yield Cluster(process)
+
+
+def test_everything_works_with_it_and_every_rule_is_needed(
+    cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token, admin = "mcproxy-test-token", "admin-test-token"
+    assert failing(cluster, token) == [act.name for act in ACTS]
+    text = printed(tmp_path, capsys, "--cluster", "east", "--user", "mcproxy")
+    cluster.apply(kubectl, text)
+    assert failing(cluster, token) == []
+    role = next(document for document in documents(text) if document["kind"] == "ClusterRole")
+    path = f"{ROLES}/{role['metadata']['name']}"
+    broken: list[list[str]] = []
+    for number in range(len(role["rules"])):
+        rules = [rule for index, rule in enumerate(role["rules"]) if index != number]
+        assert cluster.ask("PUT", path, admin, {**role, "rules": rules})[0] == 200
+        broken.append(failing(cluster, token))
+    assert all(broken), list(zip(role["rules"], broken, strict=True))
+    assert sorted({name for names in broken for name in names}) == sorted(act.name for act in ACTS)
+    for plural, name in ((ROLES, path), (BINDINGS, path.replace(ROLES, BINDINGS))):
+        assert cluster.ask("DELETE", name, admin)[0] == 200, plural
+    assert failing(cluster, token) == [act.name for act in ACTS]
+
+
+def test_every_rule_is_one_right_and_says_what_it_is_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(tmp_path, capsys)
+    role = next(document for document in documents(text) if document["kind"] == "ClusterRole")
+    for rule in role["rules"]:
+        assert all(len(values) == 1 and values[0] != "*" for values in rule.values())
+    lines = text.partition("rules:\n")[2].partition("---\n")[0].splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("  - ")]
+    assert len(starts) == len(role["rules"])
+    assert all(lines[number - 1].startswith("  # ") for number in starts)
+
+
+def test_a_cluster_is_joined_by_a_service_account(
+    cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = printed(tmp_path, capsys, "--service-account")
+    kinds = [document["kind"] for document in documents(text)]
+    assert kinds == ["Namespace", "ServiceAccount", "Secret", "ClusterRole", "ClusterRoleBinding"]
+    secret = documents(text)[2]
+    assert secret["type"] == "kubernetes.io/service-account-token"
+    assert secret["metadata"]["annotations"] == {"kubernetes.io/service-account.name": "mcproxy"}
+    cluster.apply(kubectl, text)
+    cluster.apply(kubectl, text)  # a second time changes nothing
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    path = "/api/v1/namespaces/mcproxy/serviceaccounts/mcproxy/token"
+    status, answer = cluster.ask("POST", path, "admin-test-token", body)
+    assert status == 201
+    assert failing(cluster, answer["status"]["token"]) == []
+
+
+# What is printed for which configuration.
+
+
+def cluster_config(name: str = "east", **fields: Any) -> model.Cluster:
+    return model.Cluster(name=name, endpoints=(), **fields)
+
+
+def server(cluster: str = "east", *more: str, **fields: Any) -> model.Server:
+    backend = model.ClustersBackend((cluster, *more)) if more else model.ClusterBackend(cluster)
+    return model.Server(name=f"s-{cluster}", listeners=("l",), backend=backend, **fields)
+
+
+def rights(config: model.Config, number: int = 0) -> list[str]:
+    return [f"{grant.verb} {grant.path or grant.resource}" for grant in grants(config, config.clusters[number])]
+
+
+IMPERSONATION = ["impersonate users", "impersonate groups", "impersonate serviceaccounts", "impersonate uids"]
+REVIEW = "create subjectaccessreviews"
+RULES = model.Authorization(name="r", rules=())
+DELEGATED = model.Authorization(name="d", subject_access_review=model.SubjectAccessReview())
+BY_WEST = model.Authorization(name="w", subject_access_review=model.SubjectAccessReview(cluster="west"))
+
+
+@pytest.mark.parametrize(
+    ("identity", "authorization", "expected"),
+    [
+        (model.Identity.IMPERSONATE, None, ["get /readyz", *IMPERSONATION, REVIEW]),
+        (model.Identity.IMPERSONATE, "r", ["get /readyz", *IMPERSONATION]),
+        (model.Identity.IMPERSONATE, "d", ["get /readyz", *IMPERSONATION, REVIEW]),
+        (model.Identity.REQUEST_HEADER, None, ["get /readyz", REVIEW]),
+        (model.Identity.REQUEST_HEADER, "r", ["get /readyz"]),
+        (model.Identity.PROXY, "r", ["get /readyz"]),
+        (model.Identity.PROXY, "d", ["get /readyz", REVIEW]),
+        (model.Identity.PASSTHROUGH, None, ["get /readyz"]),
+    ],
+)
+def test_rights_follow_from_how_the_cluster_is_told(
+    identity: model.Identity, authorization: str | None, expected: list[str]
+) -> None:
+    config = model.Config(
+        clusters=(cluster_config(identity=identity),),
+        authorization=(RULES, DELEGATED),
+        servers=(server(authorization=authorization),),
+    )
+    assert rights(config) == expected
+
+
+def test_a_cluster_that_no_server_uses_is_only_looked_after() -> None:
+    assert rights(model.Config(clusters=(cluster_config(),), servers=(server("west"),))) == ["get /readyz"]
+
+
+def test_a_cluster_that_a_policy_sends_requests_to_is_used() -> None:
+    policy = model.Policy(name="p", rules=(), backend=model.ClusterBackend("east"))
+    config = model.Config(clusters=(cluster_config(),), servers=(server("west", dispatch=(policy,)),))
+    assert rights(config) == ["get /readyz", *IMPERSONATION, REVIEW]
+
+
+def test_requests_to_one_cluster_may_be_reviewed_by_another() -> None:
+    clusters = (cluster_config("east", identity=model.Identity.PROXY), cluster_config("west"))
+    config = model.Config(clusters=clusters, authorization=(BY_WEST,), servers=(server("east", authorization="w"),))
+    assert rights(config, 0) == ["get /readyz"]
+    assert rights(config, 1) == ["get /readyz", REVIEW]
+
+
+@pytest.mark.parametrize(
+    ("reviewer", "used", "expected"),
+    [
+        (None, server("east", authentication="c"), True),
+        (None, server("east", "west", authentication="c"), False),
+        ("east", server("west", authentication="c"), True),
+        ("west", server("east", authentication="c"), False),
+        ("east", server("east"), False),
+    ],
+)
+def test_tokens_are_reviewed_where_a_server_that_is_used_says(
+    reviewer: str | None, used: model.Server, expected: bool
+) -> None:
+    authentication = model.Authentication(name="c", token_review=model.TokenReview(cluster=reviewer))
+    config = model.Config(clusters=(cluster_config(),), authentication=(authentication,), servers=(used,))
+    assert ("create tokenreviews" in rights(config)) is expected
+
+
+def test_a_health_check_of_a_resource_is_a_right_on_it() -> None:
+    checked = cluster_config(health_check=model.HealthCheck(path="/api/v1/namespaces/default/services/x/status"))
+    grant = grants(model.Config(clusters=(checked,)), checked)[0]
+    assert grant.rule == {"apiGroups": [""], "resources": ["services/status"], "verbs": ["get"]}
+
+
+# Whom the rights are for.
+
+
+def subject(text: str) -> dict[str, str]:
+    found: dict[str, str] = documents(text)[-1]["subjects"][0]
+    return found
+
+
+def token_of(subject: str) -> str:
+    payload = base64.urlsafe_b64encode(json.dumps({"sub": subject}).encode()).rstrip(b"=").decode()
+    return f"e30.{payload}.c2ln"
+
+
+def test_a_client_certificate_says_whose_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pki.write(tmp_path)
+    config = CONFIG.replace("{token: hush}", "{certFile: client.crt, keyFile: client.key}")
+    text = printed(tmp_path, capsys, config=config)
+    assert subject(text) == {"kind": "User", "apiGroup": GROUP, "name": "client"}
+    assert "common name" in text
+
+
+@pytest.mark.parametrize("place", ["token", "tokenFile"])
+def test_a_service_accounts_token_says_whose_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    token = token_of("system:serviceaccount:edge:proxy")
+    (tmp_path / "token").write_text(token + "\n")
+    config = CONFIG.replace("{token: hush}", f"{{{place}: {token if place == 'token' else 'token'}}}")
+    text = printed(tmp_path, capsys, config=config)
+    assert subject(text) == {"kind": "ServiceAccount", "namespace": "edge", "name": "proxy"}
+    assert token not in text
+
+
+@pytest.mark.parametrize(
+    "token", ["hush", token_of("alice"), token_of("system:serviceaccount:x"), "a.b.c", "..", "a.W10.b"]
+)
+def test_where_nothing_says_it_a_service_account_is_assumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], token: str
+) -> None:
+    text = printed(tmp_path, capsys, config=CONFIG.replace("hush", token))
+    assert subject(text) == {"kind": "ServiceAccount", "namespace": "mcproxy", "name": "mcproxy"}
+    assert "--user" in text
+
+
+def test_a_user_that_is_named_is_believed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(tmp_path, capsys, "--user", "a: b\n- c")
+    assert subject(text)["name"] == "a: b\n- c"
+    account = printed(tmp_path, capsys, "--user", "system:serviceaccount:a:b")
+    assert subject(account) == {"kind": "ServiceAccount", "namespace": "a", "name": "b"}
+
+
+def test_without_a_credential_there_is_nobody_to_grant_rights_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = CONFIG.replace("    credentials: {token: hush}\n", "    identity: Passthrough\n")
+    config = config.replace("authentication: corp, authorization: delegated", "authentication: none")
+    for line in (
+        "authentication:",
+        "  - {name: corp",
+        "authorization:",
+        "  - {name: delegated",
+        "    impersonateExtras",
+    ):
+        config = "\n".join(kept for kept in config.split("\n") if not kept.startswith(line))
+    assert documents(printed(tmp_path, capsys, config=config)) == []
+
+
+# The command.
+
+
+def test_all_clusters_in_the_order_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    west = '  - {name: west, endpoints: [{url: "https://127.0.0.1:2"}], credentials: {token: hush}}\n'
+    config = CONFIG.replace("authentication:\n", west + "authentication:\n", 1)
+    names = [document["metadata"]["name"] for document in documents(printed(tmp_path, capsys, config=config))]
+    assert names == ["mcproxy:east"] * 2 + ["mcproxy:west"] * 2
+    only = documents(printed(tmp_path, capsys, "--cluster", "west", config=config))
+    assert [document["metadata"]["name"] for document in only] == ["mcproxy:west"] * 2
+    assert printed(tmp_path, capsys, config=config) == printed(tmp_path, capsys, config=config)
+
+
+def test_the_configuration_of_these_tests_is_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "mcproxy.yaml").write_text(CONFIG)
+    assert load(str(tmp_path / "mcproxy.yaml")).config.clusters[0].impersonate_extras == (
+        "scopes",
+        "example.com/origin",
+    )
+
+
+def test_a_cluster_that_is_not_there_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mcproxy.yaml").write_text(CONFIG)
+    args = argparse.Namespace(config=str(tmp_path / "mcproxy.yaml"), cluster="north", user=None, service_account=False)
+    assert rbac.run(args) == 2
+    assert "no cluster north" in capsys.readouterr().err
+
+
+def test_a_file_with_faults_is_told_as_by_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mcproxy.yaml").write_text("version: 2\n")
+    args = argparse.Namespace(config=str(tmp_path / "mcproxy.yaml"), cluster=None, user=None, service_account=False)
+    assert rbac.run(args) == 78
+    assert "version" in capsys.readouterr().err
