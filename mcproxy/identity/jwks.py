@@ -80,7 +80,9 @@ def _key(entry: object) -> Key | None:
     if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or not _verifies(entry.get("key_ops")):
         return None
     key_id, algorithm = entry.get("kid"), entry.get("alg", "")
-    if not isinstance(key_id, str | None) or (algorithm != "" and algorithm not in ALGORITHMS):
+    if not isinstance(key_id, str | None) or not isinstance(algorithm, str):
+        return None
+    if algorithm and algorithm not in ALGORITHMS:
         return None
     if entry.get("kty") == "RSA":
         return _rsa(entry, key_id, algorithm)
