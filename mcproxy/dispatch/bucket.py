@@ -15,9 +15,10 @@ from __future__ import annotations
 #: Keys in a table: about 10 MB beside the names themselves.
 LIMIT = 131072
 
-# How far a token may be from whole and yet be given, so that the rounding of times costs nobody a token; it is not
-# credited, so it does not add up.
+# How far a token may be from whole and yet be given, in tokens, and how far from its time, in seconds: a wall clock's
+# floats are 2.4e-7 s apart, and that must cost nobody a token. It is not credited, so it does not add up.
 _CLOSE = 1e-6
+_CLOSE_TIME = 1e-6
 # The least rate; a rate of 0 would mean that a bucket is never full.
 _SLOWEST = 1e-9
 _SHORTEST_GENERATION = 1.0
@@ -94,16 +95,21 @@ class Buckets:
     def resize(self, qps: float, burst: int, time: float) -> None:
         """Change rate and size; every bucket keeps the tokens that it has, cut to the new size."""
         now = self._read(time)
-        old_burst, old_interval = self.burst, self._interval
+        full = max(self._floor, now)  # when those in no table will be full
+        added, old_interval = burst - self.burst, self._interval
         self._set(qps, burst)
-
-        def moved(full_at: float) -> float:
-            tokens = old_burst - max(0.0, full_at - now) / old_interval
-            return now + max(0.0, burst - tokens) * self._interval
-
-        self._young = {key: moved(full_at) for table in (self._old, self._young) for key, full_at in table.items()}
+        # What is missing, in tokens, is (full_at - now) / interval, and `added` more; there may be 100,000 of them.
+        slope = self._interval / old_interval
+        shift = now - now * slope + added * self._interval
+        self._young = {
+            key: full_at * slope + shift
+            for table in (self._old, self._young)
+            for key, full_at in table.items()
+            if full_at > full
+        }
         self._old = {}
-        self._elsewhere, self._floor = moved(self._elsewhere), moved(self._floor)
+        self._floor = full * slope + shift
+        self._elsewhere = max(self._elsewhere, full) * slope + shift
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -115,7 +121,8 @@ class Buckets:
     def _set(self, qps: float, burst: int) -> None:
         self.qps, self.burst = qps, burst
         self._interval = 1.0 / max(qps, _SLOWEST)
-        self._window = (burst + _CLOSE) * self._interval
+        close = max(_CLOSE * self._interval, min(_CLOSE_TIME, 0.5 * self._interval))
+        self._window = burst * self._interval + close
         self._generation_ends = self._now + max(self._window, _SHORTEST_GENERATION)
 
     def _take_first(self, key: str, time: float) -> bool:

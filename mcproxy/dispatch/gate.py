@@ -134,40 +134,40 @@ class Gate:
 class InFlightGate(Gate):
     """No more than a maximum at a time."""
 
-    __slots__ = ("_requests",)
+    __slots__ = ("requests",)
 
     holds = True
 
     def __init__(self, maximum: int | None, queue: model.Queue | None, clock: IReactorTime) -> None:
         super().__init__(queue, clock)
-        self._requests = InFlight(maximum)
+        self.requests = InFlight(maximum)
 
     @property
     def in_use(self) -> int:
-        return self._requests.in_use
+        return self.requests.in_use
 
     @property
     def shut(self) -> bool:
-        return self._requests.max == 0
+        return self.requests.max == 0
 
     def change(self, maximum: int | None, queue: model.Queue | None) -> None:
         """Take on another limit; those under way go on counting, those who wait do so under the new one."""
         self.queue = queue
-        self._requests.max = maximum
+        self.requests.max = maximum
         self.wake_all()
 
     def take(self, key: str) -> bool:
         if self._lines and not self._nobody_before(key):
             return False
-        return self._requests.take(key)
+        return self.requests.take(key)
 
     def give_back(self, key: str) -> None:
-        self._requests.give_back(key)
+        self.requests.give_back(key)
         if self._lines:
             self.wake(key)
 
     def _take_regardless(self, key: str) -> bool:
-        return self._requests.take(key)
+        return self.requests.take(key)
 
 
 class BucketGate(Gate):

@@ -1,0 +1,70 @@
+"""Users take turns; each user's own come in their order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.dispatch.fair_queue import FairQueue
+
+
+def everything(queue: FairQueue[str]) -> list[str]:
+    return [queue.pop() for _ in range(len(queue))]
+
+
+def queue_of(*items: str) -> FairQueue[str]:
+    """Items are named after their user: a1 is of the user a."""
+    queue: FairQueue[str] = FairQueue()
+    for item in items:
+        queue.push(item[0], item)
+    return queue
+
+
+def test_first_in_first_out_for_one_user() -> None:
+    assert everything(queue_of("a1", "a2", "a3")) == ["a1", "a2", "a3"]
+
+
+def test_users_take_turns() -> None:
+    assert everything(queue_of("a1", "a2", "a3", "b1", "c1", "c2")) == ["a1", "b1", "c1", "a2", "c2", "a3"]
+
+
+def test_a_hundred_of_one_user_delay_another_by_one_turn() -> None:
+    queue = queue_of(*(f"a{n}" for n in range(100)), "b1")
+    assert [queue.pop(), queue.pop()] == ["a0", "b1"]
+    queue.push("b", "b2")
+    assert [queue.pop(), queue.pop()] == ["a1", "b2"]
+
+
+def test_whoever_leaves_is_no_longer_served() -> None:
+    queue = queue_of("a1", "a2", "b1")
+    queue.remove("a", "a1")
+    queue.remove("b", "b1")
+    assert everything(queue) == ["a2"]
+
+
+def test_what_is_not_there_cannot_be_taken_out() -> None:
+    queue = queue_of("a1")
+    with pytest.raises(KeyError):
+        queue.remove("b", "b1")
+    with pytest.raises(ValueError):
+        queue.remove("a", "a2")
+    queue.pop()
+    with pytest.raises(KeyError):
+        queue.pop()
+
+
+@given(st.lists(st.sampled_from("aaaaabbc"), max_size=60))
+def test_nobody_gets_a_second_turn_before_all_others_who_wait_had_theirs(users: list[str]) -> None:
+    queue = queue_of(*(f"{user}{n}" for n, user in enumerate(users)))
+    left = {user: users.count(user) for user in set(users)}
+    served_since: dict[str, set[str]] = {user: set() for user in left}
+    while len(queue):
+        user = queue.pop()[0]
+        for other, seen in served_since.items():
+            if left[other] and other != user:
+                assert user not in seen, f"{user} came twice while {other} waited"
+                seen.add(user)
+        served_since[user] = set()
+        left[user] -= 1
+    assert not any(left.values())
