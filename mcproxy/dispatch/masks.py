@@ -33,8 +33,9 @@ class Table:
         for number, values in enumerate(also):
             _mark(self._exact, values, 1 << last - number, inverted=False)
         self._lengths = sorted({len(prefix) for prefix in self._prefixes})
-        #: for fields without globs the answer itself
-        self._single = {value: self._base & ~removed | added for value, (added, removed) in self._exact.items()}
+        # Where there are no globs, the answer itself.
+        answers = {} if self._lengths else self._exact
+        self._single = {value: self._base & ~removed | added for value, (added, removed) in answers.items()}
 
     @property
     def decides(self) -> bool:

@@ -120,7 +120,6 @@ class Rules:
 
     __slots__ = (
         "_clusters",
-        "_compiled",
         "_groups",
         "_names",
         "_namespaces",
@@ -130,6 +129,7 @@ class Rules:
         "_remembered",
         "_resource_key",
         "_resources",
+        "_rules",
         "_urls",
         "_user_groups",
         "_user_key",
@@ -139,10 +139,8 @@ class Rules:
 
     def __init__(self, rules: Iterable[model.Rule], *, several_clusters: bool = True, remembered: int = 2048) -> None:
         """`several_clusters`: `clusters` is looked at. Of the decisions twice `remembered` are kept at most."""
-        compiled = tuple(compile_rule(rule) for rule in rules)
-        if not several_clusters:
-            compiled = tuple(replace(rule, clusters=ALL) for rule in compiled)
-        self._compiled = compiled
+        self._rules = tuple(rules) if several_clusters else tuple(replace(rule, clusters=()) for rule in rules)
+        compiled = [compile_rule(rule) for rule in self._rules]  # not kept: the tables are all that decisions need
         self._verbs = Table([rule.verbs for rule in compiled])
         self._users = Table([rule.users for rule in compiled], [rule.service_accounts for rule in compiled])
         self._user_groups = Table([rule.user_groups for rule in compiled])
@@ -175,13 +173,13 @@ class Rules:
 
     def refusals(self, number: int, user: UserInfo, info: Asked, cluster: str) -> tuple[str, ...]:
         """Return the fields of a rule that do not admit a request; none: it matches."""
-        return tuple(self._compiled[number].refusals(user, info, cluster))
+        return tuple(compile_rule(self._rules[number]).refusals(user, info, cluster))
 
     def _judge(self, key: object, user: UserInfo, info: Asked, cluster: str) -> int:
         found = self._old.get(key)
         if found is None:
             left = self._left(user, info, cluster)
-            found = len(self._compiled) - left.bit_length() if left else -1
+            found = len(self._rules) - left.bit_length() if left else -1
             if _length(user, info) > _LONGEST_KEY:
                 return found
         if len(self._recent) >= self._remembered:
