@@ -131,6 +131,8 @@ class Endpoint:
 
     def connect(self, protocol: IProtocol) -> Deferred[None]:
         """Open a connection for requests; fails with `net.errors.ConnectError`."""
+        if self._removed:
+            return fail(ConnectFailed(self.why))
         return self._connect(protocol, self._data_tls)
 
     def connect_control(self, protocol: IProtocol) -> Deferred[None]:
@@ -191,6 +193,12 @@ class Endpoint:
             return
         self._since = self._shared.reactor.seconds()
         self._judge()
+        self._log_change()
+        if self.health.status is Health.FAILED:
+            self._drop_idle()
+            self._shared.endpoint_out(self)
+
+    def _log_change(self) -> None:
         if self.health.status is Health.READY:
             log.info(
                 "endpoint {endpoint} of cluster {cluster} takes requests"
@@ -214,6 +222,13 @@ class Endpoint:
                 cause=self.health.cause,
                 todo="see that the API server runs and can be reached from here",
             )
+
+    def _drop_idle(self) -> None:
+        """Close idle connections: if a machine or the way to it is gone, nobody else will. When the endpoint is back,
+        a request that cannot be repeated must not find one of them.
+        """
+        while (connection := self.pool.take()) is not None:
+            connection.retire()
 
     def _judge(self) -> None:
         self.ready = self.health.status is Health.READY and not self.config.disabled and not self._removed

@@ -21,6 +21,7 @@ from mcproxy.upstream.tls import ClientContexts
 
 if TYPE_CHECKING:
     from mcproxy.http.pool import Pool
+    from mcproxy.upstream.endpoint import Endpoint
 
 
 class UpstreamReactor(IReactorTime, IReactorFromThreads):
@@ -65,9 +66,15 @@ class Pacer:
         return slot - now
 
 
+def _nobody(endpoint: Endpoint) -> None:
+    """The default for whoever has no requests under way."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """`random` returns a float in [0, 1)."""
+    """`random` returns a float in [0, 1). `endpoint_out` is told of each endpoint that goes out, by its checks or by
+    connections that failed, so that requests which it has not begun to answer can be sent elsewhere.
+    """
 
     reactor: UpstreamReactor
     connect: Connector
@@ -76,13 +83,14 @@ class Shared:
     plugins: PluginRunner
     pacer: Pacer
     random: Callable[[], float]
+    endpoint_out: Callable[[Endpoint], None] = _nobody
 
     def close(self) -> None:
         """End what runs beside the reactor; to be called once, when the daemon ends."""
         self.plugins.close()
 
     @classmethod
-    def of(cls, reactor: Any, pool_factory: PoolFactory) -> Shared:
+    def of(cls, reactor: Any, pool_factory: PoolFactory, endpoint_out: Callable[[Endpoint], None] = _nobody) -> Shared:
         """Return what a daemon uses: real connections by `reactor`, real chance."""
         return cls(
             reactor=reactor,
@@ -92,4 +100,5 @@ class Shared:
             plugins=PluginRunner(reactor),
             pacer=Pacer(),
             random=Random().random,
+            endpoint_out=endpoint_out,
         )

@@ -80,6 +80,10 @@ class FakePool:
         self.settings = settings
         self.closed = False
         self.asked: list[Deferred[Any]] = []
+        self.idle: list[Any] = []
+
+    def take(self) -> Any:
+        return self.idle.pop() if self.idle else None
 
     def open(self) -> Deferred[Any]:
         self.asked.append(Deferred())

@@ -11,6 +11,8 @@ from twisted.internet.protocol import Protocol
 from twisted.logger import capturedLogs, formatEvent
 
 from mcproxy.config import model
+from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.pool import Pool
 from mcproxy.net.errors import ConnectFailed
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint, authority
@@ -159,3 +161,56 @@ def test_a_connection_that_fails_after_the_removal_is_no_news() -> None:
         for _ in range(5):
             endpoint.record_connect_failure("refused")
     assert not events
+
+
+class Idle:
+    """A connection that nobody uses."""
+
+    def __init__(self) -> None:
+        self.retired = False
+
+    def retire(self) -> None:
+        self.retired = True
+
+
+def test_an_endpoint_that_goes_out_loses_its_idle_connections_and_tells_once() -> None:
+    out: list[Endpoint] = []
+    endpoint = made(endpoint_out=out.append)
+    endpoint.record_check(None)
+    pool: Any = endpoint.pool
+    pool.idle = idle = [Idle(), Idle()]
+    for number in range(5):
+        endpoint.record_check("no answer")
+        assert all(connection.retired for connection in [*idle]) == (number >= 2)
+    assert out == [endpoint]
+    assert not pool.closed
+
+
+def real_pool(connect: Any, settings: model.Connections) -> Pool:
+    return Pool(connect, Deadlines(FakeReactor()), max_idle=8, max_connections=1, idle_timeout=90.0)
+
+
+def test_neither_a_place_in_the_queue_nor_a_connection_on_its_way_outlasts_the_removal() -> None:
+    clock = FakeReactor()
+    net = FakeConnector(clock)
+    endpoint = made(clock, connect=net, pool_factory=real_pool)
+    ends: list[type[Exception] | None] = []
+    for _ in range(3):  # one connects, two wait for it
+        wait: Any = endpoint.open()
+        wait.addErrback(lambda failure: ends.append(failure.type))
+    endpoint.remove()
+    assert ends == [ConnectFailed] * 3
+    assert [attempt.cancelled for attempt in net.attempts] == [True]
+    assert endpoint.pool.connections == 0
+
+
+def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind() -> None:
+    clock = FakeReactor()
+    net = FakeConnector(clock)
+    endpoint = made(clock, connect=net, pool_factory=real_pool)
+    waits: list[Any] = [endpoint.open() for _ in range(2)]
+    for wait in reversed(waits):
+        wait.addErrback(lambda failure: failure.trap(CancelledError) and None)
+        wait.cancel()
+    assert endpoint.load == 0
+    assert endpoint.pool.connections == 0
