@@ -8,6 +8,7 @@ k8s.io/apiserver `pkg/authentication/request/headerrequest`.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from mcproxy.config.model import RequestHeader
@@ -17,6 +18,10 @@ from mcproxy.identity.caller import Caller
 from mcproxy.identity.peer import Peer
 from mcproxy.identity.system_names import authenticated, without_system_names
 from mcproxy.kube.user import UserInfo
+
+#: Sets of headers that are kept with whom they name, and how long (bytes) one may be that is: 4 MiB at the most.
+_REMEMBERED = 2048
+_LONGEST_REMEMBERED = 1024
 
 _EXTRA = b"x-remote-extra-"
 _ESCAPES = re.compile(rb"(?:[^%]|%[0-9a-f]{2})*", re.DOTALL)
@@ -39,12 +44,13 @@ class NotBelieved(Exception):
 class FrontProxies:
     """Who may say who calls."""
 
-    __slots__ = ("_allow_system_names", "_allowed_names", "_authorities")
+    __slots__ = ("_allow_system_names", "_allowed_names", "_authorities", "_remembered")
 
     def __init__(self, config: RequestHeader, authorities: Authorities, *, allow_system_names: bool) -> None:
         self._authorities = authorities
         self._allowed_names = frozenset(config.allowed_names)
         self._allow_system_names = allow_system_names
+        self._remembered = lru_cache(_REMEMBERED)(_caller)
 
     @property
     def authorities(self) -> Authorities:
@@ -62,19 +68,26 @@ class FrontProxies:
         """Return who calls, None if no front proxy says so; raises NotBelieved."""
         if self.objection(peer, now):
             return None
-        try:
-            user = remote_user(remote)
-        except ValueError as error:
-            raise NotBelieved(str(error), "the front proxy must encode what it says") from None
+        if sum([len(name) + len(value) for name, value in remote]) > _LONGEST_REMEMBERED:
+            return _caller(remote, self._allow_system_names)
+        return self._remembered(remote, self._allow_system_names)
+
+
+def _caller(remote: tuple[Header, ...], allow_system_names: bool) -> Caller | None:
+    """Return whom a front proxy names; raises NotBelieved."""
+    try:
+        user = remote_user(remote)
+    except ValueError as error:
+        raise NotBelieved(str(error), "the front proxy must encode what it says") from None
+    if user is None:
+        return None
+    if not allow_system_names:
+        user = without_system_names(user)
         if user is None:
-            return None
-        if not self._allow_system_names:
-            user = without_system_names(user)
-            if user is None:
-                raise NotBelieved(
-                    "a front proxy named a user of Kubernetes itself (system:)", "allowSystemNames would believe it"
-                )
-        return Caller(authenticated(user))
+            raise NotBelieved(
+                "a front proxy named a user of Kubernetes itself (system:)", "allowSystemNames would believe it"
+            )
+    return Caller(authenticated(user))
 
 
 def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:

@@ -144,6 +144,19 @@ def test_system_names_are_not_a_front_proxys_to_give_unless_allowed() -> None:
         assert caller.user.groups == (*groups, "system:authenticated")
 
 
+def test_what_is_said_often_is_read_once() -> None:
+    proxies = front_proxies()
+    said = remote(("X-Remote-User", "alice"), ("X-Remote-Group", "dev"))
+    again = remote(("X-Remote-User", "alice"), ("X-Remote-Group", "dev"))
+    assert proxies.caller(FRONT, said, NOW) is proxies.caller(FRONT, again, NOW)
+    other = proxies.caller(FRONT, remote(("X-Remote-User", "alice"), ("X-Remote-Group", "ops")), NOW)
+    assert other is not None
+    assert other.user.groups == ("ops", "system:authenticated")
+    long = remote(("X-Remote-User", "a" * 2000))
+    assert proxies.caller(FRONT, long, NOW) == proxies.caller(FRONT, long, NOW)
+    assert proxies.caller(FRONT, long, NOW) is not proxies.caller(FRONT, long, NOW)
+
+
 tails = st.binary(max_size=12)
 
 
