@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from mcproxy.identity.attributes import Attributes
@@ -14,7 +16,7 @@ from mcproxy.identity.impersonation import Wanted, asked_for, lends_own_rights, 
 from mcproxy.identity.presented import Presented, present
 from mcproxy.identity.reviews import Decision
 from mcproxy.kube.status import StatusError
-from mcproxy.kube.user import UserInfo
+from mcproxy.kube.user import UserInfo, service_account
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "impersonation-legacy"
 AUTHENTICATION = "authentication.k8s.io"
@@ -231,3 +233,57 @@ def test_the_key_that_is_reviewed_is_the_key_that_is_told() -> None:
 
 def test_a_cluster_that_is_told_the_proxys_identity_lets_nobody_impersonate() -> None:
     assert lends_own_rights().code == 403
+
+
+NAMES = st.sampled_from(
+    [
+        "bob",
+        "system:anonymous",
+        "system:serviceaccount:demo:builder",
+        "system:serviceaccount:",
+        "system:masters",
+        "ü",
+        "",
+    ]
+)
+LINES = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["Impersonate-User", "impersonate-group", "Impersonate-Uid", "Impersonate-Extra-A", "Impersonate-Extra-%41",
+             "IMPERSONATE-EXTRA-b%2Fc", "Impersonate-Extra-", "Impersonate_User", "Impersonate-Scope", "Accept"]
+        ),
+        NAMES,
+    ),
+    max_size=8,
+)  # fmt: skip
+IMPLIED = {
+    "system:authenticated",
+    "system:unauthenticated",
+    "system:serviceaccounts",
+    "system:serviceaccounts:demo",
+}
+
+
+@given(lines=LINES)
+@settings(max_examples=300)
+def test_nobody_becomes_what_was_not_reviewed(lines: list[tuple[str, str]]) -> None:
+    try:
+        asked = asked_for(presented(*lines))
+    except StatusError:
+        return
+    if asked is None:
+        return
+    user = asked.user
+    seen = {(review.resource, review.subresource, review.namespace, review.name) for review in asked.reviews}
+    needed = {("groups", "", "", group) for group in user.groups if group not in IMPLIED}
+    needed |= {("userextras", key, "", value) for key, values in user.extra for value in values}
+    if user.uid:
+        needed.add(("uids", "", "", user.uid))
+    account = service_account(user.name)
+    needed.add(("serviceaccounts", "", *account) if account else ("users", "", "", user.name))
+    assert needed <= seen
+    assert len(set(user.groups)) == len(user.groups)
+    assert user.extra == tuple(sorted(user.extra))
+    implied = IMPLIED & set(user.groups)
+    if user.name != "system:serviceaccount:demo:builder":
+        assert implied <= {"system:authenticated", "system:unauthenticated"}
