@@ -1,6 +1,5 @@
 """The configuration contract, with every file that it names: what is not built yet is refused, and nothing else."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -55,9 +54,7 @@ def contract(tmp_path: Path) -> Path:
     for file in ("west.kubeconfig", "webhook.kubeconfig"):
         (tmp_path / file).write_text(KUBECONFIG)
     (tmp_path / "users.csv").write_text('hush,alice,1,"dev,ops"\n')
-    coordinate = "A" * 43
-    key_set = {"keys": [{"kty": "EC", "crv": "P-256", "x": coordinate, "y": coordinate}]}
-    (tmp_path / "jwks.json").write_text(json.dumps(key_set))
+    (tmp_path / "jwks.json").write_bytes((CONTRACT.parent / "cases/jwks/good.json").read_bytes())
     path = tmp_path / "mcproxy.yaml"
     path.write_bytes(CONTRACT.read_bytes())
     return path
