@@ -19,7 +19,7 @@ from mcproxy.identity.peer import Peer
 from mcproxy.identity.system_names import authenticated, without_system_names
 from mcproxy.kube.user import UserInfo
 
-#: Sets of headers that are kept with whom they name, and how long (bytes) one may be that is: 4 MiB at the most.
+#: Sets of headers that are kept with whom they name, and how long (bytes) one may be; only front proxies fill this.
 _REMEMBERED = 2048
 _LONGEST_REMEMBERED = 1024
 

@@ -6,6 +6,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mcproxy.identity.authorities import MAX_INTERMEDIATES, RECHECK, Authorities
 from mcproxy.identity.peer import Peer
@@ -27,6 +29,8 @@ from tests.identity.certificates import (
 
 CA = authority()
 ALICE = user("alice", "dev")
+GOOD = CA.client("alice", "dev").certificate
+TRUSTED = Authorities(CA.pem)
 
 
 def peer(*chain: Held) -> Peer:
@@ -96,6 +100,19 @@ class TestTheLeaf:
         der = leaf.public_bytes(Encoding.DER).replace(b"alice", b"admin")
         assert "signature" in bundle(CA).judge(Peer(x509.load_der_x509_certificate(der)), NOW).cause
 
+    @given(st.data())
+    def test_one_with_any_bit_changed(self, data: st.DataObject) -> None:
+        der = bytearray(GOOD.public_bytes(Encoding.DER))
+        place = data.draw(st.integers(0, len(der) * 8 - 1))
+        der[place // 8] ^= 1 << place % 8
+        try:
+            changed = x509.load_der_x509_certificate(bytes(der))
+        except (ValueError, x509.InvalidVersion):
+            return
+        shown = Peer(changed)
+        assert TRUSTED.judge(shown, NOW).cause != ""
+        shown.claim()
+
 
 class TestThePath:
     def test_through_intermediates_that_the_client_sent_in_any_order_and_with_the_root(self) -> None:
@@ -163,6 +180,13 @@ class TestThePath:
         for trusted in (bundle(expired, renewed), bundle(renewed, expired)):
             assert cause(trusted, renewed.client()) == ""
         assert "expired" in cause(bundle(expired), renewed.client())
+
+    def test_an_authority_by_another_key_identifier_is_another(self) -> None:
+        ca = authority("ca", AUTHORITY, (x509.SubjectKeyIdentifier(b"a" * 20), False))
+        mine = x509.AuthorityKeyIdentifier(b"a" * 20, None, None)
+        other = x509.AuthorityKeyIdentifier(b"b" * 20, None, None)
+        assert cause(bundle(ca), ca.issue(ALICE, (mine, False))) == ""
+        assert cause(bundle(ca), ca.issue(ALICE, (other, False))) != ""
 
     def test_endless_chains_are_refused_unread(self) -> None:
         leaf = CA.client()
