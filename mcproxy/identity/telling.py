@@ -19,8 +19,8 @@ from mcproxy.kube.user import UserInfo
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 #: What client-go writes as it is in a header's name (RFC 9110 token, without the percent sign).
 _PLAIN_KEY_BYTES = frozenset(b"!#$&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-_CACHED_USERS = 4096
-_CACHED_BYTES = 4096  # a longer block is made anew each time, so that the cache stays below 16 MiB
+_CACHED_USERS = 1024
+_CACHED_BYTES = 4096  # a longer block is made anew each time, so that no cluster keeps more than 4 MiB
 
 
 class Telling:
