@@ -46,7 +46,8 @@ class Admission:
     def wait(self, user_name: str, long_running: bool, resource: str = "") -> Deferred[Permit]:
         """Wait where it must, for one limit after the other, holding what the earlier ones gave.
 
-        Fails with StatusError (429) after a queue's timeout. Whoever cancels holds nothing.
+        Fails with StatusError (429) after a queue's timeout. Whoever cancels holds nothing; for a request that has gone
+        away it must be cancelled, or the permit that comes would never be released.
         """
         return Deferred.fromCoroutine(self._wait(user_name, long_running, resource))
 

@@ -6,8 +6,9 @@ burst/qps seconds is full again, which is how every bucket begins: it can be for
 table has two generations for that. What was not used during a whole one is dropped with it, in one go.
 
 A bucket that is not full is never forgotten: whoever has many names could reset his limit by pushing his own names out.
-When the table has no room, keys that are not in it share one more bucket until there is room again. That can only limit
-a newcomer too much while somebody uses up the table, never anybody too little.
+When the table has no room even without those that are full, keys that are not in it share one more bucket until there
+is room again. So newcomers are limited more than is their due while somebody uses up the table, and nobody gains by it
+but that one bucket, which all of them share.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _CLOSE_TIME = 1e-6
 # The least rate; a rate of 0 would mean that a bucket is never full.
 _SLOWEST = 1e-9
 _SHORTEST_GENERATION = 1.0
+# Seconds between two searches of a table without room; one takes about 10 ms.
+_SEARCH_EVERY = 5.0
 
 
 class Buckets:
@@ -39,6 +42,7 @@ class Buckets:
         "_limit",
         "_now",
         "_old",
+        "_search_again",
         "_window",
         "_young",
         "burst",
@@ -54,6 +58,7 @@ class Buckets:
         self._old: dict[str, float] = {}  # used in the one before, not in this
         self._elsewhere = 0.0  # the bucket that is shared when the table has no room
         self._floor = 0.0  # when the buckets that are in no table will be full: later than now only after a `resize`
+        self._search_again = 0.0
         self._set(qps, burst)
 
     def take(self, key: str, time: float) -> bool:
@@ -131,11 +136,21 @@ class Buckets:
             return False
         full_at = self._old.pop(key, None)
         if full_at is None:
-            if self._full:
+            if self._full and not self._made_room():
                 return self._take_elsewhere()
             full_at = self._floor
         self._young[key] = full_at
         return self.take(key, time)
+
+    def _made_room(self) -> bool:
+        """Drop what is full though it was used a short time ago."""
+        if self._now < self._search_again:
+            return False
+        self._search_again = self._now + _SEARCH_EVERY
+        full = max(self._floor, self._now)
+        self._young = {key: at for table in (self._old, self._young) for key, at in table.items() if at > full}
+        self._old = {}
+        return not self._full
 
     def _take_elsewhere(self) -> bool:
         full_at = max(self._elsewhere, self._floor, self._now) + self._interval

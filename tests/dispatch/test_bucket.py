@@ -157,6 +157,19 @@ def test_without_room_in_the_table_newcomers_share_one_bucket_until_there_is_roo
     assert buckets.take("late-1", later)
 
 
+def test_room_is_made_of_full_buckets_before_newcomers_have_to_share() -> None:
+    """A generation is 1000 s here, but whoever sent one request is full again after 10 s."""
+    buckets = Buckets(qps=0.1, burst=100, time=NOON, limit=10)
+    assert all(buckets.take("busy", NOON) for _ in range(100))
+    for n in range(9):
+        buckets.take(f"early-{n}", NOON)
+    later = NOON + 11
+    assert all(buckets.take(f"late-{n}", later) for n in range(9))
+    assert len(buckets) == 10
+    assert sum(buckets.take("late-0", later) for _ in range(200)) == 99
+    assert sum(buckets.take("busy", later) for _ in range(200)) == 1
+
+
 def test_a_clock_that_goes_back_stands_still() -> None:
     buckets = Buckets(qps=1, burst=1, time=NOON)
     assert taken(buckets, "a", [NOON + 10, NOON - 3590, NOON - 3589.5, NOON - 3589]) == [True, False, False, True]
