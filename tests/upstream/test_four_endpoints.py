@@ -1,0 +1,160 @@
+"""Four endpoints of one simulated cluster that die, hang and come back; real TLS, real checks, real time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.task import deferLater
+
+from mcproxy.config import model
+from mcproxy.daemon.runtime import make_shared
+from mcproxy.demo.client import ControlClient
+from mcproxy.demo.process import SimulatedClusterProcess
+from mcproxy.http.deadlines import Deadlines
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.health_probe import Probe
+
+PATIENCE = 10.0  # seconds
+CHECK = model.HealthCheck(interval=0.1, timeout=0.4, unhealthy_after=2, healthy_after=1)
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Iterator[SimulatedClusterProcess]:
+    with SimulatedClusterProcess("east", options=("--endpoints", "4")) as process:
+        yield process
+
+
+class Site:
+    """A live cluster over the simulated one."""
+
+    def __init__(self, reactor: Any, simulated: SimulatedClusterProcess, **fields: Any) -> None:
+        self.reactor = reactor
+        self.control = ControlClient(simulated.control_url)
+        self.deadlines = Deadlines(reactor)
+        self.shared = make_shared(reactor, self.deadlines)
+        own = simulated.user("mcproxy")
+        config = model.Cluster(
+            name="east",
+            endpoints=tuple(
+                model.Endpoint(name=f"e{number}", scheme="https", host="127.0.0.1", port=port)
+                for number, port in enumerate(simulated.ports)
+            ),
+            tls=model.ClusterTLS(ca=pem(simulated.ca)),
+            credentials=model.Credentials(certificate=pem(own.certificate), key=pem(own.key)),
+            health_check=CHECK,
+            **fields,
+        )
+        self.cluster = Cluster.build(config, self.shared)
+        self.cluster.start()
+
+    def reload(self, *endpoints: model.Endpoint) -> None:
+        old = self.cluster
+        self.cluster = Cluster.build(replace(old.config, endpoints=endpoints), self.shared, old)
+        self.cluster.start()
+        old.stop(successor=self.cluster)
+
+    def ready(self) -> list[str]:
+        return [endpoint.name for endpoint in self.cluster.endpoints if endpoint.ready]
+
+    def turns(self, count: int) -> list[str]:
+        return [endpoint.name if endpoint else "-" for endpoint in (self.cluster.pick() for _ in range(count))]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        end = self.reactor.seconds() + PATIENCE
+        while not condition():
+            assert self.reactor.seconds() < end, [endpoint.why for endpoint in self.cluster.endpoints]
+            await deferLater(self.reactor, 0.02)
+
+    async def ask(self, endpoint: Endpoint, *fields: bytes) -> tuple[int, bytes]:
+        """Send a request as requests of clients go, over a connection of its own."""
+        lines = (b"GET /api/v1/namespaces/demo/secrets HTTP/1.1", b"Host: x", b"Connection: close", *fields)
+        probe = Probe(b"\r\n".join(lines) + b"\r\n\r\n")
+        await endpoint.connect(probe)
+        return await probe.answer
+
+    def close(self) -> None:
+        self.cluster.stop()
+        self.deadlines.stop()
+        self.shared.close()
+
+
+def pem(path: str) -> model.PEMFile:
+    return model.PEMFile(path, Path(path).read_bytes())
+
+
+@pytest.fixture
+def open_site(reactor: Any, simulated: SimulatedClusterProcess) -> Iterator[Callable[..., Site]]:
+    sites: list[Site] = []
+
+    def make(**fields: Any) -> Site:
+        sites.append(Site(reactor, simulated, **fields))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.close()
+
+
+async def test_endpoints_that_stop_or_hang_go_out_and_come_back(open_site: Callable[..., Site]) -> None:
+    site = open_site()
+    await site.until(lambda: len(site.ready()) == 4)
+    site.control.stop_endpoint(1)
+    site.control.hang_endpoint(2)
+    await site.until(lambda: site.ready() == ["e0", "e3"])
+    assert sorted(site.turns(6)) == ["e0"] * 3 + ["e3"] * 3
+    why = site.cluster.unavailable_message(site.cluster.subset(["e1", "e2"]))
+    assert "e1: 127.0.0.1:" in why
+    assert "refused" in why
+    assert "e2: no answer on /readyz within 0.4 s" in why
+    site.control.start_endpoint(1)
+    site.control.resume_endpoint(2)
+    await site.until(lambda: len(site.ready()) == 4)
+    assert sorted(site.turns(8)) == ["e0", "e0", "e1", "e1", "e2", "e2", "e3", "e3"]
+
+
+async def test_a_reload_keeps_what_is_known_of_those_that_stay(open_site: Callable[..., Site]) -> None:
+    site = open_site()
+    a, b, c, d = site.cluster.config.endpoints
+    site.control.hang_endpoint(1)
+    await site.until(lambda: site.ready() == ["e0", "e2", "e3"])
+    try:
+        site.reload(b, replace(c, disabled=True), replace(d, name="last", weight=2))
+        assert site.ready() == ["last"]  # at once: no check has been made since
+        assert site.turns(2) == ["last", "last"]
+    finally:
+        site.control.resume_endpoint(1)
+    site.reload(a, b, c, d)
+    await site.until(lambda: len(site.ready()) == 4)
+
+
+async def test_the_front_proxy_certificate_is_believed_and_control_traffic_needs_no_user(
+    open_site: Callable[..., Site], simulated: SimulatedClusterProcess
+) -> None:
+    front = simulated.front_proxy
+    site = open_site(
+        identity=model.Identity.REQUEST_HEADER,
+        front_proxy=model.FrontProxy(pem(front.certificate), pem(front.key)),
+    )
+    await site.until(lambda: len(site.ready()) == 4)  # checks show the own certificate: the other one alone is 401
+    endpoint = site.cluster.endpoints[0]
+    status, body = await site.ask(endpoint, b"X-Remote-User: mallory")
+    assert (status, b'User \\"mallory\\"' in body) == (403, True)
+    assert (await site.ask(endpoint))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("identity", "user"), [(model.Identity.IMPERSONATE, b"mallory"), (model.Identity.PASSTHROUGH, b"system:anonymous")]
+)
+async def test_only_the_own_certificate_impersonates(
+    open_site: Callable[..., Site], identity: model.Identity, user: bytes
+) -> None:
+    site = open_site(identity=identity)
+    await site.until(lambda: len(site.ready()) == 4)
+    status, body = await site.ask(site.cluster.endpoints[0], b"Impersonate-User: mallory")
+    assert status == 403
+    assert b'User \\"%b\\"' % user in body
