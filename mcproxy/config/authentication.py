@@ -73,7 +73,11 @@ def check_cluster(context: Context, place: Place, clusters: Sequence[str]) -> st
 
 def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x509.Certificate]] | None:
     file = place.get("caFile") if place is not None else None
-    return pem.read_authorities(context, file) if file is not None else None
+    found = pem.read_authorities(context, file) if file is not None else None
+    if file is not None and found is not None and not any(pem.may_vouch(certificate) for certificate in found[1]):
+        what = f"no certificate in {found[0].path} is an authority's (basicConstraints), so it vouches for nobody else"
+        context.warn(file, what, "name the authority that issues the clients' certificates")
+    return found
 
 
 def _check_apart(

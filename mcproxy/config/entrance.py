@@ -30,6 +30,7 @@ from mcproxy.config.urls import is_open
 
 T = TypeVar("T")
 
+_WITHOUT_CERTIFICATE = ("tokenFile", "oidc", "tokenReview", "webhook")
 _NO_SET = "define it in the section authentication, or write none, in words, to authenticate nobody"
 _NO_AUTHORIZER = "define it in the section authorization, or leave it out: the clusters alone decide then"
 
@@ -80,6 +81,7 @@ class _Checker:
         self._known_authorizer(place.get("authorization"))
         self._open_to_all(place, server)
         self._lent(place, server)
+        self._certificates(place, server)
         self._token_review(place, server)
         self._access_review(place, server)
 
@@ -133,6 +135,17 @@ class _Checker:
         accepted = f"everybody whom {server.authentication} accepts has {_rights(lent)}"
         what = f"has no authorization, so {accepted}, and {_reach(listener)}"
         self.context.error(place, what, "name an authorizer in authorization")
+
+    def _certificates(self, place: Place, server: Server) -> None:
+        """Warn where only certificates are accepted, and no listener could be shown one."""
+        found = self.sets.get(server.authentication or "")
+        listeners = [self.listeners[name].value for name in server.listeners if name in self.listeners]
+        if found is None or found.value is None or not listeners:
+            return
+        others = (found.value.anonymous.enabled, *(found.place.has(key) for key in _WITHOUT_CERTIFICATE))
+        if not any(others) and all(listener is not None and listener.tls is None for listener in listeners):
+            what = f"{found.name} accepts client certificates alone, and without tls on a listener nobody shows one"
+            self.context.warn(place.get("authentication") or place, what, "add tls to a listener, or use another set")
 
     def _token_review(self, place: Place, server: Server) -> None:
         """Check a review that leaves out the cluster: the server has to have one, and the proxy a name there."""

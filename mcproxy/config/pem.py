@@ -45,6 +45,16 @@ def read_authorities(context: Context, place: Place) -> tuple[PEMFile, list[x509
     return (pem, found) if pem is not None and found else None
 
 
+def may_vouch(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is an authority's; one of version 1 can't say so, and is taken for one."""
+    if certificate.version is x509.Version.v1:
+        return True
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+
+
 def read_pair(context: Context, place: Place) -> tuple[PEMFile, PEMFile] | None:
     """Return the chain and key that `certFile` and `keyFile` at `place` name; None where they don't fit (reported)."""
     cert_place, key_place = place.get("certFile"), place.get("keyFile")

@@ -38,6 +38,8 @@ def make(
         .not_valid_before(start)
         .not_valid_after(end)
     )
+    if issuer is None:
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(n) for n in names]), critical=False)
     return builder.sign(issuer[1] if issuer else key, hashes.SHA256()), key
@@ -71,7 +73,8 @@ def write(folder: Path) -> None:
 
     good = pair("good", "k8s.example.com", "*.k8s.example.com")
     pair("other", "other.example.com")
-    pair("client")
+    client = pair("client")
+    (folder / "client-alone.crt").write_bytes(cert_pem(client[0]))
     pair("expired", "k8s.example.com", end=NOW - timedelta(days=1))
     pair("soon", "k8s.example.com", end=NOW + timedelta(days=10))
     pair("future", "k8s.example.com", start=NOW + timedelta(days=1))
