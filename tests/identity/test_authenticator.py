@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from mcproxy.config.model import Anonymous, Authentication, PEMFile, RequestHeader
+from mcproxy.config.model import Anonymous, Authentication, PEMFile, RequestHeader, Secret, StaticToken, TokenFile
 from mcproxy.identity.authenticator import NOBODY, Authenticator
 from mcproxy.identity.caller import Caller
 from mcproxy.identity.peer import Peer
 from mcproxy.identity.presented import MAX_TOKEN, Presented, present
+from mcproxy.identity.token_chain import TokenChain
+from mcproxy.identity.token_file import StaticTokens
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS, UserInfo
 from mcproxy.proxy.coroutines import start
 from tests.identity.certificates import CLIENT, NOW, Held, authority, name, user
+from tests.identity.conftest import Logged, event_text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CLIENT_CA, FRONT_CA, OTHER_CA = authority("clients"), authority("front"), authority("other")
@@ -44,14 +48,6 @@ class Tokens:
 
     async def judge(self, token: bytes) -> Caller:
         return await self.asked
-
-
-@pytest.fixture
-def events() -> Iterator[list[LogEvent]]:
-    found: list[LogEvent] = []
-    globalLogPublisher.addObserver(found.append)  # type: ignore[arg-type]
-    yield found
-    globalLogPublisher.removeObserver(found.append)  # type: ignore[arg-type]
 
 
 def config(
@@ -103,6 +99,7 @@ def refused(authenticator: Authenticator, held: Held | None, *lines: str, path: 
 
 
 GOOD, BAD = "Authorization: Bearer good", "Authorization: Bearer bad"
+AS_PROTOCOL = "base64url.bearer.authorization.k8s.io.YWxpY2UtdG9rZW4"
 CAROL = "X-Remote-User: carol"
 ALL = Anonymous(enabled=True)
 
@@ -234,6 +231,36 @@ class TestAnonymous:
             refused(authenticator, None, path=path)
 
 
+class TestTokenFile:
+    def built(self) -> Authenticator:
+        chosen = replace(
+            config(anonymous=ALL),
+            token_file=TokenFile("users.csv", (StaticToken(Secret("alice-token"), "alice", "uid-alice", ("dev",)),)),
+        )
+        assert chosen.token_file is not None
+        tokens = TokenChain.build(
+            chosen,
+            static=StaticTokens(chosen.token_file, b"k" * 32),
+            cluster=None,
+            live=cast(Any, None),
+            shared=cast(Any, SimpleNamespace(reactor=clock())),
+        )
+        return Authenticator.build(chosen, tokens=tokens, clock=clock())
+
+    def test_its_tokens_are_known_at_once_as_a_kube_apiserver_tells_them(self) -> None:
+        exchange = json.loads((GOLDEN / "auth/selfsubjectreview-token.json").read_text())
+        told = json.loads(exchange["response"]["body"])["status"]["userInfo"]
+        lines = ("Authorization: Bearer alice-token", "Sec-WebSocket-Protocol: v5, " + AS_PROTOCOL)
+        for line in lines:
+            caller = self.built().at_once(None, fields(line), PODS)
+            assert caller == Caller(UserInfo(told["username"], tuple(told["groups"]), told["uid"]))
+
+    def test_any_other_token_is_refused(self, logged: Logged) -> None:
+        refused(self.built(), None, "Authorization: Bearer alice-toke")
+        assert [event["log_level"].name for event in logged] == ["info"]
+        assert "alice-toke" not in logged.everything()
+
+
 class TestReload:
     def test_known_peers_stay_known_if_the_authorities_are_the_same(self) -> None:
         shown = peer(ALICE)
@@ -268,20 +295,20 @@ class TestLog:
         ],
     )
     def test_a_refusal_is_one_line_that_says_what_to_do_and_tells_no_secret(
-        self, events: list[LogEvent], held: Held | None, lines: tuple[str, ...]
+        self, logged: Logged, held: Held | None, lines: tuple[str, ...]
     ) -> None:
         refused(built(config(front=FRONT_CA, anonymous=Anonymous(enabled=True, paths=("/healthz",)))), held, *lines)
-        (event,) = events
+        (event,) = logged
         assert event["log_level"].name == "info"
-        assert "corp" in (formatEvent(event) or "")
+        assert "corp" in event_text(event)
         assert event["cause"]
         assert event["todo"]
-        assert "secret" not in repr({key: value for key, value in event.items() if not key.startswith("log_")})
-        assert "c2VjcmV0" not in repr(event)
+        assert "secret" not in logged.everything()
+        assert "c2VjcmV0" not in logged.everything()
 
-    def test_a_request_without_credentials_is_no_news(self, events: list[LogEvent]) -> None:
+    def test_a_request_without_credentials_is_no_news(self, logged: Logged) -> None:
         refused(built(config()), None)
-        assert [event["log_level"].name for event in events] == ["debug"]
+        assert [event["log_level"].name for event in logged] == ["debug"]
 
 
 def test_a_server_without_authentication_takes_everybody_for_nobody() -> None:
