@@ -76,12 +76,16 @@ def json_formatter() -> Formatter:
     seconds = _Seconds("%Y-%m-%dT%H:%M:%S")
 
     def format_json(record: AccessRecord) -> str:
-        (when, client, method, uri, status, reason, server, cluster, endpoint, user, verb, resource,
+        (when, client, method, uri, status, reason, server, cluster, endpoint, user, impersonated, policy, verb, resource,
          request_id, user_agent, bytes_in, bytes_out, first_byte, total, upgraded) = record  # fmt: skip
         second, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
         optional = ""
         if request_id:
             optional = f',"requestId":{quote(request_id)}'
+        if impersonated:
+            optional += f',"impersonatedUser":{quote(_bounded(impersonated))}'
+        if policy:
+            optional += f',"policy":{quote(policy)}'
         if verb:
             optional += f',"verb":{quote(verb)},"resource":{quote(resource)}'
         if user_agent:
