@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: ``python -m bench [rate|watches|stream|start|profile|all]``.
+"""Command line of the benchmarks: ``python -m bench [rate|watches|stream|start|rules|profile|all]``.
 
 Exit status: 0 when every target was reached, 1 when one was missed, 2 when something could not be measured.
 """
@@ -14,13 +14,15 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import profiling, rate, report, start, stream, watches
+from bench import profiling, rate, report, rules, start, stream, watches
 from bench.lab import Lab, open_lab, require
 from bench.processes import Failed
 from bench.subjects import DIRECT, MCPROXY, NGINX, TWISTED, Direct, Mcproxy, Nginx, Subject, TwistedWeb, parse_command
 
 RESULTS = Path(__file__).resolve().with_name("RESULTS.md")
-MEASUREMENTS = ("rate", "watches", "stream", "start")
+MEASUREMENTS = ("rate", "watches", "stream", "start", "rules")
+ALONE = ("rules",)
+"""Those that need no other program."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        require(["nginx", "wrk", "taskset", "setpriv"])
+        require([] if options.what in ALONE else ["nginx", "wrk", "taskset", "setpriv"])
         return _profile(options) if options.what == "profile" else _measure(options)
     except Failed as failure:
         print(f"bench: {failure}", file=sys.stderr)
@@ -72,6 +74,7 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
             rng,
         ),
         "start": lambda lab: start.measure(lab, 20 if quick else 200, min(rounds, 5)),
+        "rules": lambda lab: rules.measure(rounds, rng),
     }
 
 

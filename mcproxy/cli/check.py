@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK
+from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE, explain
 
 if TYPE_CHECKING:
     from mcproxy.config.load import Loaded
@@ -34,18 +34,24 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="show errors only")
     parser.add_argument("--offline", action="store_true", help="do not try the binds")
     parser.add_argument("--strict", action="store_true", help="let warnings fail the check")
+    explain.add_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check; 0 good, 78 errors, 3 warnings under --strict."""
+    """Check; 0 good, 78 errors, 3 warnings under --strict. With --explain see `explain.run`."""
     from mcproxy.config.load import load
     from mcproxy.config.problem import ConfigErrors
 
+    if wrong := explain.misused(args):
+        _say(wrong)
+        return USAGE
     show_warnings = args.strict or not args.quiet
     try:
         loaded = load(args.config)
     except ConfigErrors as found:
         return _refuse(args.config, found.problems, found.warnings if show_warnings else ())
+    if args.explain is not None:
+        return explain.run(args, loaded.config)
     errors = [*_try_certificates(loaded), *(() if args.offline else _try_binds(loaded))]
     if errors:
         return _refuse(args.config, errors, loaded.warnings if show_warnings else ())

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from mcproxy.config import pem
+from mcproxy.config import authentication, authorization, pem
 from mcproxy.config.clusters import build_cluster
 from mcproxy.config.context import Context
 from mcproxy.config.fields import Fields, duration_at
 from mcproxy.config.merge import Merged
 from mcproxy.config.model import (
     AccessLog,
+    Authentication,
+    Authorization,
     Bind,
     Certificate,
     Cluster,
@@ -47,6 +49,25 @@ def build_all(
 
 def build_clusters(context: Context, merged: Merged) -> list[Named[Cluster]]:
     return build_all(context, merged, "clusters", build_cluster)
+
+
+def build_authentication(context: Context, merged: Merged) -> list[Named[Authentication]]:
+    clusters = names_of(merged, "clusters")
+    return build_all(
+        context, merged, "authentication", lambda context, place: authentication.build(context, place, clusters)
+    )
+
+
+def build_authorization(context: Context, merged: Merged) -> list[Named[Authorization]]:
+    clusters = names_of(merged, "clusters")
+    return build_all(
+        context, merged, "authorization", lambda context, place: authorization.build(context, place, clusters)
+    )
+
+
+def names_of(merged: Merged, section: str) -> list[str]:
+    """Return the names that a section defines, be their entries good or not."""
+    return [name for place in merged.entries(section) if (name := place.text("name"))]
 
 
 def build_listeners(context: Context, merged: Merged) -> list[Named[Listener]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from mcproxy.config import credentials, kubeconfig, pem
+from dataclasses import replace
+
+from mcproxy.config import credentials, identity, kubeconfig, pem
 from mcproxy.config.context import Context
-from mcproxy.config.fields import Fields
+from mcproxy.config.fields import Fields, texts
 from mcproxy.config.merge import unique_names
 from mcproxy.config.model import (
     Cluster,
@@ -14,7 +16,6 @@ from mcproxy.config.model import (
     Endpoint,
     ExecPlugin,
     HealthCheck,
-    Identity,
     Protocol,
     Secret,
 )
@@ -28,10 +29,12 @@ def build_cluster(context: Context, place: Place) -> Cluster | None:
     access = _access(context, place)
     health_check = _health_check(context, place.get("healthCheck"))
     connections = _connections(Fields(place.get("connections")))
-    name, identity = place.text("name"), place.text("identity")
-    if access is not None and identity is not None:
-        _check_exposure(context, place, access, Identity(identity))
-    if access is None or not access.endpoints or name is None or identity is None:
+    telling = identity.build_telling(context, place)
+    name = place.text("name")
+    if access is not None:
+        _check_exposure(context, place, access)
+        identity.check_needs(context, place, telling, access)
+    if access is None or not access.endpoints or name is None or telling.identity is None:
         return None
     labels = place.get("labels")
     return Cluster(
@@ -40,10 +43,13 @@ def build_cluster(context: Context, place: Place) -> Cluster | None:
         endpoints=access.endpoints,
         tls=access.tls,
         credentials=access.credentials,
-        identity=Identity(identity),
+        identity=telling.identity,
+        impersonate_extras=telling.extras,
+        front_proxy=telling.front_proxy,
         health_check=health_check,
         connections=connections,
         preserve_host=Fields(place).boolean("preserveHost", False),
+        flow_controls=tuple(texts(place, "flowControls")),
         kubeconfig=access.kubeconfig,
     )
 
@@ -58,6 +64,9 @@ def _access(context: Context, place: Place) -> kubeconfig.Access | None:
     endpoints = tuple(_endpoint(context, entry) for entry in place.children("endpoints"))
     good = tuple(endpoint for endpoint in endpoints if endpoint is not None)
     _check_doubled_urls(context, place)
+    if good and all(endpoint.disabled for endpoint in good):
+        what = "are all disabled, so every request is answered by 503"
+        context.warn(place.get("endpoints") or place, what, "leave one of them enabled")
     return kubeconfig.Access(
         endpoints=good if len(good) == len(endpoints) else (),
         tls=_tls(context, place.get("tls")),
@@ -70,10 +79,12 @@ def _endpoint(context: Context, place: Place) -> Endpoint | None:
     if url is None:
         return None
     try:
-        return parse_endpoint(url.string or "", place.text("name"))
+        endpoint = parse_endpoint(url.string or "", place.text("name"))
     except AddressError as error:
         context.error(url, error.what, error.right)
         return None
+    fields = Fields(place)
+    return replace(endpoint, disabled=fields.boolean("disabled", False), weight=fields.integer("weight", 1))
 
 
 def _check_doubled_urls(context: Context, place: Place) -> None:
@@ -177,8 +188,8 @@ def _connections(fields: Fields) -> Connections:
     )
 
 
-def _check_exposure(context: Context, place: Place, access: kubeconfig.Access, identity: Identity) -> None:
-    """Check what goes to the endpoints in clear, and whether `identity: Proxy` has an identity to lend."""
+def _check_exposure(context: Context, place: Place, access: kubeconfig.Access) -> None:
+    """Check what goes to the endpoints in clear."""
     in_clear = [e for e in access.endpoints if e.scheme == "http" and not is_loopback(e.host)]
     has_credentials = credentials.has_any(access.credentials)
     if in_clear and has_credentials:
@@ -188,9 +199,6 @@ def _check_exposure(context: Context, place: Place, access: kubeconfig.Access, i
         context.warn(place, f"requests go to {in_clear[0].url} in clear, tokens in them too", "use https")
     if access.endpoints and all(endpoint.scheme == "http" for endpoint in access.endpoints):
         _check_tls_unused(context, place, access)
-    if identity is Identity.PROXY and not has_credentials and not place.has("credentials"):
-        what = "has identity: Proxy but no credentials: every request is anonymous to the cluster"
-        context.warn(place, what, "add credentials")
 
 
 def _check_tls_unused(context: Context, place: Place, access: kubeconfig.Access) -> None:

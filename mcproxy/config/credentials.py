@@ -8,14 +8,19 @@ import shutil
 
 from mcproxy.config.context import Context
 from mcproxy.config.model import Credentials, PEMFile
-from mcproxy.config.nodes import Place
+from mcproxy.config.nodes import Mapping, Place
 
 _TOKEN = re.compile(r"[!-~]+\Z")
 
 
+def is_token(token: str) -> bool:
+    """Whether a header can carry a token."""
+    return _TOKEN.match(token) is not None
+
+
 def check_token(context: Context, place: Place, token: str) -> bool:
     """Check that a token can stand in a header; it is not shown."""
-    if _TOKEN.match(token):
+    if is_token(token):
         return True
     context.error(place, "the token has characters that no header can carry", "give it without spaces and line ends")
     return False
@@ -30,7 +35,7 @@ def token_file(context: Context, place: Place) -> str | None:
     token = data.strip()
     if not token:
         context.error(place, f"{path} is empty", "put the token into it")
-    elif not _TOKEN.match(token.decode("latin-1")):
+    elif not is_token(token.decode("latin-1")):
         context.error(place, f"{path} holds no token", "put the token into it, and nothing else")
     return path
 
@@ -65,3 +70,10 @@ def check_verification(context: Context, insecure: Place | None, ca: PEMFile | N
 
 def has_any(credentials: Credentials) -> bool:
     return credentials != Credentials()
+
+
+def are_missing(cluster: Place, credentials: Credentials) -> bool:
+    """Whether a cluster has no credentials; of those that were written and are faulty (reported), it is not said."""
+    written = cluster.get("credentials")
+    empty = written is not None and isinstance(written.node, Mapping) and not written.node.entries
+    return not has_any(credentials) and (empty or not cluster.has("credentials"))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from mcproxy.config import dump_access, dump_dispatch
 from mcproxy.config.model import (
     Certificate,
     Cluster,
@@ -61,6 +62,9 @@ def _document(config: Config, masked: bool) -> Document:
         "listeners": [_listener(listener) for listener in config.listeners],
         "certificates": [_certificate(certificate) for certificate in config.certificates],
         "clusters": [_cluster(cluster, masked) for cluster in config.clusters],
+        "authentication": [dump_access.authentication(authenticators) for authenticators in config.authentication],
+        "authorization": [dump_access.authorization(authorizer) for authorizer in config.authorization],
+        "flowControls": [dump_dispatch.flow_control(control) for control in config.flow_controls],
         "servers": [_server(server) for server in config.servers],
         "logging": {
             "level": logging.level,
@@ -112,6 +116,10 @@ def _cluster(cluster: Cluster, masked: bool) -> Document:
         "labels": dict(cluster.labels),
         **_access(cluster, masked),
         "identity": str(cluster.identity),
+        "impersonateExtras": list(cluster.impersonate_extras),
+        "frontProxy": {"certFile": cluster.front_proxy.certificate.path, "keyFile": cluster.front_proxy.key.path}
+        if cluster.front_proxy is not None
+        else None,
         "healthCheck": {
             "path": check.path,
             "interval": format_duration(check.interval),
@@ -128,6 +136,7 @@ def _cluster(cluster: Cluster, masked: bool) -> Document:
             "responseTimeout": format_duration(connections.response_timeout),
         },
         "preserveHost": cluster.preserve_host,
+        "flowControls": list(cluster.flow_controls),
     }
 
 
@@ -137,7 +146,10 @@ def _access(cluster: Cluster, masked: bool) -> Document:
         return {"kubeconfig": {"file": cluster.kubeconfig.file, "context": cluster.kubeconfig.context}}
     tls = cluster.tls
     return {
-        "endpoints": [{"name": endpoint.name, "url": endpoint.url} for endpoint in cluster.endpoints],
+        "endpoints": [
+            {"name": endpoint.name, "url": endpoint.url, "disabled": endpoint.disabled, "weight": endpoint.weight}
+            for endpoint in cluster.endpoints
+        ],
         "tls": {
             "caFile": tls.ca.path if tls.ca is not None else None,
             "serverName": tls.server_name,
@@ -182,8 +194,10 @@ def _server(server: Server) -> Document:
         "backend": {"cluster": backend.cluster}
         if isinstance(backend, ClusterBackend)
         else {"clusters": list(backend.clusters)},
-        "authentication": "none",  # where the file leaves it out (on loopback), nobody is authenticated either
+        "authentication": server.authentication or "none",  # left out (on loopback), it authenticates nobody either
+        "authorization": server.authorization,
         "accessLog": server.access_log,
+        "dispatch": dump_dispatch.dispatch(server),
     }
 
 

@@ -32,6 +32,10 @@ class Fields:
         place = self._get(key)
         return place.value if place is not None and isinstance(place.value, int) else default
 
+    def number(self, key: str, default: float) -> float:
+        place = self._get(key)
+        return float(place.value) if place is not None and isinstance(place.value, int | float) else default
+
     def boolean(self, key: str, default: bool) -> bool:
         place = self._get(key)
         return place.value if place is not None and isinstance(place.value, bool) else default
@@ -48,6 +52,12 @@ class Fields:
     def networks(self, key: str, context: Context) -> tuple[IPNetwork, ...]:
         place = self._get(key)
         return tuple(_networks(place.items(), context)) if place is not None else ()
+
+
+def texts(place: Place | None, key: str) -> Iterable[str]:
+    """Yield the texts in the list under a key; nothing where there is none."""
+    if place is not None:
+        yield from (item.string or "" for item in place.children(key))
 
 
 def duration_at(place: Place | None, default: float) -> float:

@@ -43,16 +43,22 @@ class Access:
 def read_access(context: Context, reference: Place) -> Access | None:
     """Read the file and context that a cluster's `kubeconfig` names; None where they could not be found (reported)."""
     file = reference.get("file")
-    document = _document(context, file) if file is not None else None
-    path = context.path(file) if file is not None else None
+    return read_context(context, file, reference.get("context"), reference) if file is not None else None
+
+
+def read_context(context: Context, file: Place, wanted: Place | None, reference: Place) -> Access | None:
+    """Read the context `wanted` (None: the current one) of the kubeconfig `file`; faults of both stand at `reference`.
+
+    None where they could not be found (reported).
+    """
+    document, path = _document(context, file), context.path(file)
     if document is None or path is None:
         return None
     reader = _Reader(context)
     root = root_place(document)
-    wanted = reference.get("context")
     name = wanted.string if wanted is not None else reader.text(root, "current-context")
     if not name:
-        right = "set it there, or name a context here"
+        right = "set it there" if reference is file else "set it there, or name a context here"
         context.error(reference, f"{path} has no current-context", right)
         return None
     found = reader.named(root, "contexts", name)

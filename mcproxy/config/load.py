@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from mcproxy.config import build, servers
+from mcproxy.config import build, entrance, flowcontrols, servers
 from mcproxy.config.build import Named
 from mcproxy.config.context import Context
 from mcproxy.config.include import read_documents
@@ -55,20 +55,36 @@ def _load(context: Context, path: str) -> Loaded:
     certificates = build.build_certificates(context, merged)
     listeners = build.build_listeners(context, merged)
     clusters = build.build_clusters(context, merged)
+    sets = build.build_authentication(context, merged)
+    authorizers = build.build_authorization(context, merged)
     virtual = servers.build_servers(context, merged, listeners, clusters)
+    controls = build.build_all(context, merged, "flowControls", flowcontrols.build_flow_control)
+    flowcontrols.check_use(context, controls, clusters, virtual)
     servers.check_listeners(context, listeners, certificates, virtual, merged.setting("daemon", "controlSocket"))
-    servers.check_servers(context, virtual, listeners, clusters)
+    servers.check_servers(context, virtual, listeners)
+    entrance.check(context, virtual, listeners, clusters, sets, authorizers)
     servers.check_coverage(context, virtual, listeners, certificates)
     config = Config(
         daemon=build.build_daemon(context, merged),
         listeners=_values(listeners),
         certificates=_values(certificates),
         clusters=_values(clusters),
+        authentication=_values(sets),
+        authorization=_values(authorizers),
+        flow_controls=_values(controls),
         servers=_values(virtual),
         logging=build.build_logging(context, merged),
         files=tuple(os.path.abspath(document.file) for document in merged.documents),
     )
-    sections = (("listeners", listeners), ("certificates", certificates), ("clusters", clusters), ("servers", virtual))
+    sections = (
+        ("listeners", listeners),
+        ("certificates", certificates),
+        ("clusters", clusters),
+        ("authentication", sets),
+        ("authorization", authorizers),
+        ("flowControls", controls),
+        ("servers", virtual),
+    )
     places = {(section, entry.name): entry.place for section, entries in sections for entry in entries if entry.name}
     return Loaded(config, context.problems.warnings, places)
 

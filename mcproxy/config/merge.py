@@ -12,7 +12,7 @@ from mcproxy.config.context import Context
 from mcproxy.config.nodes import Document, Place, root_place
 
 _SINGLE = ("daemon", "logging")
-_NAMED = ("listeners", "certificates", "clusters", "servers")
+_NAMED = ("listeners", "certificates", "clusters", "authentication", "authorization", "flowControls", "servers")
 
 
 @dataclass(frozen=True, slots=True)

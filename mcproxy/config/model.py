@@ -451,8 +451,8 @@ Backend = ClusterBackend | ClustersBackend
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    code: int
-    message: str
+    code: int = 403
+    message: str = "this request is not served here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,22 +11,12 @@ from mcproxy.config.problem import Problems
 
 # Key paths ("[]" is any entry of a list) -> what would be right meanwhile.
 _KEYS: dict[tuple[str, ...], str] = {
-    ("authentication",): "leave it out: servers can only say authentication: none",
-    ("authorization",): "leave it out: the clusters themselves decide",
-    ("flowControls",): "leave it out: nothing is limited",
     ("aggregates",): "leave it out: backend: {clusters: […]} serves several clusters side by side",
     ("serviceExports",): "leave it out",
     ("serviceDiscovery",): "leave it out",
     ("ingresses",): "leave it out",
     ("daemon", "stateDir"): "leave it out: nothing is kept on disk",
     ("listeners", "[]", "paths"): "leave it out: it belongs to serves: Admin",
-    ("clusters", "[]", "impersonateExtras"): "leave it out: it belongs to identity: Impersonate",
-    ("clusters", "[]", "frontProxy"): "leave it out: it belongs to identity: RequestHeader",
-    ("clusters", "[]", "flowControls"): "leave it out: nothing is limited",
-    ("clusters", "[]", "endpoints", "[]", "disabled"): "leave it out, or take the endpoint out",
-    ("clusters", "[]", "endpoints", "[]", "weight"): "leave it out: endpoints are used in turn",
-    ("servers", "[]", "authorization"): "leave it out: the clusters themselves decide",
-    ("servers", "[]", "dispatch"): "leave it out: everything passes",
     ("servers", "[]", "apiServices"): "leave it out",
     ("servers", "[]", "backend", "aggregate"): "write {cluster: NAME} or {clusters: [NAME, …]}",
     ("logging", "audit"): "leave it out: logging.access logs each request",
@@ -34,10 +24,6 @@ _KEYS: dict[tuple[str, ...], str] = {
 # Values: the words that are not built yet, and what would be right meanwhile.
 _VALUES: dict[tuple[str, ...], tuple[frozenset[str], str]] = {
     ("listeners", "[]", "serves"): (frozenset({"Admin", "Ingress"}), "write serves: API, or leave the listener out"),
-    ("clusters", "[]", "identity"): (
-        frozenset({"Impersonate", "RequestHeader"}),
-        "write Passthrough (the client's own credentials) or Proxy (the proxy's own)",
-    ),
     ("clusters", "[]", "connections", "protocol"): (frozenset({"HTTP2"}), "write Auto or HTTP1"),
 }
 
@@ -65,10 +51,10 @@ def _walk(document: Document, problems: Problems, node: Node, path: Path, form: 
 
 def _value(document: Document, problems: Problems, node: Scalar, path: Path, form: tuple[str, ...]) -> None:
     value = node.value
-    if form == ("servers", "[]", "authentication") and isinstance(value, str) and value != "none":
-        what, right = "authentication other than none is not built yet", "write none, in words, to authenticate nobody"
-    elif form == ("daemon", "workers") and isinstance(value, int) and value > 1:
+    if form == ("daemon", "workers") and isinstance(value, int) and value > 1:
         what, right = f"{node.text} workers are not built yet", "write 1, or leave it out"
+    elif form == ("flowControls", "[]", "shared") and value is True:
+        what, right = "a limit over all replicas is not built yet", "write false, or leave it out"
     elif form in _VALUES and value in _VALUES[form][0]:
         what, right = f"{value} is not built yet", _VALUES[form][1]
     else:

@@ -28,13 +28,31 @@ def read_file(context: Context, place: Place) -> PEMFile | None:
     return PEMFile(*found) if found is not None else None
 
 
-def authorities(context: Context, place: Place, pem: PEMFile) -> None:
-    """Check a bundle of authorities; a warning where none of them is valid today."""
+def authorities(context: Context, place: Place, pem: PEMFile) -> list[x509.Certificate]:
+    """Check a bundle of authorities and return them; a warning where none of them is valid today."""
     found = _certificates(context, place, pem)
     if found and all(certificate.not_valid_after_utc < context.now for certificate in found):
         last = max(certificate.not_valid_after_utc for certificate in found)
         what = f"every certificate in {pem.path} has expired, the last on {last:%Y-%m-%d}"
         context.warn(place, what, "get the authority's new certificate")
+    return found
+
+
+def read_authorities(context: Context, place: Place) -> tuple[PEMFile, list[x509.Certificate]] | None:
+    """Return the bundle of authorities that `place` names, with what is in it; None where it is none (reported)."""
+    pem = read_file(context, place)
+    found = authorities(context, place, pem) if pem is not None else []
+    return (pem, found) if pem is not None and found else None
+
+
+def read_pair(context: Context, place: Place) -> tuple[PEMFile, PEMFile] | None:
+    """Return the chain and key that `certFile` and `keyFile` at `place` name; None where they don't fit (reported)."""
+    cert_place, key_place = place.get("certFile"), place.get("keyFile")
+    chain = read_file(context, cert_place) if cert_place is not None else None
+    key = read_file(context, key_place) if key_place is not None else None
+    if chain is None or key is None or cert_place is None or key_place is None:
+        return None
+    return (chain, key) if pair(context, cert_place, chain, key_place, key) is not None else None
 
 
 def pair(

@@ -95,15 +95,17 @@ def fault(text: str, kind: Kind) -> Fault | None:
         return "is inverted, which URLs cannot be", "name the URLs that match"
     if name == "*":
         return ("excludes everything", "name what is excluded, or take it out") if inverted else None
-    if not name and kind not in (Kind.GROUP, Kind.NAME_OR_NONE):
+    if not name and kind in (Kind.VERB, Kind.RESOURCE, Kind.NAME):
         return ("excludes nothing", "write a name behind the dash") if inverted else ("is empty", "write a name")
+    if kind is Kind.VERB:
+        return _verb(name, "-" if inverted else "")
     return _OF_KIND[kind](name)
 
 
-def _verb(name: str) -> Fault | None:
+def _verb(name: str, dash: str) -> Fault | None:
     if "*" in name:
         return "is a pattern, and verbs have none", 'write "*" for all, or each verb by itself'
-    return None if name in VERBS else ("is not a known verb", suggest(name, VERBS))
+    return None if name in VERBS else ("is not a known verb", suggest(dash + name, [dash + verb for verb in VERBS]))
 
 
 def _group(name: str) -> Fault | None:
@@ -119,9 +121,9 @@ def _resource(name: str) -> Fault | None:
     resource, slash, subresource = name.partition("/")
     if "*" in subresource:
         subresources = f"{resource}/log" if resource != "*" else "*/status"
-        return "is a pattern that resources have not", f'name each subresource, as in "{subresources}", or write "*"'
+        return "is a pattern that resources do not have", f'name each subresource, as in "{subresources}", or write "*"'
     if "*" in resource and resource != "*":
-        return "is a pattern that resources have not", 'write "*" for all, or each resource by itself'
+        return "is a pattern that resources do not have", 'write "*" for all, or each resource by itself'
     if not resource or (slash and not subresource):
         return "is half a name", "write RESOURCE, RESOURCE/SUBRESOURCE or */SUBRESOURCE"
     if "/" in subresource:
@@ -147,7 +149,6 @@ def _url(name: str) -> Fault | None:
 
 
 _OF_KIND = {
-    Kind.VERB: _verb,
     Kind.GROUP: _group,
     Kind.RESOURCE: _resource,
     Kind.NAME: _name,
@@ -167,7 +168,8 @@ def _without_effect(items: dict[str, Place], kind: Kind, key: str) -> Iterator[t
         elif mixed and text.startswith("-"):
             yield place, "is ignored, because the list has plain items too", "keep the plain ones, or the inverted ones"
         elif kind is Kind.GROUP and name in ("core", "v1"):
-            yield place, "is no group of Kubernetes", 'write "", which is the core group'
+            right = f'write "{text.removesuffix(name)}": the name of the core group is empty'
+            yield place, "is no group of Kubernetes", right
         elif kind is Kind.URL and _is_of_a_resource(text):
             yield place, "is the path of a resource, which URLs do not match", "use apiGroups and resources"
         elif key in _LOWER_CASE and name != name.lower():

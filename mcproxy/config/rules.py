@@ -129,6 +129,7 @@ def _check_clusters(context: Context, place: Place, clusters: Sequence[str], ser
         prefix = name.removesuffix("*")
         matches = [c for c in here if (c.startswith(prefix) if name.endswith("*") else c == name)]
         if not name.endswith("*") and name not in clusters:
-            context.error(item, f"there is no cluster {item.shown}", suggest(name, clusters))
+            dash = "-" if (item.string or "").startswith("-") else ""
+            context.error(item, f"there is no cluster {item.shown}", suggest(dash + name, [dash + c for c in clusters]))
         elif not matches:
             context.warn(item, f"{item.shown} matches no cluster that is served here", suggest(name, here))

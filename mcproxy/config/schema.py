@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
+import math
 import re
 from typing import Any
 
@@ -25,8 +26,8 @@ from mcproxy.config.problem import Problems
 Schema = dict[str, Any]
 
 KEYWORDS = frozenset(
-    """$ref type enum pattern minimum maximum minLength maxLength minItems items properties additionalProperties
-    required minProperties maxProperties dependentRequired allOf anyOf not""".split()  # noqa: SIM905
+    """$ref type enum pattern minimum exclusiveMinimum maximum minLength maxLength minItems items properties
+    additionalProperties required minProperties maxProperties dependentRequired allOf anyOf not""".split()  # noqa: SIM905
 )
 ANNOTATIONS = frozenset(("$schema", "$id", "$defs", "title", "description", "default", "errorMessage", "writeOnly"))
 
@@ -35,6 +36,7 @@ _TYPE_NAMES = {
     "array": "a list",
     "string": "a text",
     "integer": "a whole number",
+    "number": "a number",
     "boolean": "true or false",
     "null": "nothing",
 }
@@ -93,7 +95,8 @@ class _Checker:
     def _type(self, node: Node, schema: Schema, path: Path) -> bool:
         types = schema.get("type", ())
         allowed = (types,) if isinstance(types, str) else tuple(types)
-        if not allowed or _type_of(node) in allowed:
+        kind = _type_of(node)
+        if not allowed or kind in allowed or (kind == "integer" and "number" in allowed):
             return True
         self._report(node.mark, path, f"is {_describe(node, schema)}", _right_type(node, allowed, schema))
         return False
@@ -113,14 +116,16 @@ class _Checker:
             elif len(value) > schema.get("maxLength", len(value)):
                 what = f"is longer than {schema['maxLength']} characters"
                 self._report(node.mark, path, what, "shorten it")
-        elif isinstance(value, int) and not isinstance(value, bool):
+        elif isinstance(value, int | float) and not isinstance(value, bool):
             self._number(node, value, schema, path)
 
-    def _number(self, node: Scalar, value: int, schema: Schema, path: Path) -> None:
-        low, high = schema.get("minimum"), schema.get("maximum")
-        if low is not None and value < low:
-            right = schema.get("errorMessage") or f"write at least {low}"
-            self._report(node.mark, path, f"{node.text} is too small", right)
+    def _number(self, node: Scalar, value: float, schema: Schema, path: Path) -> None:
+        low, above, high = schema.get("minimum"), schema.get("exclusiveMinimum"), schema.get("maximum")
+        if math.isnan(value):
+            self._report(node.mark, path, f"{node.text} is no number", schema.get("errorMessage") or "write a number")
+        elif (low is not None and value < low) or (above is not None and value <= above):
+            bound = f"at least {low}" if low is not None else f"more than {above}"
+            self._report(node.mark, path, f"{node.text} is too small", schema.get("errorMessage") or f"write {bound}")
         elif high == 0 and value > 0:
             self._report(node.mark, path, f"{node.text} has no unit", schema.get("errorMessage"))
         elif high is not None and value > high:
@@ -172,19 +177,9 @@ class _Checker:
             self._report(node.mark, path, what, schema.get("errorMessage"))
 
     def _missing(self, node: Mapping, path: Path, name: str, hint: str | None) -> None:
-        special = _MISSING.get((*(step for step in path if isinstance(step, str)), name))
         form = hint.removeprefix("write ") if hint is not None and hint.startswith("write ") else None
-        plain = (f"has no {name}", f"add {name}: {form}" if form else f"add {name}")
-        self._problems.error(node.mark, key_path(path), *(special or plain))
-
-
-# Keys whose absence needs more words than "has no".
-_MISSING: dict[Path, tuple[str, str]] = {
-    ("clusters", "identity"): (
-        "has no identity, and Impersonate, the default, is not built yet",
-        "write identity: Passthrough (the client's own credentials) or identity: Proxy (the proxy's own)",
-    )
-}
+        right = f"add {name}: {form}" if form else f"add {name}"
+        self._problems.error(node.mark, key_path(path), f"has no {name}", right)
 
 
 def _holds(rule: Schema, node: Mapping) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
+from mcproxy.config.authentication import NONE
 from mcproxy.config.build import Named, server_names
 from mcproxy.config.context import Context
+from mcproxy.config.dispatch import build_dispatch
 from mcproxy.config.fields import Fields
 from mcproxy.config.merge import Merged
 from mcproxy.config.model import (
@@ -15,7 +17,6 @@ from mcproxy.config.model import (
     Cluster,
     ClusterBackend,
     ClustersBackend,
-    Identity,
     Listener,
     Server,
     SystemdBind,
@@ -24,7 +25,7 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.names import covers, suggest
 from mcproxy.config.nodes import Place
-from mcproxy.config.urls import is_loopback
+from mcproxy.config.urls import is_open
 
 
 def build_servers(
@@ -33,9 +34,8 @@ def build_servers(
     """Return the servers, their references checked and spelt out."""
     serving = [listener.name for listener in listeners if listener.name and not _other_purpose(listener.place)]
     every = [listener.name for listener in listeners if listener.name]
-    names = [cluster.name for cluster in clusters if cluster.name]
     return [
-        Named(place.text("name"), place, _server(context, place, serving, every, names))
+        Named(place.text("name"), place, _server(context, place, serving, every, clusters))
         for place in merged.entries("servers")
     ]
 
@@ -45,12 +45,14 @@ def _other_purpose(place: Place) -> bool:
     return place.has("serves") and place.get("serves") is None
 
 
-def _server(context: Context, place: Place, serving: list[str], every: list[str], clusters: list[str]) -> Server:
+def _server(
+    context: Context, place: Place, serving: list[str], every: list[str], clusters: Sequence[Named[Cluster]]
+) -> Server:
     fields = Fields(place)
     chosen, named = place.get("listeners"), place.get("serverNames")
     listeners = references(context, chosen, every, "listener") if chosen is not None else tuple(serving)
     found = server_names(context, named) if named is not None else ()
-    backend = _backend(context, place.get("backend"), clusters)
+    backend = _backend(context, place.get("backend"), [cluster.name for cluster in clusters if cluster.name])
     if not place.has("serverNames") and not place.has("default"):
         what = "has neither serverNames nor default: true, so no request finds it"
         context.warn(place, what, "add serverNames: [NAME], or default: true")
@@ -60,6 +62,9 @@ def _server(context: Context, place: Place, serving: list[str], every: list[str]
         server_names=found,
         default=fields.boolean("default", False),
         backend=backend,
+        authentication=place.text("authentication") if place.text("authentication") != NONE else None,
+        authorization=place.text("authorization"),
+        dispatch=build_dispatch(context, place, backend, clusters),
         access_log=fields.boolean("accessLog", True),
     )
 
@@ -134,20 +139,12 @@ def check_listeners(
             context.warn(place, "no server is on this listener", "name it in the listeners of a server")
 
 
-def is_open(bind: Bind) -> bool:
-    """Whether others than this machine's users may connect; of systemd's sockets it is not known, so yes."""
-    return isinstance(bind, SystemdBind) or (isinstance(bind, TCPBind) and not is_loopback(bind.host))
-
-
 def check_servers(
     context: Context,
     servers: Sequence[Named[Server]],
     listeners: Sequence[Named[Listener]],
-    clusters: Sequence[Named[Cluster]],
 ) -> None:
-    """Check that no two servers claim the same, and that nobody is let in without the file saying so."""
-    by_name = {listener.name: listener.value for listener in listeners if listener.value is not None}
-    identities = {cluster.name: cluster.value.identity for cluster in clusters if cluster.value is not None}
+    """Check that no two servers claim the same."""
     claims: dict[tuple[str, str], Place] = {}
     for server in servers:
         value = server.value
@@ -156,7 +153,6 @@ def check_servers(
         if not listeners:
             context.warn(server.place, "there is no listener for it", "add a listener")
         _claims(context, server.place, value, claims)
-        _authentication(context, server.place, value, by_name, identities)
 
 
 def _claims(context: Context, place: Place, server: Server, claims: dict[tuple[str, str], Place]) -> None:
@@ -175,30 +171,6 @@ def _claims(context: Context, place: Place, server: Server, claims: dict[tuple[s
             else:
                 what = f"listener {listener} has a default server already, at {first.mark}"
                 context.error(where, what, "keep one of the two")
-
-
-def _authentication(
-    context: Context,
-    place: Place,
-    server: Server,
-    listeners: Mapping[str | None, Listener],
-    identities: Mapping[str | None, Identity],
-) -> None:
-    if place.has("authentication"):
-        return
-    backend = server.backend
-    names = (backend.cluster,) if isinstance(backend, ClusterBackend) else backend.clusters
-    lent = next((name for name in names if identities.get(name) is Identity.PROXY), None)
-    for name in server.listeners:
-        listener = listeners.get(name)
-        if listener is None or not is_open(listener.bind):
-            continue
-        rights = f", with the proxy's own rights (cluster {lent} has identity: Proxy)" if lent else ""
-        known = "may be" if isinstance(listener.bind, SystemdBind) else "is"
-        what = f"has no authentication, and listener {name} ({listener.bind}) {known} open beyond this machine"
-        right = f"write authentication: none, in words, to let in whoever can connect{rights}"
-        context.error(place, what, right)
-        return
 
 
 def check_coverage(

@@ -67,6 +67,24 @@ def _check_host(host: str) -> None:
             raise AddressError("has an ill-formed IPv4 address", "write it as in https://10.0.0.1:6443") from None
 
 
+def check_https(url: str, *, query: bool) -> None:
+    """Check that something can be fetched from `url`; raises AddressError. It stays as written, for it is compared."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, 0
+    if not host or port == 0 or parts.scheme != "https":
+        raise AddressError("is no https URL", "write a URL such as https://login.example.com")
+    if "@" in parts.netloc:
+        raise AddressError("has a user name in it", "take it out")
+    if "#" in url or ("?" in url and not query):
+        raise AddressError("has a query or fragment", "end the URL with host, port or path")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise AddressError("has characters that no URL has", "encode them with %")
+    _check_host(host)
+
+
 def parse_bind(text: str) -> Bind:
     """Read a listener's bind, of the form that the schema allows; raises AddressError."""
     if text.startswith("unix:"):
@@ -100,6 +118,11 @@ def parse_network(text: str) -> IPNetwork:
     except ValueError:
         raise AddressError("is no network", "write a network such as 10.0.0.0/8, or one address") from None
     raise AddressError("has bits set beyond its prefix", right)
+
+
+def is_open(bind: Bind) -> bool:
+    """Whether others than this machine's users may connect; of systemd's sockets it is not known, so yes."""
+    return isinstance(bind, SystemdBind) or (isinstance(bind, TCPBind) and not is_loopback(bind.host))
 
 
 def is_loopback(host: str) -> bool:

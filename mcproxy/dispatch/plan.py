@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mcproxy.config import model
-from mcproxy.dispatch.flow import Admission, FlowControls
+from mcproxy.dispatch.admission import Admission
+from mcproxy.dispatch.flow import FlowControls
 from mcproxy.dispatch.index import PolicyIndex
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.user import UserInfo
@@ -71,11 +72,9 @@ class Dispatch:
 
     def plan(self, user: UserInfo, info: RequestInfo, cluster: str) -> Plan | None:
         """Return what applies to a request of `user`, as the cluster is told, to `cluster`; None: no policy matches."""
-        number: int | None = -1
-        if self._index is not None:
-            number = self._index.find(user, info, cluster)
-            if number is None:
-                return None
+        number = 0 if self._index is None else self._index.find(user, info, cluster)
+        if number is None:
+            return None
         plan = self._plans.get((number, cluster))
         if plan is None:
             plan = self._plans[number, cluster] = self._make(number, cluster)

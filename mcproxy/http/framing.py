@@ -21,7 +21,8 @@ MAX_TRAILERS = 8 * 1024
 
 # A trailer is never read for framing, routing or identity, nor passed on where a careless reader might do so.
 _FORBIDDEN_TRAILERS = HOP_BY_HOP | {b"host", b"content-length", b"trailer", b"authorization", b"content-encoding"}
-_FORBIDDEN_TRAILER_PREFIXES = (b"impersonate-", b"x-remote-", b"x-forwarded-")
+_FORBIDDEN_TRAILERS |= {b"forwarded", b"x-real-ip", b"sec-websocket-protocol"}
+_FORBIDDEN_TRAILER_PREFIXES = (b"impersonate", b"x-remote-", b"x-forwarded-")
 
 
 class FramingError(Exception):

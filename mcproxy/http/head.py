@@ -45,7 +45,7 @@ _REQUEST_SPECIAL = re.compile(_SPECIAL % b"|host|expect")
 _RESPONSE_SPECIAL = re.compile(_SPECIAL % b"")
 _NEVER_NAMED = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"close", b""}
 # Dropped because Connection names them, a request would mean another user (RFC 9110 7.6.1: they may not be named).
-_OF_IDENTITY = (b"authorization", b"impersonate", b"x-remote-")
+_OF_IDENTITY = (b"authorization", b"impersonate", b"x-remote-", b"sec-websocket-protocol")
 _USUAL_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
 
 

@@ -109,7 +109,9 @@ def _judge_collection(info: RequestInfo, query: bytes) -> None:
         info.verb = "watch" if _is_true(_parameter(query, "watch")) else "list"
         info.name = _selected_name(_parameter(query, "fieldSelector") or "")
     elif info.verb == "delete":
+        # A kube-apiserver leaves the name out here; rules about one object shall meet whoever deletes it this way.
         info.verb = "deletecollection"
+        info.name = _selected_name(_parameter(query, "fieldSelector") or "")
 
 
 def _is_true(value: str | None) -> bool:
@@ -153,6 +155,12 @@ def timeout_parameter(target: bytes) -> str | None:
     if b"timeout=" not in target:
         return None
     return _parameter(target.partition(b"?")[2], "timeout")
+
+
+def selector_parameters(target: bytes) -> tuple[str, str]:
+    """Return the values of `fieldSelector` and `labelSelector` in a target's query; "" for one that is not there."""
+    query = target.partition(b"?")[2]
+    return _parameter(query, "fieldSelector") or "", _parameter(query, "labelSelector") or ""
 
 
 def _plain(segment: bytes) -> str:

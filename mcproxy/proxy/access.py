@@ -17,7 +17,9 @@ from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Plan
+    from mcproxy.identity.impersonation import Wanted
     from mcproxy.identity.reviews import Decision
+    from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.kube.user import UserInfo
     from mcproxy.proxy.request import Request
     from mcproxy.proxy.routes import VirtualServer
@@ -45,40 +47,34 @@ async def take_role(request: Request, server: VirtualServer, cluster: Cluster) -
     wanted = asked_for(request.presented)
     if wanted is None:
         return
-    assert request.caller is not None
-    if request.caller.home:
-        check_home(request.caller, cluster.name)
+    check_home(request.caller, cluster.name)
     request.wanted = wanted
-    await _review(request, server, cluster)
+    await _review(request, wanted, server, cluster)
     request.user = wanted.user
 
 
-async def _review(request: Request, server: VirtualServer, cluster: Cluster) -> None:
+async def _review(request: Request, wanted: Wanted, server: VirtualServer, cluster: Cluster) -> None:
     """Have the questions of an impersonation answered: by the server's rules, else by the cluster that is asked."""
     judge, name = server.impersonation, cluster.name
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
         return judge.at_once(user, attributes, name) or await judge.decide(user, attributes, name)
 
-    assert request.caller is not None and request.wanted is not None
-    await reviewed(request.caller.user, request.wanted, decide)
+    await reviewed(request.caller.user, wanted, decide)
 
 
 async def authorize(
-    request: Request, server: VirtualServer, cluster: Cluster, plan: Plan | None, target: bytes
+    request: Request, info: RequestInfo, server: VirtualServer, cluster: Cluster, target: bytes
 ) -> Plan:
-    """Return `plan` if the request may go on by it. Raises StatusError (403, 503, or what a policy rejects with).
+    """Return the request's plan if it may go on by it. Raises StatusError (403, 503, or what a policy rejects with).
 
     `cluster` is the one that the request names; a plan may send it to another one, which then has its own say.
     """
-    caller, user, info = request.caller, request.user, request.info
-    assert caller is not None and user is not None and info is not None
+    user, plan, authorizer = request.user, request.plan, server.authorizer
     goal = cluster if plan is None else plan.cluster
-    if caller.home:
-        check_home(caller, goal.name)
+    check_home(request.caller, goal.name)
     if goal is not cluster and request.wanted is not None:
-        await _review(request, server, goal)
-    authorizer = server.authorizer
+        await _review(request, request.wanted, server, goal)
     if authorizer is not None:
         attributes = attributes_of(info, target)
         decision = authorizer.at_once(user, attributes, goal.name)
@@ -94,14 +90,13 @@ async def authorize(
     return plan
 
 
-async def admit(request: Request, plan: Plan) -> None:
+async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
     """Get the permit that flow control asks for. Raises StatusError (429), and CancelledError if the client left."""
-    info, user = request.info, request.user
-    assert info is not None and user is not None
+    user = request.user.name
     lasting = info.long_running or request.exchange.head.upgrade is not None
-    permit = plan.admission.at_once(user.name, lasting, info.resource)
+    permit = plan.admission.at_once(user, lasting, info.resource)
     if permit is None:
-        request.waiting = waiting = plan.admission.wait(user.name, lasting, info.resource)
+        request.waiting = waiting = plan.admission.wait(user, lasting, info.resource)
         try:
             permit = await waiting
         finally:

@@ -33,6 +33,7 @@ from mcproxy.upstream.endpoint import Endpoint
 log = Logger()
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+_WITH_OWN_CREDENTIAL = frozenset({Identity.IMPERSONATE, Identity.PROXY})
 _SPEAKS_FOR_CLIENTS = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
 _BODIED = frozenset({b"POST", b"PUT", b"PATCH"})  # these say it when their body is empty (RFC 9110 8.6)
 
@@ -72,12 +73,12 @@ class Forward:
         if identity is Identity.PROXY and (client.foreign_host or exchange.head.upgrade is not None):
             refuse_pages(exchange.head, client.foreign_host)
         presented, server = request.presented, request.server
-        assert server is not None and request.user is not None
+        assert server is not None
         if identity is Identity.PASSTHROUGH:
             self._fields = presented.fields + presented.own
         else:
             self._fields = presented.fields + server.tellings[cluster.name].told(request.user)
-        self._lends = cluster.lends_credential
+        self._lends = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._connection: ClientConnection | None = None
         self._fresh = False  # the connection was opened for this request
@@ -125,7 +126,7 @@ class Forward:
             connection = None if self._repeated else endpoint.pool.take()
             self._fresh = connection is None
             if connection is None:
-                request.waiting = opening = endpoint.pool.open()  # type: ignore[assignment]
+                request.waiting = opening = endpoint.pool.open()
                 try:
                     connection = await opening
                 except ConnectError as problem:
@@ -142,7 +143,7 @@ class Forward:
 
     def _pick(self) -> Endpoint | None:
         request = self._request
-        return self._balance.pick(self._tried, request.user.name if request.user is not None else "", request.info)
+        return self._balance.pick(self._tried, request.user.name, request.info, self._target)
 
     async def _credential_ready(self) -> None:
         try:
@@ -365,7 +366,11 @@ class Forward:
         if self._authorization is not None and self._credential_renewed():
             return True
         info = self._request.info
-        if self._cluster.config.identity not in _SPEAKS_FOR_CLIENTS or info is None or "proxy" in (info.verb, info.subresource):
+        if (
+            self._cluster.config.identity not in _SPEAKS_FOR_CLIENTS
+            or info is None
+            or "proxy" in (info.verb, info.subresource)
+        ):
             return False
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -399,4 +404,4 @@ class Forward:
 
     def _unreachable(self) -> StatusError:
         self._request.reason = "upstream_unreachable"
-        return retry_after(503, self._cluster.unavailable_message(), self._cluster.RETRY_AFTER)
+        return retry_after(503, self._cluster.unavailable_message(self._balance.endpoints), self._cluster.RETRY_AFTER)

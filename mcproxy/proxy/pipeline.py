@@ -72,9 +72,9 @@ class Pipeline:
             info = request.info = self._request_info(head.method, target)
             if request.presented.impersonate:
                 await take_role(request, server, cluster)
-            plan = server.dispatch.plan(request.user, info, cluster.name)
-            plan = request.plan = await authorize(request, server, cluster, plan, target)
-            await admit(request, plan)
+            request.plan = server.dispatch.plan(request.user, info, cluster.name)
+            plan = await authorize(request, info, server, cluster, target)
+            await admit(request, info, plan)
             forward = Forward(request, plan, target)
             if not forward.sent_at_once():
                 await forward.run()

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from mcproxy.http.exchange import Exchange
+from mcproxy.identity.caller import Caller
 from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import UserInfo
 from mcproxy.observe.record import AccessRecord, Recorder
 
 if TYPE_CHECKING:
-    from mcproxy.dispatch.flow import Permit
+    from mcproxy.dispatch.permit import Permit
     from mcproxy.dispatch.plan import Plan
-    from mcproxy.identity.caller import Caller
     from mcproxy.identity.impersonation import Wanted
     from mcproxy.identity.presented import Presented
     from mcproxy.kube.requestinfo import RequestInfo
-    from mcproxy.kube.user import UserInfo
     from mcproxy.proxy.client_facts import ClientFacts
     from mcproxy.proxy.routes import VirtualServer
     from mcproxy.proxy.running import Running
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log = Logger()
 
+_UNKNOWN = Caller(UserInfo(""))  # until that is found out
 _STATUS_FIELDS = (
     b"Cache-Control: no-cache, private\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
 )
@@ -63,14 +64,14 @@ class Request:
         self.cluster: Cluster | None = None
         self.endpoint: Endpoint | None = None  # where it was sent, counted in its in_flight
         self.presented: Presented
-        self.caller: Caller | None = None  # who sent it
+        self.caller = _UNKNOWN  # who sent it
         self.wanted: Wanted | None = None  # who it asks to run as, if somebody else
-        self.user: UserInfo | None = None  # who it runs as
+        self.user = _UNKNOWN.user  # who it runs as
         self.info: RequestInfo | None = None
         self.plan: Plan | None = None
         self.permit: Permit | None = None
         self.reason = ""  # why it ended otherwise than well; one word, for the access log
-        self.waiting: Deferred[object] | None = None  # cancelled when the client goes away
+        self.waiting: Deferred[Any] | None = None  # cancelled when the client goes away
         self._recorder = recorder
         self._running = running
         exchange.on_done = self
@@ -139,7 +140,7 @@ class Request:
         head = exchange.head
         total = now - exchange.started_at
         info, caller, user = self.info, self.caller, self.user
-        real = caller.user.name if caller is not None and self.server is not None and self.server.authenticates else ""
+        real = caller.user.name if self.server is not None and self.server.authenticates else ""
         return AccessRecord(
             time=time.time() - total,
             client=self.client.address,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError
 from mcproxy.net.names import NameTable
+from mcproxy.proxy import cluster_path
 from mcproxy.upstream.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -15,13 +16,6 @@ if TYPE_CHECKING:
     from mcproxy.identity.authenticator import Authenticator, Nobody
     from mcproxy.identity.authorizer import Authorizer
     from mcproxy.identity.telling import Telling
-
-# Where other systems' clients look for a member cluster; all mean the cluster's own API below the name.
-_CLUSTER_PREFIXES = (
-    (b"/clusters/", b""),
-    (b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/", b"/proxy"),
-    (b"/apis/cluster.karmada.io/v1alpha1/clusters/", b"/proxy"),
-)
 
 
 class VirtualServer:
@@ -72,26 +66,8 @@ class VirtualServer:
         """
         if self.single is not None:
             return self.single, target
-        for prefix, suffix in _CLUSTER_PREFIXES:
-            if target.startswith(prefix):
-                return self._named(target[len(prefix) :], suffix)
-        raise StatusError(
-            404, f'server "{self.name}" has no API of its own; its clusters are under /clusters/NAME/', details={}
-        )
-
-    def _named(self, rest: bytes, suffix: bytes) -> tuple[Cluster, bytes]:
-        path, question, query = rest.partition(b"?")
-        name, slash, below = path.partition(b"/")
-        cluster = self.clusters.get(name)
-        if cluster is None:
-            shown = name.decode("ascii", "replace")[:253]
-            raise StatusError(404, f'clusters "{shown}" not found', details={"name": shown, "kind": "clusters"})
-        below = slash + below
-        if suffix:
-            if below != suffix and not below.startswith(suffix + b"/"):
-                raise StatusError(404, "the server could not find the requested resource", details={})
-            below = below[len(suffix) :]
-        return cluster, (below or b"/") + question + query
+        name, below = cluster_path.split(target, self.name, self.clusters)
+        return self.clusters[name], below
 
 
 class Routes:

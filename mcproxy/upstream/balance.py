@@ -1,47 +1,54 @@
-"""Which endpoint takes the next request: round robin over the ready ones, in the order of the file.
+"""Which endpoint takes the next request: the seam between those who dispatch and the strategies.
 
-The position is "the one after the last that was picked", so endpoints that are out are stepped over and the others
-still take exact turns. It is apart from the cluster, because later each dispatch policy has a position of its own.
+A cluster has one balance for requests without a policy, and each dispatch policy has one of its own over its endpoints.
+All strategies agree on this much: an endpoint that is out or disabled is not picked; one that was never checked is
+picked only while none is ready; what a reload did not change keeps its turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
 
+from mcproxy.config.model import Strategy
+from mcproxy.upstream.consistent_hash import ConsistentHash
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.health_state import Health
+from mcproxy.upstream.least_requests import LeastRequests
+from mcproxy.upstream.round_robin import RoundRobin
+
+if TYPE_CHECKING:
+    from mcproxy.kube.requestinfo import RequestInfo
 
 
-class RoundRobin:
-    """One position in a list of endpoints."""
+class Balance(Protocol):
+    """One strategy over a list of endpoints."""
 
-    __slots__ = ("_endpoints", "_next")
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Those it chooses from, in the listed order."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], previous: RoundRobin | None = None) -> None:
-        """Start at the first endpoint, or, after a reload, at the first of `previous`'s order that is still there."""
-        self._endpoints = tuple(endpoints)
-        self._next = 0 if previous is None else previous.position_in(self._endpoints)
+    def pick(
+        self,
+        exclude: Collection[Endpoint] = (),
+        user: str = "",
+        info: RequestInfo | None = None,
+        target: bytes = b"",
+    ) -> Endpoint | None:
+        """Return the endpoint for a request, or None if none can be had.
 
-    def pick(self, exclude: Collection[Endpoint] = ()) -> Endpoint | None:
-        """Return the next ready endpoint outside `exclude`; if there is none, one that was never checked; else None."""
-        return self._take(Health.READY, exclude) or self._take(Health.UNCHECKED, exclude)
+        `exclude` holds those that the request was tried on in vain. `user` is its user's name, `info` what it is about
+        and `target` its path and query: they tell which watch goes on from which list (`served`).
+        """
 
-    def position_in(self, endpoints: Sequence[Endpoint]) -> int:
-        """Return where in `endpoints` this position lies; 0 if none of the own endpoints is there."""
-        count = len(self._endpoints)
-        for step in range(count):
-            candidate = self._endpoints[(self._next + step) % count]
-            for index, endpoint in enumerate(endpoints):
-                if endpoint is candidate:
-                    return index
-        return 0
 
-    def _take(self, status: Health, exclude: Collection[Endpoint]) -> Endpoint | None:
-        endpoints, count = self._endpoints, len(self._endpoints)
-        for step in range(count):
-            index = (self._next + step) % count
-            endpoint = endpoints[index]
-            if endpoint.health.status is status and endpoint not in exclude:
-                self._next = (index + 1) % count
-                return endpoint
-        return None
+def make(strategy: Strategy, endpoints: Sequence[Endpoint], previous: Balance | None = None) -> Balance:
+    """Return a balance over `endpoints` that goes on where `previous` is, if that is of the same strategy.
+
+    `previous` is not changed. Weights are read with the first pick: until the reload is done, an endpoint that stays
+    has that of the old configuration.
+    """
+    if strategy is Strategy.LEAST_REQUESTS:
+        return LeastRequests(endpoints, previous if isinstance(previous, LeastRequests) else None)
+    if strategy is Strategy.CONSISTENT_HASH:
+        return ConsistentHash(endpoints)
+    return RoundRobin(endpoints, previous if isinstance(previous, RoundRobin) else None)

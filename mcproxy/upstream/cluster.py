@@ -12,18 +12,21 @@ built but never started holds nothing that must be ended, so a reload that fails
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import TYPE_CHECKING
 
 from mcproxy.config import model
-from mcproxy.upstream.balance import RoundRobin
+from mcproxy.upstream.balance import Balance, make
 from mcproxy.upstream.control import ControlClient
 from mcproxy.upstream.credential_source import credential_source
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health import ClusterHealth
-from mcproxy.upstream.health_state import Health
 from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
+
+if TYPE_CHECKING:
+    from mcproxy.kube.requestinfo import RequestInfo
 
 
 class Cluster:
@@ -44,7 +47,9 @@ class Cluster:
         else:
             self.credentials = credential_source(config, shared)
         self.endpoints = self._keep_or_make(previous)
-        self.balance: RoundRobin = RoundRobin(self.endpoints, None if previous is None else previous.balance)
+        self.balance: Balance = make(
+            model.Strategy.ROUND_ROBIN, self.endpoints, None if previous is None else previous.balance
+        )
         self.control = ControlClient(self.credentials, shared)
         self._health = ClusterHealth(config, self.endpoints, self.credentials, shared)
         self._forget_certificate: Callable[[], None] | None = None
@@ -56,25 +61,49 @@ class Cluster:
             return previous
         return cls(config, shared, previous=previous)
 
-    def pick(self, exclude: Collection[Endpoint] = ()) -> Endpoint | None:
-        """Return the endpoint for the next request; `exclude` holds those that it was tried on."""
-        return self.balance.pick(exclude)
+    def pick(
+        self,
+        exclude: Collection[Endpoint] = (),
+        user: str = "",
+        info: RequestInfo | None = None,
+        target: bytes = b"",
+    ) -> Endpoint | None:
+        """Return the endpoint for the next request without a policy; arguments as `balance.Balance.pick`."""
+        return self.balance.pick(exclude, user, info, target)
 
-    def unavailable_message(self) -> str:
-        """Say why `pick` returned None, endpoint by endpoint, for the message of a 503."""
-        reasons = "; ".join(f"{endpoint.name}: {_why_not(endpoint)}" for endpoint in self.endpoints)
+    def subset(self, names: Sequence[str]) -> tuple[Endpoint, ...]:
+        """Return the endpoints with these names or URLs, each once, in this order; all of them if there are no names.
+
+        Raises LookupError for a name that no endpoint has. Right before `start` already: the names are those of the
+        cluster's own configuration.
+        """
+        if not names:
+            return self.endpoints
+        known: dict[str, Endpoint] = {}
+        for config, endpoint in zip(self.config.endpoints, self.endpoints, strict=True):
+            known.setdefault(config.url, endpoint)
+        known.update(zip((config.name for config in self.config.endpoints), self.endpoints, strict=True))
+        for name in names:
+            if name not in known:
+                raise LookupError(f'cluster "{self.name}" has no endpoint "{name}"')
+        return tuple(dict.fromkeys(known[name] for name in names))
+
+    def unavailable_message(self, endpoints: Sequence[Endpoint] | None = None) -> str:
+        """Say why `pick` returned None, endpoint by endpoint, for the message of a 503.
+
+        `endpoints` are those that the request might go to (a policy's); None: all.
+        """
+        asked = self.endpoints if endpoints is None else endpoints
+        reasons = "; ".join(f"{endpoint.name}: {_why_not(endpoint)}" for endpoint in asked)
         return f'no endpoint of cluster "{self.name}" is ready: {reasons}'
 
     def start(self) -> None:
         """Begin health checks and follow the credential; does nothing if started already."""
         if self._forget_certificate is not None:
             return
-        for endpoint in self.endpoints:
-            self._hand_settings(endpoint)
-        if self.config.identity is not model.Identity.PASSTHROUGH:
-            self._forget_certificate = self.credentials.on_certificate_change(self._certificate_changed)
-        else:
-            self._forget_certificate = lambda: None
+        for endpoint, config in zip(self.endpoints, self.config.endpoints, strict=True):
+            self._hand_settings(endpoint, config)
+        self._forget_certificate = self.credentials.on_certificate_change(self._certificate_changed)
         self._health.start()
 
     def stop(self, successor: Cluster | None = None) -> None:
@@ -86,12 +115,27 @@ class Cluster:
             self._forget_certificate = None
         self._health.stop()
         self.control.close()
-        kept = () if successor is None else successor.endpoints
-        for endpoint in self.endpoints:
-            if endpoint not in kept:
-                endpoint.close()
+        if successor is None:
+            self._let_go((), ())
+        else:
+            self._let_go(successor.endpoints, successor.config.endpoints)
         if successor is None or successor.credentials is not self.credentials:
             self.credentials.close()
+
+    def _let_go(self, kept: Sequence[Endpoint], configured: Sequence[model.Endpoint]) -> None:
+        """Close what is not `kept`. An API server that stays, but over other connections, still takes the requests
+        that began before; one that is not `configured` any more takes none.
+        """
+        by_url = {config.url: config for config in configured}
+        for endpoint in self.endpoints:
+            if endpoint in kept:
+                continue
+            config = by_url.get(endpoint.config.url)
+            if config is None:
+                endpoint.remove()
+            else:
+                endpoint.configure(config)
+                endpoint.close()
 
     def _keep_or_make(self, previous: Cluster | None) -> tuple[Endpoint, ...]:
         spare = {} if previous is None else {endpoint.connection_key: endpoint for endpoint in previous.endpoints}
@@ -106,8 +150,11 @@ class Cluster:
         if config.scheme == "https":
             credentials = self.credentials  # not self: a kept endpoint must not keep every cluster before it alive
             control_tls = self._tls(config, lambda: credentials.certificate)
-            passthrough = self.config.identity is model.Identity.PASSTHROUGH
-            data_tls = self._tls(config, _no_certificate) if passthrough else control_tls
+            if _shares_certificate(self.config.identity):
+                data_tls = control_tls
+            else:
+                shown = _front_proxy_certificate(self.config)
+                data_tls = self._tls(config, lambda: shown)
         return Endpoint(
             config,
             self.config,
@@ -120,16 +167,16 @@ class Cluster:
     def _tls(self, config: model.Endpoint, certificate: Callable[[], ClientCertificate | None]) -> EndpointTLS:
         return EndpointTLS(self._shared.contexts, self.config.tls, config.host, certificate)
 
-    def _hand_settings(self, endpoint: Endpoint) -> None:
+    def _hand_settings(self, endpoint: Endpoint, config: model.Endpoint) -> None:
         """Give a kept endpoint what may differ without touching its connections."""
         check = self.config.health_check
         endpoint.health.set_thresholds(unhealthy_after=check.unhealthy_after, healthy_after=check.healthy_after)
-        index = self.endpoints.index(endpoint)
-        endpoint.config = self.config.endpoints[index]
+        endpoint.configure(config)
 
     def _certificate_changed(self) -> None:
-        for endpoint in self.endpoints:
-            endpoint.renew_pool()
+        if _shares_certificate(self.config.identity):
+            for endpoint in self.endpoints:
+                endpoint.renew_pool()
         self.control.renew()
 
     def __repr__(self) -> str:
@@ -138,20 +185,28 @@ class Cluster:
 
 def _why_not(endpoint: Endpoint) -> str:
     """One failed connection takes no endpoint out, so one that was just tried in vain may still count as ready."""
-    if endpoint.health.status is Health.READY:
+    if endpoint.ready:
         return endpoint.health.cause or "the connection failed"
     return endpoint.why
 
 
-def _no_certificate() -> ClientCertificate | None:
-    return None
+def _shares_certificate(identity: model.Identity) -> bool:
+    """True if requests go over connections that show the certificate of the proxy's own credential."""
+    return identity in (model.Identity.IMPERSONATE, model.Identity.PROXY)
+
+
+def _front_proxy_certificate(config: model.Cluster) -> ClientCertificate | None:
+    """Return what connections of requests show with RequestHeader; with Passthrough they show nothing."""
+    if config.identity is not model.Identity.REQUEST_HEADER or config.front_proxy is None:
+        return None
+    return ClientCertificate(config.front_proxy.certificate.data, config.front_proxy.key.data)
 
 
 def _credential_key(config: model.Cluster) -> Hashable:
     """What the credential depends on: an exec plugin may also be told about the cluster."""
     plugin = config.credentials.exec
     told = plugin is not None and plugin.provide_cluster_info
-    return (config.credentials, config.tls, config.endpoints[0]) if told else config.credentials
+    return (config.credentials, config.tls, config.endpoints[0].url) if told else config.credentials
 
 
 def _connection_key(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
@@ -159,7 +214,7 @@ def _connection_key(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashabl
     credentials = cluster.credentials
     return (
         (cluster.name, endpoint.scheme, endpoint.host, endpoint.port, endpoint.path),
-        (cluster.tls, cluster.identity, cluster.connections),
+        (cluster.tls, cluster.identity, _front_proxy_certificate(cluster), cluster.connections),
         (credentials.certificate, credentials.key),
         None if credentials.exec is None else _credential_key(cluster),  # the source of the certificate
     )

@@ -1,7 +1,10 @@
 """One kube-apiserver: how to connect to it, its pool of connections, and whether it is to be used.
 
 It is kept across a reload for as long as nothing that its connections depend on has changed (`connection_key`), and
-with it the pool, the health and the count of requests in flight.
+with it the pool, the health and the count of requests in flight. Name, weight and `disabled` are handed to it anew.
+
+A disabled endpoint gets no new requests and is checked all the same, so that one that is enabled again is known to be
+healthy or not. A removed one gets none either, and who waits for a connection to it goes elsewhere at once.
 """
 
 from __future__ import annotations
@@ -12,14 +15,16 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IProtocol
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from mcproxy.config import model
-from mcproxy.net.errors import TLSError
+from mcproxy.net.errors import ConnectFailed, TLSError
 from mcproxy.upstream.health_state import Health, HealthState
 from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import EndpointTLS
 
 if TYPE_CHECKING:
+    from mcproxy.http.client import ClientConnection
     from mcproxy.http.pool import Pool
 
 log = Logger()
@@ -47,6 +52,7 @@ class Endpoint:
         self.path_prefix = config.path.encode()
         self.authority = authority(config)
         self.in_flight = 0
+        self.ready = False  # takes requests: healthy, and neither disabled nor removed
         self.health = HealthState(
             unhealthy_after=cluster.health_check.unhealthy_after, healthy_after=cluster.health_check.healthy_after
         )
@@ -56,6 +62,8 @@ class Endpoint:
         self._data_tls = data_tls
         self._control_tls = control_tls
         self._since = shared.reactor.seconds()
+        self._removed = False
+        self._waiting: dict[Deferred[ClientConnection], Deferred[ClientConnection]] = {}
         self.pool: Pool = shared.pool_factory(self.connect, cluster.connections)
 
     @property
@@ -63,19 +71,63 @@ class Endpoint:
         return self.config.name
 
     @property
-    def ready(self) -> bool:
-        """True if the endpoint takes requests."""
-        return self.health.status is Health.READY
+    def untried(self) -> bool:
+        """True if it was never checked, but may be used while no endpoint is ready."""
+        return self.health.status is Health.UNCHECKED and not self.config.disabled and not self._removed
+
+    @property
+    def load(self) -> int:
+        """Requests in flight, and those that wait for a connection."""
+        return self.in_flight + len(self._waiting)
 
     @property
     def why(self) -> str:
         """A sentence for operators and Status messages: why the endpoint is, or is not, to be used."""
         seconds = int(self._shared.reactor.seconds() - self._since)
+        if self._removed:
+            return "removed from the configuration"
+        if self.config.disabled:
+            return "disabled"
         if self.health.status is Health.UNCHECKED:
             return "not checked yet"
         if self.health.status is Health.READY:
             return f"ready for {seconds} s"
         return f"{self.health.cause} (out for {seconds} s)"
+
+    def configure(self, config: model.Endpoint) -> None:
+        """Take over what may differ without touching connections: name, weight, disabled."""
+        if config.disabled != self.config.disabled:
+            log.info(
+                "endpoint {endpoint} of cluster {cluster} is {state}",
+                endpoint=config.name,
+                cluster=self.cluster_name,
+                state="disabled: it gets no new requests" if config.disabled else "enabled",
+            )
+        self.config = config
+        self._judge()
+
+    def open(self) -> Deferred[ClientConnection]:
+        """Return a new connection for a request, or one that comes free; the request counts in `load` until then.
+
+        Fails with `net.errors.ConnectError`, also when the endpoint is removed meanwhile: nothing was sent, so another
+        one can be tried. Cancel it if the request is gone.
+        """
+        if self._removed:
+            return fail(ConnectFailed(self.why))
+        inner = self.pool.open()
+        outer: Deferred[ClientConnection] = Deferred(lambda _: inner.cancel())
+        self._waiting[outer] = inner
+
+        def opened(connection: ClientConnection) -> None:
+            del self._waiting[outer]
+            outer.callback(connection)
+
+        def failed(reason: Failure) -> None:
+            if self._waiting.pop(outer, None) is not None:  # else it was told that the endpoint is removed
+                outer.errback(reason)
+
+        inner.addCallbacks(opened, failed)
+        return outer
 
     def connect(self, protocol: IProtocol) -> Deferred[None]:
         """Open a connection for requests; fails with `net.errors.ConnectError`."""
@@ -87,6 +139,8 @@ class Endpoint:
 
     def record_connect_failure(self, cause: str) -> None:
         """Count a connection that was refused, reset, timed out or not trusted as a failed check, and check soon."""
+        if self._removed:
+            return
         self._noted(self.health.connect_failed(cause))
         self.doubt()
 
@@ -113,6 +167,16 @@ class Endpoint:
         """Close idle connections; those with a running request close after it."""
         self.pool.close()
 
+    def remove(self) -> None:
+        """Take no more requests: the endpoint is no longer in the configuration. Those that run go on."""
+        self._removed = True
+        self._judge()
+        self.close()
+        waiting, self._waiting = self._waiting, {}
+        for outer, inner in waiting.items():
+            outer.errback(ConnectFailed(self.why))
+            inner.cancel()
+
     def _connect(self, protocol: IProtocol, tls: EndpointTLS | None) -> Deferred[None]:
         try:
             settings = None if tls is None else tls.current()
@@ -126,9 +190,21 @@ class Endpoint:
         if not changed:
             return
         self._since = self._shared.reactor.seconds()
-        if self.ready:
+        self._judge()
+        if self.health.status is Health.READY:
             log.info(
-                "endpoint {endpoint} of cluster {cluster} takes requests", endpoint=self.name, cluster=self.cluster_name
+                "endpoint {endpoint} of cluster {cluster} takes requests"
+                if self.ready
+                else "endpoint {endpoint} of cluster {cluster} is healthy, but disabled",
+                endpoint=self.name,
+                cluster=self.cluster_name,
+            )
+        elif self.config.disabled:
+            log.info(
+                "disabled endpoint {endpoint} of cluster {cluster} is not healthy: {cause}",
+                endpoint=self.name,
+                cluster=self.cluster_name,
+                cause=self.health.cause,
             )
         else:
             log.warn(
@@ -139,8 +215,21 @@ class Endpoint:
                 todo="see that the API server runs and can be reached from here",
             )
 
+    def _judge(self) -> None:
+        self.ready = self.health.status is Health.READY and not self.config.disabled and not self._removed
+
     def __repr__(self) -> str:
         return f"<Endpoint {self.cluster_name}/{self.name} {self.health.status.value}>"
+
+
+def is_ready(endpoint: Endpoint) -> bool:
+    """`Endpoint.ready`, for those who look for one of several kinds."""
+    return endpoint.ready
+
+
+def is_untried(endpoint: Endpoint) -> bool:
+    """`Endpoint.untried`, likewise."""
+    return endpoint.untried
 
 
 def authority(config: model.Endpoint) -> bytes:

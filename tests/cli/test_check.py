@@ -50,8 +50,9 @@ def test_every_error_is_a_line_and_the_status_is_78(run: Run) -> None:
 
 
 def test_a_missing_file_is_an_error_of_the_same_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args = argparse.Namespace(config=str(tmp_path / "nosuch.yaml"), quiet=False, offline=False, strict=False)
-    assert check.run(args) == 78
+    parser = argparse.ArgumentParser()
+    check.add_parser(parser.add_subparsers())
+    assert check.run(parser.parse_args(["check", "-c", str(tmp_path / "nosuch.yaml")])) == 78
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith(f"{tmp_path}/nosuch.yaml:1:1: cannot be read: ")
     assert second.endswith("nosuch.yaml has 1 error")

@@ -59,6 +59,10 @@ def write(folder: Path) -> None:
     old = make("Old CA", start=START - timedelta(days=400), end=START)
     (folder / "old-ca.crt").write_bytes(cert_pem(old[0]))
 
+    front = make("Front CA")
+    (folder / "front-ca.crt").write_bytes(cert_pem(front[0]))
+    (folder / "both-ca.crt").write_bytes(cert_pem(front[0], ca[0]))
+
     def pair(file: str, *names: str, start: datetime = START, end: datetime = END) -> Pair:
         made = make(file, names=names, issuer=ca, start=start, end=end)
         (folder / f"{file}.crt").write_bytes(cert_pem(made[0], ca[0]))

@@ -31,23 +31,80 @@ certificates: [{name: k8s, certFile: good.crt, keyFile: good.key}, {name: "0x1",
 clusters:
   - name: "0123"
     labels: {on: "on", "22:22": "1e3", x: "$${HOME}", y: "a\\u2028b\\x7f", z: ""}
-    endpoints: [{name: "true", url: "https://10.0.0.1"}, {url: "https://[fd00::1]:6443/a"}]
+    endpoints: [{name: "true", url: "https://10.0.0.1", weight: 3}, {url: "https://[fd00::1]:6443/a", disabled: true}]
     tls: {caFile: ca.crt, serverName: kubernetes}
     credentials: {token: "hush$$", certFile: client.crt, keyFile: client.key}
     identity: Proxy
     healthCheck: {interval: 500ms}
     connections: {protocol: HTTP1, maxIdle: 1}
     preserveHost: true
+    flowControls: [bucket, slow]
   - name: exec
     endpoints: [{url: "https://10.0.0.1"}]
     tls: {insecureSkipVerify: true}
     credentials: {exec: {command: ./plugin, args: [-a, "", "b c"], env: {A: hush, B: "null"}, installHint: "get: it"}}
     identity: Proxy
   - {name: kube, identity: Passthrough, kubeconfig: {file: dump.kubeconfig}}
+  - name: told
+    kubeconfig: {file: dump.kubeconfig}
+    impersonateExtras: [scopes, example.com/team]
+  - name: front
+    endpoints: [{url: "https://10.0.0.1"}]
+    identity: RequestHeader
+    frontProxy: {certFile: client.crt, keyFile: client.key}
+authentication:
+  - name: corp
+    requestHeader: {caFile: front-ca.crt, allowedNames: [front]}
+    clientCertificates: {caFile: ca.crt}
+    tokenFile: tokens/good.csv
+    oidc:
+      - {issuer: "https://a.example.com", audiences: [k8s, other], jwksFile: jwks/good.json}
+      - {issuer: "https://b.example.com/", audiences: [k8s], jwksURL: "https://b.example.com/k?a=$$", caFile: ca.crt,
+         usernameClaim: email, groupsClaim: groups, groupsPrefix: "b:"}
+      - {issuer: "https://c.example.com", audiences: [k8s], usernamePrefix: "-", groupsClaim: groups}
+    tokenReview: {cluster: kube, audiences: [a], cacheSuccess: 0, cacheFailure: 1s}
+    webhook: {kubeconfig: dump.kubeconfig, cacheSuccess: 1m}
+    anonymous: {enabled: true, paths: [/healthz]}
+    allowSystemNames: true
+    shareServiceAccounts: true
+  - {name: "null", tokenReview: {}, requestHeader: {caFile: front-ca.crt}}
+authorization:
+  - {name: local, rules: [{verbs: [impersonate], users: ["a*"], apiGroups: [""], resources: [users]}, {}]}
+  - {name: "on", subjectAccessReview: {cluster: kube, cacheDenied: 0}}
+  - {name: both, rules: [{verbs: ["*"], nonResourceURLs: ["*"]}], subjectAccessReview: {}}
+flowControls:
+  - {name: inflight, type: MaxRequestsInflight, max: 0, maxLongRunning: 5, queue: {size: 1, timeout: 2m30s}}
+  - {name: bucket, type: TokenBucket, qps: 50, burst: 100, per: User}
+  - {name: slow, type: TokenBucket, qps: 1e-7, burst: 1, per: Cluster, queue: {size: 5, timeout: 5ms}, shared: false}
+  - {name: nothing, type: Exempt}
 servers:
   - {name: one, listeners: [a], serverNames: [k8s.example.com, "*.k8s.example.com"], backend: {cluster: exec},
      authentication: none, accessLog: false}
   - {name: all, default: true, backend: {clusters: "*"}, authentication: none}
+  - {name: known, serverNames: [known.example.com], backend: {cluster: exec}, authentication: corp, authorization: local}
+  - name: policies
+    serverNames: [p.example.com]
+    backend: {cluster: "0123"}
+    authentication: none
+    dispatch:
+      - name: refused
+        rules: [{verbs: ["*"], apiGroups: [""], resources: [secrets], userGroups: ["-a"], namespaces: ["", "k-*"]}]
+        reject: {code: 404, message: "$$: none"}
+      - rules:
+          - {verbs: ["-get"], apiGroups: [""], resources: ["*/status"], serviceAccounts: [{namespace: a, name: b}]}
+          - {verbs: [get], nonResourceURLs: ["/healthz*"]}
+        endpoints: ["https://[FD00::1]:6443/a/", "true"]
+        strategy: ConsistentHash
+        flowControl: inflight
+        accessLog: false
+      - {rules: [{verbs: ["*"], nonResourceURLs: ["*"], users: ["-x"]}], backend: {cluster: exec}, accessLog: true}
+      - {rules: [{}], reject: {}}
+  - {name: none, serverNames: [n.example.com], backend: {cluster: kube}, authentication: none, dispatch: []}
+  - name: several
+    serverNames: [s.example.com]
+    backend: {clusters: [exec, kube]}
+    authentication: none
+    dispatch: [{rules: [{verbs: [get], nonResourceURLs: ["*"], clusters: [exec]}], flowControl: slow}]
 logging: {level: debug, access: {file: access.log, format: combined}}
 """
 KUBECONFIG = """
@@ -104,7 +161,7 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
     assert document["clusters"][0]["tls"]["caFile"] == str(folder / "ca.crt")
     assert document["clusters"][2]["kubeconfig"] == {"file": str(folder / "dump.kubeconfig"), "context": "a"}
     assert document["servers"][1]["listeners"] == ["a", "b", "c", "d"]
-    assert document["servers"][1]["backend"] == {"clusters": ["0123", "exec", "kube"]}
+    assert document["servers"][1]["backend"] == {"clusters": ["0123", "exec", "kube", "told", "front"]}
 
 
 def test_the_least_configuration() -> None:

@@ -46,7 +46,7 @@ FULL: dict[str, Any] = {
         {
             "name": "east",
             "labels": {"region": "eu"},
-            "endpoints": [{"name": "a", "url": "https://10.0.0.1:6443"}],
+            "endpoints": [{"name": "a", "url": "https://10.0.0.1:6443", "disabled": False, "weight": 5}],
             "tls": {"caFile": "a", "serverName": "b", "insecureSkipVerify": False},
             "credentials": {"token": "a", "certFile": "a", "keyFile": "b"},
             "identity": "Proxy",
@@ -56,8 +56,12 @@ FULL: dict[str, Any] = {
                 "responseTimeout": "1s",
             },
             "preserveHost": True,
+            "flowControls": ["waiting"],
         },
-        {"name": "west", "identity": "Passthrough", "kubeconfig": {"file": "a", "context": "b"}},
+        {
+            "name": "west", "identity": "RequestHeader", "kubeconfig": {"file": "a", "context": "b"},
+            "impersonateExtras": ["scopes"], "frontProxy": {"certFile": "a", "keyFile": "b"},
+        },
         {
             "name": "north",
             "identity": "Proxy",
@@ -71,10 +75,56 @@ FULL: dict[str, Any] = {
             },
         },
     ],
+    "authentication": [
+        {
+            "name": "a",
+            "requestHeader": {"caFile": "a", "allowedNames": ["a"]},
+            "clientCertificates": {"caFile": "a"},
+            "tokenFile": "a",
+            "oidc": [
+                {
+                    "issuer": "https://a", "audiences": ["a"], "jwksFile": "a", "caFile": "b", "usernameClaim": "sub",
+                    "usernamePrefix": "", "groupsClaim": "groups", "groupsPrefix": "-",
+                },
+                {"issuer": "https://b", "audiences": ["a"], "jwksURL": "https://b/keys"},
+            ],
+            "tokenReview": {"cluster": "east", "audiences": ["a"], "cacheSuccess": "1s", "cacheFailure": 0},
+            "webhook": {"kubeconfig": "a", "cacheSuccess": "1s", "cacheFailure": 0},
+            "anonymous": {"enabled": True, "paths": ["/healthz"]},
+            "allowSystemNames": True,
+            "shareServiceAccounts": True,
+        }
+    ],
+    "authorization": [
+        {"name": "a", "rules": [{"verbs": ["get"]}]},
+        {"name": "b", "subjectAccessReview": {"cluster": "east", "cacheAllowed": "1s", "cacheDenied": 0}},
+    ],
+    "flowControls": [
+        {
+            "name": "waiting", "type": "MaxRequestsInflight", "max": 5, "maxLongRunning": 0, "per": "User",
+            "queue": {"size": 5, "timeout": "5s"}, "shared": False,
+        },
+        {"name": "bucket", "type": "TokenBucket", "qps": 1.5, "burst": 5},
+    ],
     "servers": [
         {
             "name": "a", "listeners": ["a"], "serverNames": ["a"], "default": True, "backend": {"cluster": "east"},
-            "authentication": "none", "accessLog": False,
+            "authentication": "a", "authorization": "b", "accessLog": False,
+            "dispatch": [
+                {
+                    "name": "a",
+                    "rules": [
+                        {
+                            "verbs": ["get"], "users": ["a"], "serviceAccounts": [{"namespace": "a", "name": "b"}],
+                            "userGroups": ["-a"], "apiGroups": [""], "resources": ["*"], "resourceNames": ["a*"],
+                            "namespaces": [""], "clusters": ["*"], "nonResourceURLs": ["/x"],
+                        }
+                    ],
+                    "endpoints": ["a"], "strategy": "RoundRobin", "flowControl": "waiting", "accessLog": True,
+                    "backend": {"cluster": "east"},
+                },
+                {"rules": [{}], "reject": {"code": 403, "message": "a"}},
+            ],
         },
         {"name": "b", "backend": {"clusters": "*"}},
     ],
@@ -112,7 +162,8 @@ def test_a_document_with_every_key_is_accepted() -> None:
 def test_every_key_of_the_schema_is_in_that_document() -> None:
     used = {".".join(str(step) for step in path if isinstance(step, str)) for path in PLACES}
     for path, _ in _keys(SCHEMA, ""):
-        assert path in used or path.endswith(("tokenFile", "clusters"))
+        # The rules of an authorizer are those of a policy, where all keys are.
+        assert path in used or path.endswith(("tokenFile", "clusters")) or path.startswith("authorization.rules.")
 
 
 @given(st.sampled_from(PLACES), st.sampled_from(ODD))
@@ -197,12 +248,21 @@ def test_every_key_has_a_description() -> None:
     assert [path for path, schema in keys if not schema["description"].endswith(".")] == []
 
 
+_REFERENCE = model.KubeconfigReference("", "")
+_ENDPOINT = model.Endpoint(name="", scheme="https", host="", port=443)
 DEFAULTS: dict[str, Any] = {
     "daemon": model.Daemon(),
     "listeners.limits": model.Limits(),
     "clusters.healthCheck": model.HealthCheck(),
     "clusters.connections": model.Connections(),
+    "clusters": model.Cluster(name="", endpoints=()),
+    "authentication": model.Authentication(name=""),
+    "authentication.tokenReview": model.TokenReview(),
+    "authentication.webhook": model.Webhook(kubeconfig=_REFERENCE, endpoint=_ENDPOINT),
+    "authentication.anonymous": model.Anonymous(),
+    "authorization.subjectAccessReview": model.SubjectAccessReview(),
     "logging.access": model.AccessLog(),
+    "servers.dispatch.reject": model.Reject(),
     "logging": model.Logging(),
 }
 
@@ -211,11 +271,16 @@ DEFAULTS: dict[str, Any] = {
 def test_the_schema_tells_the_defaults_that_the_model_has(section: str) -> None:
     keys = dict(_keys(SCHEMA, ""))
     default = DEFAULTS[section]
-    for field in (field.name for field in dataclasses.fields(default)):
+    for field in (field.name for field in dataclasses.fields(default) if field.default is not dataclasses.MISSING):
         words = field.split("_")
-        schema = keys[section + "." + words[0] + "".join(word.capitalize() for word in words[1:])]
+        schema = keys.get(section + "." + words[0] + "".join(word.capitalize() for word in words[1:]))
         expected = getattr(default, field)
+        if schema is None or dataclasses.is_dataclass(expected):
+            assert not expected or dataclasses.is_dataclass(expected)
+            continue
         told = schema.get("default")
+        if isinstance(expected, tuple):
+            expected, told = list(expected), told or []
         if schema.get("$ref") == "#/$defs/duration":
             told = parse_duration(str(told))
         elif schema.get("$ref") == "#/$defs/size":

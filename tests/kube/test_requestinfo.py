@@ -98,7 +98,7 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("GET /api/v1/pods?fieldSelector=a=b&fieldSelector=metadata.name=b", resource("list", "pods")),
     (
         "DELETE /api/v1/namespaces/a/pods?fieldSelector=metadata.name=b",
-        resource("deletecollection", "pods", namespace="a"),
+        resource("deletecollection", "pods", **POD),
     ),
     ("GET /api/v1/watch/pods?fieldSelector=metadata.name=b", resource("watch", "pods", long_running=True)),
     # long-running

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -11,6 +11,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from mcproxy.config import model
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.exec_process import PluginResult
 from mcproxy.upstream.shared import Pacer, Shared
 from mcproxy.upstream.tls import ClientContexts
@@ -71,12 +73,17 @@ class FakeConnector:
 
 
 class FakePool:
-    """Only knows whether it was closed."""
+    """Knows whether it was closed, and keeps what was asked for; the test answers."""
 
     def __init__(self, connect: Any, settings: model.Connections) -> None:
         self.connect = connect
         self.settings = settings
         self.closed = False
+        self.asked: list[Deferred[Any]] = []
+
+    def open(self) -> Deferred[Any]:
+        self.asked.append(Deferred())
+        return self.asked[-1]
 
     def close(self) -> None:
         self.closed = True
@@ -111,8 +118,10 @@ def make_shared(clock: FakeReactor | None = None, **parts: Any) -> Shared:
     return Shared(**{**usual, **parts})
 
 
-def endpoint_config(name: str = "a", host: str = "10.0.0.1", scheme: str = "http", path: str = "") -> model.Endpoint:
-    return model.Endpoint(name=name, scheme=scheme, host=host, port=6443, path=path)
+def endpoint_config(
+    name: str = "a", host: str = "10.0.0.1", scheme: str = "http", path: str = "", **fields: Any
+) -> model.Endpoint:
+    return model.Endpoint(name=name, scheme=scheme, host=host, port=6443, path=path, **fields)
 
 
 def cluster_config(*endpoints: model.Endpoint, **fields: Any) -> model.Cluster:
@@ -120,3 +129,16 @@ def cluster_config(*endpoints: model.Endpoint, **fields: Any) -> model.Cluster:
     return model.Cluster(
         **{"name": "east", "identity": model.Identity.PROXY, "endpoints": endpoints or (endpoint_config(),), **fields}
     )
+
+
+def some_endpoints(count: int, ready: set[int] | None = None, weights: Sequence[int] = ()) -> tuple[Endpoint, ...]:
+    """Endpoints e0, e1, …; those in `ready` (default all) passed a check, the others failed one."""
+    configs = [endpoint_config(f"e{n}", f"10.0.0.{n + 1}", weight=weights[n] if weights else 1) for n in range(count)]
+    made = Cluster(cluster_config(*configs), make_shared()).endpoints
+    for index, endpoint in enumerate(made):
+        endpoint.record_check(None if ready is None or index in ready else "down")
+    return made
+
+
+def names(picked: Sequence[Endpoint | None]) -> list[str]:
+    return ["-" if endpoint is None else endpoint.name for endpoint in picked]

@@ -1,54 +1,74 @@
-"""Round robin: exact turns over what is ready, and a position that survives a reload."""
+"""What all strategies agree on: who may be picked, and what a reload keeps."""
 
 from __future__ import annotations
 
-from collections import Counter
-
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.upstream.balance import RoundRobin
+from mcproxy.config.model import Strategy
+from mcproxy.kube.requestinfo import parse
+from mcproxy.upstream.balance import make
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
-from tests.upstream.fakes import cluster_config, endpoint_config, make_shared
+from tests.upstream.fakes import cluster_config, endpoint_config, make_shared, names, some_endpoints
+
+STRATEGIES = st.sampled_from(list(Strategy))
+each_strategy = pytest.mark.parametrize("strategy", list(Strategy))
+STATES = st.lists(st.sampled_from(["ready", "failed", "unchecked", "disabled", "removed"]), min_size=1, max_size=5)
+TARGET = st.sampled_from([b"/version", b"/api/v1/pods", b"/api/v1/pods?watch=1&resourceVersion=5"])
 
 
-def endpoints(count: int, ready: set[int] | None = None) -> tuple[Endpoint, ...]:
-    """`count` endpoints; those in `ready` (default all) passed a check, the others failed one."""
-    configs = [endpoint_config(name=f"e{n}", host=f"10.0.0.{n + 1}") for n in range(count)]
+def endpoints_in(states: list[str], weights: list[int]) -> tuple[Endpoint, ...]:
+    configs = [
+        endpoint_config(f"e{n}", f"10.0.0.{n + 1}", disabled=state == "disabled", weight=weights[n % len(weights)])
+        for n, state in enumerate(states)
+    ]
     made = Cluster(cluster_config(*configs), make_shared()).endpoints
-    for index, endpoint in enumerate(made):
-        endpoint.record_check(None if ready is None or index in ready else "down")
+    for endpoint, state in zip(made, states, strict=True):
+        if state != "unchecked":
+            endpoint.record_check("down" if state == "failed" else None)
+        if state == "removed":
+            endpoint.remove()
     return made
 
 
-def names(picked: list[Endpoint | None]) -> list[str]:
-    return ["-" if endpoint is None else endpoint.name for endpoint in picked]
+@given(STRATEGIES, STATES, st.lists(st.integers(1, 3), min_size=1, max_size=3), st.data())
+def test_none_but_a_ready_one_is_picked_or_else_one_that_was_never_checked(
+    strategy: Strategy, states: list[str], weights: list[int], data: st.DataObject
+) -> None:
+    made = endpoints_in(states, weights)
+    balance = make(strategy, made)
+    for _ in range(6):
+        exclude = data.draw(st.sets(st.sampled_from(made)))
+        target = data.draw(TARGET)
+        left = [state for state, endpoint in zip(states, made, strict=True) if endpoint not in exclude]
+        picked = balance.pick(exclude, data.draw(st.sampled_from(["", "ann"])), parse(b"GET", target), target)
+        wanted = "ready" if "ready" in left else "unchecked" if "unchecked" in left else None
+        if wanted is None:
+            assert picked is None
+        else:
+            assert picked is not None
+            assert picked not in exclude
+            assert states[made.index(picked)] == wanted
 
 
-def test_ready_endpoints_take_turns_in_the_listed_order() -> None:
-    balance = RoundRobin(endpoints(3))
-    assert names([balance.pick() for _ in range(5)]) == ["e0", "e1", "e2", "e0", "e1"]
-
-
-@given(st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))
-def test_turns_are_exact_whatever_is_out(case: tuple[int, set[int]]) -> None:
-    count, ready = case
-    balance = RoundRobin(endpoints(count, ready))
-    picked = Counter(names([balance.pick() for _ in range(7 * len(ready))]))
-    assert picked == {f"e{index}": 7 for index in ready}
-
-
-def test_an_excluded_endpoint_is_not_picked() -> None:
-    made = endpoints(2)
-    balance = RoundRobin(made)
+@each_strategy
+def test_an_excluded_endpoint_is_not_picked(strategy: Strategy) -> None:
+    made = some_endpoints(2)
+    balance = make(strategy, made)
     assert names([balance.pick({made[0]}) for _ in range(2)]) == ["e1", "e1"]
     assert balance.pick(made) is None
 
 
+@each_strategy
+def test_without_endpoints_there_is_none_to_pick(strategy: Strategy) -> None:
+    assert make(strategy, ()).pick() is None
+
+
 def test_unchecked_endpoints_are_used_only_if_none_is_ready() -> None:
     made = Cluster(cluster_config(endpoint_config("a"), endpoint_config("b", "10.0.0.2")), make_shared()).endpoints
-    balance = RoundRobin(made)
+    balance = make(Strategy.ROUND_ROBIN, made)
     assert names([balance.pick(), balance.pick()]) == ["a", "b"]
     made[1].record_check(None)
     assert names([balance.pick(), balance.pick()]) == ["b", "b"]
@@ -60,17 +80,12 @@ def test_unchecked_endpoints_are_used_only_if_none_is_ready() -> None:
     assert balance.pick() is None
 
 
-def test_the_position_goes_on_after_a_reload() -> None:
-    made = endpoints(3)
-    before = RoundRobin(made)
-    before.pick()
-    after = RoundRobin(made, before)
-    assert names([after.pick(), after.pick()]) == ["e1", "e2"]
-
-
-def test_the_position_is_the_next_endpoint_that_is_still_there() -> None:
-    made = endpoints(4)
-    before = RoundRobin(made)
-    before.pick()
-    after = RoundRobin((made[3], made[0], made[2]), before)  # e1 would have been next
-    assert names([after.pick(), after.pick()]) == ["e2", "e3"]
+@each_strategy
+def test_another_strategy_begins_anew(strategy: Strategy) -> None:
+    made = some_endpoints(3)
+    for before in Strategy:
+        previous = make(before, made)
+        previous.pick()
+        balance = make(strategy, made, previous)
+        assert balance.endpoints == made
+        assert balance.pick((), "ann") in made

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Protocol
 
 from mcproxy.config import model
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.exec_process import PluginResult
+from mcproxy.upstream.tls import ClientCertificate
 from tests.upstream.fakes import FakeConnector, FakeReactor, cluster_config, endpoint_config, make_shared
 from tests.upstream.test_exec_credential import answer, pem_pair
 
@@ -240,4 +242,141 @@ def test_the_message_says_of_a_ready_endpoint_why_the_connection_failed() -> Non
     bench.old.endpoints[0].record_connect_failure("10.0.0.1:6443 refused the connection")
     assert bench.old.unavailable_message() == (
         'no endpoint of cluster "east" is ready: a: 10.0.0.1:6443 refused the connection; b: the connection failed'
+    )
+
+
+FRONT = model.FrontProxy(model.PEMFile("f.crt", b"FRONT"), model.PEMFile("f.key", b"FRONT KEY"))
+OWN = model.Credentials(certificate=model.PEMFile("c", b"OWN"), key=model.PEMFile("k", b"OWN KEY"))
+
+
+class Contexts:
+    """Tells which certificate a connection would have shown."""
+
+    def get(self, ca: bytes | None, certificate: ClientCertificate | None, *, verify: bool) -> Any:
+        return None if certificate is None else certificate.chain
+
+
+@pytest.mark.parametrize(
+    ("identity", "data"),
+    [
+        (model.Identity.PROXY, b"OWN"),
+        (model.Identity.IMPERSONATE, b"OWN"),
+        (model.Identity.PASSTHROUGH, None),
+        (model.Identity.REQUEST_HEADER, b"FRONT"),
+    ],
+)
+def test_requests_show_what_the_identity_says_and_control_traffic_the_own_certificate(
+    identity: model.Identity, data: bytes | None
+) -> None:
+    clock = FakeReactor()
+    net = FakeConnector(clock)
+    config = cluster_config(endpoint_config(scheme="https"), identity=identity, credentials=OWN, front_proxy=FRONT)
+    endpoint = Cluster(config, make_shared(clock, connect=net, contexts=Contexts())).endpoints[0]
+    endpoint.connect(Protocol())
+    endpoint.connect_control(Protocol())
+    assert [attempt.tls.context for attempt in net.attempts] == [data, b"OWN"]
+
+
+def test_another_front_proxy_certificate_makes_new_connections_where_it_is_shown() -> None:
+    other = model.FrontProxy(model.PEMFile("f.crt", b"NEW"), model.PEMFile("f.key", b"NEW KEY"))
+    shows = Bench(identity=model.Identity.REQUEST_HEADER, front_proxy=FRONT)
+    assert not set(shows.reload(front_proxy=other).endpoints) & set(shows.old.endpoints)
+    shows_not = Bench(identity=model.Identity.PASSTHROUGH, front_proxy=FRONT)
+    assert shows_not.reload(front_proxy=other).endpoints == shows_not.old.endpoints
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"endpoints": (replace(A, weight=3), replace(B, disabled=True))},
+        {"endpoints": (replace(A, name="first"), replace(B, name="second"))},
+        {"impersonate_extras": ("scopes",)},
+        {"flow_controls": ("bulk",)},
+        {"labels": (("region", "eu"),)},
+        {"preserve_host": True},
+        {"health_check": model.HealthCheck(interval=1.0)},
+    ],
+)
+def test_what_connections_do_not_depend_on_keeps_them(changes: dict[str, Any]) -> None:
+    bench = Bench()
+    new = bench.reload(**changes)
+    assert new.endpoints == bench.old.endpoints
+    assert not pool(new).closed
+    assert not pool(new, 1).closed
+
+
+def test_a_plugin_that_is_told_about_the_cluster_is_not_asked_anew_for_a_name_or_weight() -> None:
+    curious = model.ExecPlugin(command="x", provide_cluster_info=True)
+    bench = Bench(credentials=model.Credentials(exec=curious))
+    new = bench.reload(endpoints=(replace(A, name="first", weight=2, disabled=True), B))
+    assert new.credentials is bench.old.credentials
+    assert new.endpoints == bench.old.endpoints
+
+
+def test_a_disabled_endpoint_gets_no_requests_is_checked_on_and_comes_back_only_if_healthy() -> None:
+    bench = Bench(A, B)
+    a, b = bench.old.endpoints
+    off = bench.reload(endpoints=(replace(A, disabled=True), B))
+    assert {off.pick() for _ in range(4)} == {b}
+    assert bench.old.pick() is b  # for requests that began before the reload, too
+    assert not pool(off).closed
+    bench.net.behaviour = lambda attempt: attempt.answer(500 if attempt.host == A.host else 200)
+    for _ in range(4):
+        bench.clock.advance(6.0)
+    assert off.unavailable_message() == 'no endpoint of cluster "east" is ready: a: disabled; b: the connection failed'
+    bench.old = off
+    on = bench.reload(endpoints=(A, B))
+    assert {on.pick() for _ in range(4)} == {b}
+    bench.net.behaviour = lambda attempt: attempt.answer(200)
+    bench.clock.advance(0.1)
+    bench.clock.advance(6.0)
+    assert {on.pick() for _ in range(4)} == {a, b}
+
+
+def test_a_removed_endpoint_gets_no_request_that_began_before() -> None:
+    bench = Bench(A, B)
+    a, b = bench.old.endpoints
+    ended: list[str] = []
+    waiting: Any = b.open()
+    waiting.addErrback(lambda failure: ended.append(failure.value.cause))
+    bench.reload(endpoints=(A,))
+    assert ended == ["removed from the configuration"]
+    assert {bench.old.pick() for _ in range(4)} == {a}
+    bench.old.stop()
+    assert bench.old.pick() is None
+    assert bench.old.unavailable_message() == (
+        'no endpoint of cluster "east" is ready: a: removed from the configuration; b: removed from the configuration'
+    )
+
+
+def test_an_api_server_that_stays_over_new_connections_still_takes_who_began_before() -> None:
+    bench = Bench(A, B)
+    before = bench.old.endpoints
+    waiting = before[0].open()
+    bench.reload(connections=model.Connections(max_idle=1), endpoints=(A, replace(B, disabled=True)))
+    assert not waiting.called
+    assert {bench.old.pick() for _ in range(4)} == {before[0]}  # the other is disabled now
+
+
+def test_a_subset_is_by_name_or_url_in_the_asked_order() -> None:
+    cluster = Cluster(cluster_config(A, B, C), make_shared())
+    a, b, c = cluster.endpoints
+    assert cluster.subset(["c", A.url, "c"]) == (c, a)
+    assert cluster.subset([]) == (a, b, c)
+    with pytest.raises(LookupError, match='cluster "east" has no endpoint "d"'):
+        cluster.subset(["a", "d"])
+
+
+def test_a_subset_uses_the_names_of_its_own_configuration() -> None:
+    bench = Bench(A, B)
+    renamed = replace(bench.old.config, endpoints=(replace(A, name="b"), replace(B, name="a")))
+    new = Cluster.build(renamed, bench.shared, bench.old)  # not started yet
+    assert new.subset(["b"]) == (bench.old.endpoints[0],)
+    assert bench.old.subset(["b"]) == (bench.old.endpoints[1],)
+
+
+def test_the_message_for_a_policy_names_its_endpoints_only() -> None:
+    cluster = Cluster(cluster_config(A, replace(B, disabled=True), C), make_shared())
+    assert cluster.unavailable_message(cluster.subset(["b", "c"])) == (
+        'no endpoint of cluster "east" is ready: b: disabled; c: not checked yet'
     )

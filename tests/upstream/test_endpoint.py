@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from twisted.internet.defer import CancelledError
 from twisted.internet.protocol import Protocol
-from twisted.logger import capturedLogs
+from twisted.logger import capturedLogs, formatEvent
 
 from mcproxy.config import model
+from mcproxy.net.errors import ConnectFailed
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint, authority
 from tests.upstream.fakes import FakeConnector, FakeReactor, cluster_config, endpoint_config, make_shared
@@ -83,3 +86,76 @@ def test_a_renewed_pool_leaves_the_old_one_to_its_requests() -> None:
     assert (old.closed, new.closed) == (True, False)
     endpoint.close()
     assert new.closed
+
+
+def test_disabled_and_unhealthy_are_two_things() -> None:
+    endpoint = made()
+    endpoint.configure(replace(endpoint.config, disabled=True))
+    assert not endpoint.untried
+    endpoint.record_check(None)
+    assert (endpoint.ready, endpoint.why) == (False, "disabled")
+    endpoint.configure(replace(endpoint.config, disabled=False))
+    assert endpoint.ready
+    endpoint.configure(replace(endpoint.config, disabled=True))
+    for _ in range(3):
+        endpoint.record_check("down")
+    endpoint.configure(replace(endpoint.config, disabled=False))
+    assert (endpoint.ready, endpoint.why) == (False, "down (out for 0 s)")
+
+
+def test_nobody_is_warned_of_a_disabled_endpoint_that_is_down() -> None:
+    endpoint = made()
+    with capturedLogs() as events:
+        endpoint.configure(replace(endpoint.config, disabled=True))
+        endpoint.record_check("bad")
+        endpoint.record_check(None)
+    assert [(event["log_level"].name, formatEvent(event)) for event in events] == [
+        ("info", "endpoint a of cluster east is disabled: it gets no new requests"),
+        ("info", "disabled endpoint a of cluster east is not healthy: bad"),
+        ("info", "endpoint a of cluster east is healthy, but disabled"),
+    ]
+
+
+def test_a_request_that_waits_for_a_connection_is_part_of_the_load() -> None:
+    endpoint = made()
+    pool: Any = endpoint.pool
+    endpoint.in_flight = 2
+    waits = [endpoint.open() for _ in range(3)]
+    assert endpoint.load == 5
+    got: list[Any] = []
+    waits[0].addCallback(got.append)
+    pool.asked[0].callback("connection")
+    waits[1].addErrback(got.append)
+    pool.asked[1].errback(ConnectFailed("no route"))
+    waits[2].addErrback(got.append)
+    waits[2].cancel()
+    assert endpoint.load == 2
+    assert got[0] == "connection"
+    assert (got[1].type, got[2].type) == (ConnectFailed, CancelledError)
+
+
+def test_who_waits_for_a_removed_endpoint_is_sent_elsewhere_at_once() -> None:
+    endpoint = made()
+    pool: Any = endpoint.pool
+    endpoint.record_check(None)
+    ends: list[str] = []
+    wait: Any = endpoint.open()
+    wait.addErrback(lambda failure: ends.append(failure.value.cause))
+    endpoint.remove()
+    assert ends == ["removed from the configuration"]
+    assert pool.asked[0].called  # cancelled
+    assert (endpoint.ready, endpoint.untried, endpoint.load, pool.closed) == (False, False, 0, True)
+    too_late: Any = endpoint.open()
+    too_late.addErrback(lambda failure: ends.append(failure.value.cause))
+    assert ends == ["removed from the configuration"] * 2
+    assert len(pool.asked) == 1
+
+
+def test_a_connection_that_fails_after_the_removal_is_no_news() -> None:
+    endpoint = made()
+    endpoint.record_check(None)
+    endpoint.remove()
+    with capturedLogs() as events:
+        for _ in range(5):
+            endpoint.record_connect_failure("refused")
+    assert not events

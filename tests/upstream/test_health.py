@@ -13,6 +13,7 @@ from mcproxy.config import model
 from mcproxy.net.errors import ConnectionRefused, TLSError
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
+from mcproxy.upstream.health_state import Health
 from tests.upstream.fakes import Attempt, FakeConnector, FakeReactor, cluster_config, endpoint_config, make_shared
 
 CHECK = model.HealthCheck(interval=5.0, timeout=3.0, unhealthy_after=3, healthy_after=2)
@@ -201,7 +202,7 @@ def test_stop_ends_checks_and_the_one_that_runs() -> None:
     bench.last.open()
     bench.cluster.stop()
     assert bench.last.transport.disconnecting
-    assert bench.endpoint.why == "not checked yet"
+    assert bench.endpoint.health.status is Health.UNCHECKED
     assert not bench.clock.getDelayedCalls()
     bench.endpoint.record_connect_failure("refused")
     assert not bench.clock.getDelayedCalls()

@@ -1,0 +1,245 @@
+"""`mcproxy check --explain METHOD PATH`: what the file makes of one request, step by step, and why.
+
+It goes the way of a request as far as the file alone decides: server, cluster, authentication, authorization, policy.
+Who is asked at run time (a cluster's review, the cluster itself) is named. Nothing is opened, and nobody is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+
+from mcproxy.cli import FAILED, OK, USAGE
+from mcproxy.config import model
+from mcproxy.dispatch.explain import Explanation, RuleVerdict, explain_rules, shown, title
+from mcproxy.dispatch.index import PolicyIndex
+from mcproxy.kube import requestinfo
+from mcproxy.kube.requestinfo import RequestInfo
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import ANONYMOUS, ANONYMOUS_NAME, AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account
+from mcproxy.proxy import cluster_path
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_WIDTH = 15  # of the words in front
+
+
+class WrongQuestion(Exception):
+    """What was asked cannot be answered by any file, or not by this one."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options to those of `check`."""
+    group = parser.add_argument_group(
+        "explain a request",
+        "Instead of checking further, show what the file makes of a request. Exit status: 0 it goes to a cluster, "
+        "1 it is refused, 2 wrong usage, 78 errors in the file.",
+    )
+    group.add_argument(
+        "--explain", nargs=2, metavar=("METHOD", "PATH"), help="an HTTP method, and a path with its query"
+    )
+    group.add_argument("--server", metavar="NAME", help="name or serverName (default: the only or the default server)")
+    group.add_argument("--user", metavar="NAME", help="who asks, as authenticated (default: nobody)")
+    group.add_argument("--group", metavar="NAME", action="append", default=[], help="a group of the user; repeatable")
+
+
+def misused(args: argparse.Namespace) -> str | None:
+    """Return what is wrong with the options together."""
+    if args.explain is None:
+        given = [option for option in ("server", "user", "group") if getattr(args, option)]
+        return f"--{given[0]} goes with --explain" if given else None
+    given = [option for option in ("quiet", "offline", "strict") if getattr(args, option)]
+    if given:
+        return f"--{given[0]} does not go with --explain"
+    return "--group goes with --user" if args.group and args.user is None else None
+
+
+def run(args: argparse.Namespace, config: model.Config) -> int:
+    """Explain on standard output; 0 the request goes to a cluster, 1 it is refused, 2 the question is wrong."""
+    try:
+        method, target = _request_line(*args.explain)
+        story = Story(config, find_server(config.servers, args.server), _user(args.user, args.group))
+    except WrongQuestion as wrong:
+        print(f"mcproxy check: {wrong}", file=sys.stderr)
+        return USAGE
+    for word, text in story.lines(method, target):
+        print(f"{word:{_WIDTH}}{text}".rstrip())
+    return OK if story.refusal is None else FAILED
+
+
+def find_server(servers: Sequence[model.Server], name: str | None) -> model.Server:
+    """Return the server of a name or server name; without one the only server, else the default one."""
+    if name is None:
+        found = [server for server in servers if server.default] if len(servers) > 1 else list(servers)
+    else:
+        found = [server for server in servers if server.name == name] or [
+            server for server in servers if _serves(server, name.lower())
+        ]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(server.name for server in found or servers) or "none"
+    what = "--server must say which server" if name is None else f"no single server is called {shown(name)}"
+    raise WrongQuestion(f"{what}; there are: {names}")
+
+
+def _serves(server: model.Server, name: str) -> bool:
+    _, _, rest = name.partition(".")
+    return name in server.server_names or f"*.{rest}" in server.server_names
+
+
+def _request_line(method: str, path: str) -> tuple[bytes, bytes]:
+    if method.upper() not in _METHODS:
+        raise WrongQuestion(f"{shown(method)} is no HTTP method ({', '.join(_METHODS)}); a watch is GET with ?watch=1")
+    if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
+        raise WrongQuestion(f"{shown(path)} is no path; it begins with / and is percent-encoded, as in a URL")
+    return method.upper().encode(), path.partition("#")[0].encode()
+
+
+def _user(name: str | None, groups: Sequence[str]) -> UserInfo:
+    """Return a user with the groups that authentication adds."""
+    if name is None:
+        return ANONYMOUS
+    account = service_account(name)
+    own = ("system:serviceaccounts", f"system:serviceaccounts:{account[0]}") if account else ()
+    everybody = UNAUTHENTICATED if name == ANONYMOUS_NAME else AUTHENTICATED
+    return UserInfo(name, tuple(dict.fromkeys((*groups, *own, everybody))))
+
+
+class Story:
+    """The way of one request to a server; `refusal` is what first stops it."""
+
+    def __init__(self, config: model.Config, server: model.Server, user: UserInfo) -> None:
+        self.config = config
+        self.server = server
+        self.user = user
+        self.refusal: str | None = None
+        self._clusters = {cluster.name: cluster for cluster in config.clusters}
+        self._several = isinstance(server.backend, model.ClustersBackend)
+
+    def lines(self, method: bytes, target: bytes) -> Iterator[tuple[str, str]]:
+        """Yield the story, as a word and a text for each line."""
+        yield "server", shown(self.server.name)
+        try:
+            cluster, target = self._destination(target)
+            info = requestinfo.parse(method, target)
+        except StatusError as error:
+            self._refuse(error.code, error.message)
+        else:
+            yield "cluster", shown(cluster)
+            yield "request", describe(info)
+            yield from self._identity(target)
+            yield from self._authorization(info, cluster)
+            yield from self._dispatch(info, cluster)
+        yield "result", self.refusal or "goes to the cluster, which may have its own say"
+
+    def _refuse(self, code: int, message: str) -> None:
+        self.refusal = self.refusal or f"refused: {code}, {message}"
+
+    def _destination(self, target: bytes) -> tuple[str, bytes]:
+        backend = self.server.backend
+        if isinstance(backend, model.ClusterBackend):
+            return backend.cluster, target
+        name, below = cluster_path.split(target, self.server.name, {name.encode() for name in backend.clusters})
+        return name.decode(), below
+
+    def _identity(self, target: bytes) -> Iterator[tuple[str, str]]:
+        name = self.server.authentication
+        if name is None and self.user.name != ANONYMOUS_NAME:
+            yield "note", f"the server authenticates nobody: it does not learn that {shown(self.user.name)} asks"
+            self.user = ANONYMOUS
+        yield "user", f"{shown(self.user.name)}, groups {_listed(self.user.groups)}"
+        found = next((one for one in self.config.authentication if one.name == name), None)
+        if found is None or self.user.name != ANONYMOUS_NAME:
+            return
+        path, anonymous = target.partition(b"?")[0].decode(), found.anonymous
+        if not anonymous.enabled or (anonymous.paths and path not in anonymous.paths):
+            yield "note", f"authentication {shown(found.name)} wants a credential here; --user says who asks"
+            self._refuse(401, "Unauthorized")
+
+    def _authorization(self, info: RequestInfo, cluster: str) -> Iterator[tuple[str, str]]:
+        config = next((one for one in self.config.authorization if one.name == self.server.authorization), None)
+        if config is None:
+            yield "authorization", "none here: the cluster decides"
+            return
+        called, review = shown(config.name), config.subject_access_review
+        verdicts: tuple[RuleVerdict, ...] = ()
+        if config.rules is not None:
+            verdicts = explain_rules(config.rules, self.user, info, cluster)
+            for verdict in verdicts:
+                yield "authorization", f"{called}, rules[{verdict.number}]: {verdict}"
+        if verdicts and verdicts[-1].matches:
+            return
+        if review is not None:
+            yield "authorization", f"{called}: cluster {shown(review.cluster or cluster)} is asked for a review"
+        else:
+            yield "authorization", f"{called}: no rule allows it, and nobody else is asked"
+            self._refuse(403, f"authorization {called} does not allow it")
+
+    def _dispatch(self, info: RequestInfo, cluster: str) -> Iterator[tuple[str, str]]:
+        policies = self.server.dispatch
+        if policies is None:
+            yield "policy", "none: the server has no dispatch, so everything passes"
+            yield from self._gives(model.Policy(name="", rules=()), cluster)
+            return
+        explanation = PolicyIndex(policies, several_clusters=self._several).explain(self.user, info, cluster)
+        for line in explanation.lines():
+            yield "tried", line
+        yield "policy", _applies(explanation)
+        if explanation.policy is None:
+            self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
+        else:
+            yield from self._gives(policies[explanation.policy.number], cluster)
+
+    def _gives(self, policy: model.Policy, cluster_name: str) -> Iterator[tuple[str, str]]:
+        cluster = self._clusters[policy.backend.cluster if policy.backend is not None else cluster_name]
+        if policy.backend is not None:
+            yield "backend", f"cluster {shown(cluster.name)}"
+        controls = (policy.flow_control,) if policy.flow_control is not None else ()
+        for control in self.config.flow_controls:
+            if control.name in controls:
+                yield "flow control", describe_flow_control(control)
+            if control.name in cluster.flow_controls:
+                yield "flow control", f"{describe_flow_control(control)}, of cluster {shown(cluster.name)}"
+        yield "access log", "on" if self.server.access_log and policy.access_log is not False else "off"
+        if policy.reject is not None:
+            self._refuse(policy.reject.code, policy.reject.message)
+            return
+        endpoints = [one for one in cluster.endpoints if not policy.endpoints or one.name in policy.endpoints]
+        yield "endpoints", ", ".join(f"{one.name} (disabled)" if one.disabled else one.name for one in endpoints)
+        yield "strategy", policy.strategy
+
+
+def describe(info: RequestInfo) -> str:
+    """Return what a request is about, in the words of rules."""
+    if not info.is_resource:
+        return f"{info.verb} {shown(info.path)}, no resource"
+    resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
+    parts = [f"{info.verb or 'no verb'} {shown(resource)}, group {shown(info.group)}, version {shown(info.version)}"]
+    parts.append(f"namespace {shown(info.namespace)}" if info.namespace else "no namespace")
+    parts.append(f"name {shown(info.name)}" if info.name else "no name")
+    parts += ["long-running"] if info.long_running else []
+    return ", ".join(parts)
+
+
+def describe_flow_control(control: model.FlowControl) -> str:
+    """Return the name and the limits of a flow control."""
+    parts: list[str] = [control.type]
+    if control.type is model.FlowControlType.MAX_REQUESTS_INFLIGHT:
+        parts += [] if control.max is None else [f"max {control.max}"]
+        parts += [] if control.max_long_running is None else [f"maxLongRunning {control.max_long_running}"]
+    elif control.type is model.FlowControlType.TOKEN_BUCKET:
+        parts += [f"qps {control.qps:g}", f"burst {control.burst}"]
+    parts += [f"per {control.per}"] if control.per is not model.Per.ALL else []
+    parts += [f"queue of {control.queue.size} for {control.queue.timeout:g} s"] if control.queue is not None else []
+    return f"{shown(control.name)} ({', '.join(parts)})"
+
+
+def _applies(explanation: Explanation) -> str:
+    policy, rule = explanation.policy, explanation.rule
+    if policy is None or rule is None:
+        return "none matches"
+    return f"{title(policy.number, policy.name)}, rules[{rule.number}]"
+
+
+def _listed(values: Sequence[str]) -> str:
+    return ", ".join(map(shown, values)) or "none"

@@ -1,0 +1,231 @@
+"""`mcproxy kubeconfig`: a kubeconfig with which a client reaches one of the proxy's virtual servers.
+
+It is made from the configuration alone. What is not in it (a client's certificate, a login) is not made up: the user is
+left empty, and standard error says what to add.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import sys
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE
+
+if TYPE_CHECKING:
+    from mcproxy.config import model
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+class _CannotTell(Exception):
+    """The configuration does not hold what is asked for; str() is a sentence."""
+
+
+class _Place(NamedTuple):
+    """Where a client finds a server. `name` is the TLS server name to ask for, "" where the host itself is it."""
+
+    url: str
+    name: str
+    listener: model.Listener
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's options."""
+    parser = subparsers.add_parser(
+        "kubeconfig",
+        help="print a kubeconfig for clients of a server",
+        description="Print a kubeconfig for clients of one of the configuration's servers. What only the client has "
+        "(its certificate, a login) is left out, and standard error says what to add.",
+    )
+    parser.add_argument(
+        "-c", "--config", metavar="FILE", default=DEFAULT_FILE, help="configuration file (default: %(default)s)"
+    )
+    parser.add_argument("--server", metavar="NAME", required=True, help="the server's name in the configuration")
+    parser.add_argument(
+        "--user", metavar="NAME", help="a user of the server's token file, whose token is printed as well"
+    )
+    parser.add_argument(
+        "--address",
+        metavar="HOST[:PORT]",
+        help="where clients reach the server (default: its first server name, at the port of its listener)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print it; 2 if the configuration does not hold what is asked for, 78 where the file has faults."""
+    from mcproxy.config.dump import to_yaml
+    from mcproxy.config.load import load
+    from mcproxy.config.problem import ConfigErrors
+
+    try:
+        config = load(args.config).config
+    except ConfigErrors as found:
+        for problem in found.problems:
+            print(problem, file=sys.stderr)
+        return BAD_CONFIG
+    try:
+        document, notes = _kubeconfig(config, args)
+    except _CannotTell as error:
+        print(f"mcproxy kubeconfig: {error}", file=sys.stderr)
+        return USAGE
+    sys.stdout.write(to_yaml(document))
+    for note in notes:
+        print(f"mcproxy kubeconfig: {note}", file=sys.stderr)
+    return OK
+
+
+def _kubeconfig(config: model.Config, args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    server = next((server for server in config.servers if server.name == args.server), None)
+    if server is None:
+        raise _CannotTell(f"{args.config} has no server {args.server}")
+    place = _place(config, server, args.address)
+    cluster: dict[str, Any] = {}
+    notes: list[str] = []
+    if place.name:
+        cluster["tls-server-name"] = place.name
+    if place.listener.tls is not None:
+        root = _root(config, place)
+        if root is None:
+            notes.append(
+                "the certificate's chain does not hold its authority: where clients do not know it, add "
+                "certificate-authority to the cluster"
+            )
+        else:
+            cluster["certificate-authority-data"] = base64.b64encode(root).decode()
+    user, more = _user(config, server, args.user)
+    user_name = args.user or "client"
+    contexts = dict(_contexts(server, place.url))
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": url, **cluster}} for name, url in contexts.items()],
+        "users": [{"name": user_name, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": user_name}} for name in contexts],
+        "current-context": next(iter(contexts)),
+    }, [*notes, *more]
+
+
+def _contexts(server: model.Server, url: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and URL of each cluster that the server has for its clients."""
+    from mcproxy.config.model import ClusterBackend
+
+    if isinstance(server.backend, ClusterBackend):
+        yield server.name, url
+        return
+    for name in server.backend.clusters:
+        yield name, f"{url}/clusters/{name}"
+
+
+def _place(config: model.Config, server: model.Server, address: str | None) -> _Place:
+    from mcproxy.config.model import TCPBind
+
+    mine = [listener for listener in config.listeners if listener.name in server.listeners]
+    by_address = [listener for listener in mine if isinstance(listener.bind, TCPBind)]
+    # With TLS first: there a name is enough, and nothing is sent in the clear.
+    listener = min(by_address, key=lambda listener: listener.tls is None, default=mine[0])
+    bind = listener.bind
+    port = bind.port if isinstance(bind, TCPBind) else 0
+    exact = next((name for name in server.server_names if not name.startswith("*.")), "")
+    if address is not None:
+        host, said = _split(address)
+        port = said or port
+    elif exact:
+        host = exact
+    elif isinstance(bind, TCPBind) and not _is_unspecified(bind.host):
+        host = bind.host
+    else:
+        raise _CannotTell(f"nothing says by which name clients reach server {server.name}; say --address HOST")
+    if not port:
+        raise _CannotTell(f"nothing says at which port clients reach server {server.name}; say --address HOST:PORT")
+    scheme = "http" if listener.tls is None else "https"
+    shown = f"[{host}]" if ":" in host else host
+    matched = any(_matches(name, host) for name in server.server_names)
+    asked_for = "" if listener.tls is None or matched else exact
+    return _Place(f"{scheme}://{shown}:{port}", asked_for, listener)
+
+
+def _split(address: str) -> tuple[str, int]:
+    """Split HOST, HOST:PORT, [v6] or [v6]:PORT; port 0 if none is there."""
+    if address.startswith("["):
+        host, _, rest = address[1:].partition("]")
+        port = rest.removeprefix(":")
+    elif address.count(":") == 1:
+        host, _, port = address.partition(":")
+    else:
+        host, port = address, ""
+    if not host or "/" in host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
+        raise _CannotTell(f"--address {address} is no HOST or HOST:PORT")
+    return host.lower(), int(port or 0)
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return host in ("", "*")
+
+
+def _matches(name: str, host: str) -> bool:
+    """Whether a server or certificate name (exact, or a one-label wildcard) is that of `host`."""
+    return name == host or (name.startswith("*.") and "." in host and name[1:] == host[host.index(".") :])
+
+
+def _root(config: model.Config, place: _Place) -> bytes | None:
+    """Return the self-signed certificate of the chain that a client is shown, as PEM; None if none is in it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    assert place.listener.tls is not None
+    host = place.name or place.url.rpartition("/")[2].rpartition(":")[0].strip("[]")
+    by_name = {certificate.name: certificate for certificate in config.certificates}
+    offered = [by_name[name] for name in place.listener.tls.certificates]
+    shown = next(
+        (item for item in offered if any(_matches(name, host) for name in item.server_names)),
+        offered[0],
+    )
+    for certificate in reversed(x509.load_pem_x509_certificates(shown.chain.data)):
+        if certificate.issuer == certificate.subject:
+            return certificate.public_bytes(Encoding.PEM)
+    return None
+
+
+def _user(config: model.Config, server: model.Server, name: str | None) -> tuple[dict[str, Any], list[str]]:
+    used = next((item for item in config.authentication if item.name == server.authentication), None)
+    if name is not None:
+        tokens = () if used is None or used.token_file is None else used.token_file.tokens
+        found = next((token for token in tokens if token.user == name), None)
+        if found is None:
+            where = "has no token file" if not tokens else "has no such user in its token file"
+            raise _CannotTell(f"server {server.name} {where}, so there is no credential of {name} to print")
+        return {"token": found.token.reveal()}, []
+    if used is None:
+        return {}, _unauthenticated(config, server)
+    return {}, [f"add to the user what server {server.name} takes: {', or '.join(_ways(used))}"]
+
+
+def _unauthenticated(config: model.Config, server: model.Server) -> list[str]:
+    """Notes on a server that authenticates nobody: with Passthrough it is the cluster that does."""
+    from mcproxy.config.model import ClusterBackend, Identity
+
+    backend = server.backend
+    names = (backend.cluster,) if isinstance(backend, ClusterBackend) else backend.clusters
+    clusters = {cluster.name: cluster for cluster in config.clusters}
+    own = [name for name in names if clusters[name].identity is Identity.PASSTHROUGH]
+    return [f"add to the user the client's own token for {', '.join(own)}"] if own else []
+
+
+def _ways(used: model.Authentication) -> Iterator[str]:
+    if used.client_ca is not None or used.request_header is not None:
+        yield "client-certificate and client-key"
+    if used.token_file is not None:
+        yield f"a token of {used.token_file.path} (--user NAME prints one)"
+    for issuer in used.oidc:
+        yield f"an exec plugin that gets ID tokens of {issuer.issuer} for {', '.join(issuer.audiences)}"
+    if used.token_review is not None or used.webhook is not None:
+        yield "a token (of a service account, for example)"
+    if used.anonymous.enabled:
+        yield "nothing (anonymous requests are taken)"

@@ -1,0 +1,219 @@
+"""`mcproxy rbac`: the least ClusterRole that each cluster must grant the proxy, as YAML for `kubectl apply`."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE
+
+if TYPE_CHECKING:
+    from mcproxy.config import model
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_RBAC = "rbac.authorization.k8s.io"
+_ACCOUNT = ("mcproxy", "mcproxy")  # namespace and name
+_TOKEN_SECRET = "mcproxy-token"
+
+
+class _Subject(NamedTuple):
+    """Whom the cluster knows the proxy as, and how that is known."""
+
+    user: str
+    because: str
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's options."""
+    parser = subparsers.add_parser(
+        "rbac",
+        help="print the least rights that clusters must grant the proxy",
+        description="Print, as YAML for kubectl apply, the ClusterRole with the least rights that each cluster must "
+        "grant the proxy for this configuration, and the ClusterRoleBinding.",
+    )
+    parser.add_argument(
+        "-c", "--config", metavar="FILE", default=DEFAULT_FILE, help="configuration file (default: %(default)s)"
+    )
+    parser.add_argument("--cluster", metavar="NAME", help="only for this cluster (default: all, one after the other)")
+    whom = parser.add_mutually_exclusive_group()
+    whom.add_argument(
+        "--user",
+        metavar="NAME",
+        help="the user name that the cluster knows the proxy by (default: as its credential says, else the service "
+        "account mcproxy in the namespace mcproxy)",
+    )
+    whom.add_argument(
+        "--service-account",
+        action="store_true",
+        help="print also a namespace, service account and token to join a cluster with",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print them; 2 for a cluster that the file has not, 78 where the file has faults."""
+    from mcproxy.config.load import load
+    from mcproxy.config.problem import ConfigErrors
+
+    try:
+        config = load(args.config).config
+    except ConfigErrors as found:
+        for problem in found.problems:
+            print(problem, file=sys.stderr)
+        return BAD_CONFIG
+    clusters = [cluster for cluster in config.clusters if args.cluster in (None, cluster.name)]
+    if args.cluster is not None and not clusters:
+        print(f"mcproxy rbac: {args.config} has no cluster {args.cluster}", file=sys.stderr)
+        return USAGE
+    for cluster in clusters:
+        for line in _lines(config, cluster, args):
+            print(line)
+    return OK
+
+
+def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespace) -> Iterator[str]:
+    from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX
+
+    account_name = f"{SERVICE_ACCOUNT_PREFIX}{':'.join(_ACCOUNT)}"
+    if args.user:
+        subject = _Subject(args.user, "as --user says")
+    elif args.service_account:
+        subject = _Subject(account_name, "to be made")
+    elif not _has_any(cluster.credentials):
+        yield f"# Cluster {cluster.name}: mcproxy has no credential of its own there, so nobody to grant a right to."
+        return
+    else:
+        unknown = _Subject(account_name, "a guess, its credential does not say; see --user")
+        subject = _named_by(cluster.credentials) or unknown
+    yield f"# Cluster {cluster.name}: what it must grant mcproxy, which it knows as {json.dumps(subject.user)}"
+    yield f"# ({subject.because})."
+    if cluster.identity.value == "Proxy":
+        yield "# Identity Proxy: whatever clients shall be able to do there has to be granted besides."
+    if args.service_account:
+        yield from _account()
+    yield from _role(config, cluster)
+    yield from _binding(cluster, subject.user)
+
+
+def _account() -> Iterator[str]:
+    namespace, name = _ACCOUNT
+    yield from _document({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    metadata = {"namespace": namespace, "name": name}
+    yield from _document({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    yield "---"
+    yield "# The cluster fills in the token and its own CA certificate:"
+    yield f"# kubectl -n {namespace} get secret {_TOKEN_SECRET} -o go-template='{{{{.data.token | base64decode}}}}'"
+    metadata = {
+        "namespace": namespace,
+        "name": _TOKEN_SECRET,
+        "annotations": {"kubernetes.io/service-account.name": name},  # type: ignore[dict-item]
+    }
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "type": "kubernetes.io/service-account-token",
+    }
+    yield from _body(secret)
+
+
+def _role(config: model.Config, cluster: model.Cluster) -> Iterator[str]:
+    from mcproxy.identity.grants import grants
+
+    metadata = {"name": _role_name(cluster)}
+    yield from _document({"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata})
+    yield "rules:"
+    for grant in grants(config, cluster):
+        yield f"  # {grant.why}"
+        lead = "- "
+        for key, value in grant.rule.items():
+            yield f"  {lead}{key}: {json.dumps(value)}"
+            lead = "  "
+
+
+def _binding(cluster: model.Cluster, user: str) -> Iterator[str]:
+    from mcproxy.kube.user import service_account
+
+    account = service_account(user)
+    subject = (
+        {"kind": "User", "apiGroup": _RBAC, "name": user}
+        if account is None
+        else {"kind": "ServiceAccount", "namespace": account[0], "name": account[1]}
+    )
+    yield from _document(
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": _role_name(cluster)},
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _role_name(cluster)},
+            "subjects": [subject],
+        }
+    )
+
+
+def _role_name(cluster: model.Cluster) -> str:
+    """With the cluster's name, since two entries of the file may be one real cluster."""
+    return f"mcproxy:{cluster.name}"
+
+
+def _document(content: dict[str, Any]) -> Iterator[str]:
+    yield "---"
+    yield from _body(content)
+
+
+def _body(content: dict[str, Any]) -> Iterator[str]:
+    from mcproxy.config.dump import to_yaml
+
+    yield from to_yaml(content).splitlines()
+
+
+def _has_any(credentials: model.Credentials) -> bool:
+    given = (credentials.token, credentials.token_file, credentials.basic, credentials.certificate, credentials.exec)
+    return any(item is not None for item in given)
+
+
+def _named_by(credentials: model.Credentials) -> _Subject | None:
+    """Read from the proxy's credential whose it is, where it says so.
+
+    A client certificate comes first, as it does for a cluster that gets both.
+    """
+    if credentials.certificate is not None:
+        from cryptography import x509
+        from cryptography.x509.oid import NameOID
+
+        certificate = x509.load_pem_x509_certificates(credentials.certificate.data)[0]
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        if names:
+            return _Subject(str(names[0].value), "the common name of its client certificate")
+    if credentials.basic is not None:
+        return _Subject(credentials.basic[0], "the user name of its credential")
+    account = _account_of(_token(credentials))
+    return None if account is None else _Subject(account, "the subject of its token")
+
+
+def _token(credentials: model.Credentials) -> str:
+    if credentials.token is not None:
+        return credentials.token.reveal()
+    if credentials.token_file is None:
+        return ""
+    try:
+        with open(credentials.token_file, encoding="utf-8") as file:
+            return file.read(64 * 1024).strip()
+    except (OSError, UnicodeDecodeError):  # it may be there only where the daemon runs
+        return ""
+
+
+def _account_of(token: str) -> str | None:
+    """Return the user name in a service account's token (a JWT); nothing is believed by it, so nothing is verified."""
+    from mcproxy.kube.user import service_account
+
+    try:
+        payload = token.split(".")[1]
+        subject = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["sub"]
+    except (IndexError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return subject if isinstance(subject, str) and service_account(subject) else None

@@ -1,0 +1,151 @@
+"""Why a request gets the policy that it gets, or none: as data for whoever shows it, and as lines of text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mcproxy.config import model
+from mcproxy.dispatch.rules import Asked, Rules, resource_names
+from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo
+
+# The fields of a rule by their names in the file.
+_FIELDS = {
+    "verbs": "verbs",
+    "users": "users",
+    "user_groups": "userGroups",
+    "api_groups": "apiGroups",
+    "resources": "resources",
+    "resource_names": "resourceNames",
+    "namespaces": "namespaces",
+    "clusters": "clusters",
+    "non_resource_urls": "nonResourceURLs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A field of a rule that does not admit a request."""
+
+    field: str  # as the file calls it; service accounts are judged with "users"
+    wanted: tuple[str, ...]  # as the rule has them; service accounts by their user names
+    got: tuple[str, ...]  # what the request has: one value, or the user's groups
+
+    def __str__(self) -> str:
+        if not self.wanted:
+            return f"{self.field} is empty"
+        got = ", ".join(map(shown, self.got)) or "none"
+        return f"{self.field} [{', '.join(map(shown, self.wanted))}] does not admit {got}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleVerdict:
+    """What a rule says: it matches, or which of its fields said no."""
+
+    number: int  # place in the policy, from 0
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def matches(self) -> bool:
+        return not self.refusals
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.refusals)) or "matches"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVerdict:
+    """What a policy's rules say, up to the first that matches."""
+
+    number: int  # place in the server's list, from 0
+    name: str
+    rules: tuple[RuleVerdict, ...]
+
+    @property
+    def matches(self) -> bool:
+        return bool(self.rules) and self.rules[-1].matches
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The policies that were tried, in order; the last one applies if it matches. Those after it were not looked at."""
+
+    policies: tuple[PolicyVerdict, ...]
+
+    @property
+    def policy(self) -> PolicyVerdict | None:
+        """The policy that applies."""
+        return self.policies[-1] if self.policies and self.policies[-1].matches else None
+
+    @property
+    def rule(self) -> RuleVerdict | None:
+        """The rule for which it applies."""
+        return None if self.policy is None else self.policy.rules[-1]
+
+    def lines(self) -> Iterator[str]:
+        """Yield it as text: a line for each rule that was tried."""
+        for policy in self.policies:
+            for rule in policy.rules:
+                yield f"{title(policy.number, policy.name)}, rules[{rule.number}]: {rule}"
+
+
+def explain(policies: Sequence[model.Policy], rules: Rules, user: UserInfo, info: Asked, cluster: str) -> Explanation:
+    """Try the policies in order; `rules` are those of all of them, compiled one after the other."""
+    tried: list[PolicyVerdict] = []
+    first = 0
+    for number, policy in enumerate(policies):
+        verdicts = []
+        for place, rule in enumerate(policy.rules):
+            fields = rules.refusals(first + place, user, info, cluster)
+            refusals = tuple(_refusal(field, rule, user, info, cluster) for field in fields)
+            verdicts.append(RuleVerdict(place, refusals))
+            if not refusals:
+                break
+        tried.append(PolicyVerdict(number, policy.name, tuple(verdicts)))
+        if tried[-1].matches:
+            break
+        first += len(policy.rules)
+    return Explanation(tuple(tried))
+
+
+def explain_rules(rules: Sequence[model.Rule], user: UserInfo, info: Asked, cluster: str) -> tuple[RuleVerdict, ...]:
+    """Try a plain list of rules, such as an authorizer's, up to the first that matches."""
+    policy = model.Policy(name="", rules=tuple(rules))
+    return explain((policy,), Rules(policy.rules), user, info, cluster).policies[0].rules
+
+
+def title(number: int, name: str) -> str:
+    """Return how a policy is called: by its place, and by its name if it has one of its own."""
+    place = f"dispatch[{number}]"
+    return place if name == place else f"{place} {shown(name)}"
+
+
+def shown(value: str) -> str:
+    """Return what came from a client or a file in quotes, so that it cannot write to a terminal."""
+    return json.dumps(value)
+
+
+def _refusal(field: str, rule: model.Rule, user: UserInfo, info: Asked, cluster: str) -> Refusal:
+    wanted: tuple[str, ...] = getattr(rule, field)
+    if field == "users":
+        wanted += tuple(f"{SERVICE_ACCOUNT_PREFIX}{space}:{name}" for space, name in rule.service_accounts)
+    return Refusal(_FIELDS[field], wanted, _values(field, user, info, cluster))
+
+
+def _values(field: str, user: UserInfo, info: Asked, cluster: str) -> tuple[str, ...]:
+    """Return what a field of a rule is held against."""
+    if field == "user_groups":
+        return user.groups
+    if field == "resources":
+        return resource_names(info)[:1]
+    of_request = {
+        "verbs": info.verb,
+        "users": user.name,
+        "api_groups": info.group,
+        "resource_names": info.name,
+        "namespaces": info.namespace,
+        "clusters": cluster,
+        "non_resource_urls": info.path,
+    }
+    return (of_request[field],)

@@ -1,0 +1,59 @@
+"""Kubernetes' own sentence for a refusal, so that a client cannot tell who refused it.
+
+Source: k8s.io/apiserver `responsewriters.Forbidden` and apimachinery `errors.NewForbidden`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcproxy.identity.attributes import Attributes
+from mcproxy.kube.status import HeaderList, StatusError
+from mcproxy.kube.user import UserInfo
+
+#: What a kube-apiserver sends with every such text: a name in it is nothing for a browser to interpret.
+NOSNIFF: HeaderList = ((b"X-Content-Type-Options", b"nosniff"),)
+
+_ESCAPES = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
+_QUOTED = {**_ESCAPES, '"': r"\"", "\\": r"\\"}
+
+
+def forbidden(user: UserInfo, attributes: Attributes, reason: str = "") -> StatusError:
+    """Return the 403 for `user`; `reason` is the authorizer's, appended as Kubernetes does."""
+    tail = f": {reason}" if reason else ""
+    if not attributes.is_resource:
+        sentence = f"User {go_quote(user.name)} cannot {attributes.verb} path {go_quote(attributes.path)}"
+        return StatusError(403, f"forbidden: {sentence}{tail}", details={}, headers=NOSNIFF)
+    group, name = attributes.group, attributes.name
+    resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
+    scope = f"in the namespace {go_quote(attributes.namespace)}" if attributes.namespace else "at the cluster scope"
+    what = f"{attributes.resource}.{group}" if group else attributes.resource
+    if name:
+        what += f" {go_quote(name)}"
+    message = (
+        f"{what} is forbidden: User {go_quote(user.name)} cannot {attributes.verb} resource {go_quote(resource)} "
+        f"in API group {go_quote(group)} {scope}{tail}"
+    )
+    details: dict[str, Any] = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    details["kind"] = attributes.resource
+    return StatusError(403, message, details=details, headers=NOSNIFF)
+
+
+def go_quote(text: str) -> str:
+    """Return `text` as Go's %q writes it."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(map(_quoted, text)) + '"'
+
+
+def _quoted(char: str) -> str:
+    if char in _QUOTED:
+        return _QUOTED[char]
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

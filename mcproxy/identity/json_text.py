@@ -1,0 +1,65 @@
+"""JSON that a stranger wrote: tokens, key sets, answers of reviewers. One kind of error, whatever is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+_MAX_DEPTH = 32
+_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # an escape that may be one half of a surrogate pair
+
+
+def json_object(text: bytes) -> dict[str, Any]:
+    """Return the one JSON object (RFC 8259) that `text` is.
+
+    Raises ValueError, whose message shows nothing of the text, for anything else and for what readers disagree about:
+    a name twice in one object, NaN, half a surrogate pair; also for nesting deeper than 32.
+    """
+    try:
+        if _too_deep(text):
+            raise ValueError
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_no_doubles, parse_constant=_no_constant)
+        if _HALF.search(text):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError):  # UnicodeError and JSONDecodeError are ValueErrors; they hold the text
+        raise ValueError("is not acceptable JSON") from None
+    if not isinstance(value, dict):
+        raise ValueError("is no JSON object")
+    return value
+
+
+def strings(value: object) -> tuple[str, ...]:
+    """Return the strings of a list that holds nothing else, without doubles; () for None. Raises ValueError."""
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError("is no list of strings")
+    return tuple(dict.fromkeys(value))
+
+
+def _too_deep(text: bytes) -> bool:
+    if text.count(b"[") + text.count(b"{") <= _MAX_DEPTH:
+        return False
+    depth = 0
+    for match in _NESTING.finditer(text):
+        sign = match.group()
+        if sign in (b"[", b"{"):
+            depth += 1
+            if depth > _MAX_DEPTH:
+                return True
+        elif sign in (b"]", b"}"):
+            depth -= 1
+    return False
+
+
+def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = dict(pairs)
+    if len(names) != len(pairs):
+        raise ValueError
+    return names
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise ValueError

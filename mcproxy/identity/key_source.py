@@ -1,0 +1,155 @@
+"""The keys of an issuer as they are now: read from a file, or fetched and kept up to date.
+
+Fetched keys are used for 5 minutes; then the next token has them fetched again beside it, and after 15 minutes it
+waits for that, so that a key which the issuer took back does not stay good where tokens are rare. While the issuer
+is down, the last known keys stay in use. A token of a key that is not known has them fetched too, but no more than one
+try is made in 10 seconds, whatever is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from mcproxy.config import model
+from mcproxy.identity.judge_log import JudgeLog, Trouble, shown
+from mcproxy.identity.jwks import Keys, parse_keys
+
+log = Logger()
+
+_FRESH = 300.0  # seconds for which fetched keys are used without another look
+_OLD = 900.0  # from this age on, the look is waited for
+_PAUSE = 10.0  # seconds between two tries
+
+
+class KeySource(Protocol):
+    """Where the keys of one issuer come from."""
+
+    def at_hand(self) -> Keys | None:
+        """Return the keys, if nothing must be waited for."""
+
+    async def get(self) -> Keys:
+        """Return the keys; raises `Trouble` if there are none yet."""
+
+    async def renewed(self) -> Keys:
+        """Return the keys after another look, because of a key that was not among them; raises `Trouble` if the
+        issuer could not be asked."""
+
+    def start(self) -> None:
+        """Get what is needed before the first token comes."""
+
+
+class FileKeys:
+    """Keys from a file, as it was when the configuration was loaded. Asks nobody, ever."""
+
+    def __init__(self, config: model.JWKSFile, issuer: str) -> None:
+        try:
+            self._keys = parse_keys(config.data)
+        except ValueError as error:
+            self._keys = Keys(())
+            log.warn(
+                "the key file {file} {cause}; no token of {issuer} is accepted",
+                file=config.path,
+                cause=str(error),
+                issuer=issuer,
+                todo="put the issuer's JWK set into the file",
+            )
+
+    def at_hand(self) -> Keys | None:
+        return self._keys
+
+    async def get(self) -> Keys:
+        return self._keys
+
+    async def renewed(self) -> Keys:
+        return self._keys
+
+    def start(self) -> None:
+        """There is nothing to get."""
+
+
+class FetchedKeys:
+    """Keys that `fetch` gets. One fetch at a time, shared by all who wait; one who leaves does not end it."""
+
+    def __init__(self, issuer: str, fetch: Callable[[], Awaitable[Keys]], clock: IReactorTime) -> None:
+        """`fetch` raises `Trouble` within bounded time."""
+        self._fetch = fetch
+        self._clock = clock
+        self._log = JudgeLog(f"oidc issuer {shown(issuer)}")
+        self._keys: Keys | None = None
+        self._fetched = 0.0  # when the keys at hand were got
+        self._tried = -_PAUSE  # when the last try ended
+        self._trouble: Trouble | None = None  # of the last try
+        self._waiting: list[Deferred[None]] | None = None  # of the try that is under way
+
+    def at_hand(self) -> Keys | None:
+        if self._keys is None:
+            return None
+        age = self._clock.seconds() - self._fetched
+        if age >= _FRESH:
+            self._try()
+            if age >= _OLD and self._waiting is not None:
+                return None
+        return self._keys
+
+    async def get(self) -> Keys:
+        keys = self.at_hand()
+        if keys is not None:
+            return keys
+        self._try()
+        await self._end_of_try()
+        if self._keys is None:
+            assert self._trouble is not None
+            raise self._trouble
+        return self._keys
+
+    async def renewed(self) -> Keys:
+        self._try()
+        await self._end_of_try()
+        if self._trouble is not None:
+            raise self._trouble
+        assert self._keys is not None
+        return self._keys
+
+    def start(self) -> None:
+        if self._keys is None:
+            self._try()
+
+    async def _end_of_try(self) -> None:
+        if self._waiting is not None:
+            waiter: Deferred[None] = Deferred(self._waiting.remove)
+            self._waiting.append(waiter)
+            await waiter
+
+    def _try(self) -> None:
+        """Begin a try, unless one is under way or ended a moment ago."""
+        if self._waiting is not None or self._clock.seconds() < self._tried + _PAUSE:
+            return
+        self._waiting = []
+        Deferred.fromCoroutine(self._run())
+
+    async def _run(self) -> None:
+        try:
+            self._keys = await self._fetch()
+        except Trouble as trouble:
+            self._fails(trouble)
+        except Exception:
+            log.failure("fetching the keys of an issuer failed in a way that nobody thought of")
+            self._fails(Trouble("unexpected", "fetching its keys failed", "see the traceback in the log"))
+        else:
+            self._trouble = None
+            self._fetched = self._clock.seconds()
+            self._log.works()
+        finally:
+            self._tried = self._clock.seconds()
+            waiting, self._waiting = self._waiting, None
+            for waiter in waiting or ():
+                waiter.callback(None)
+
+    def _fails(self, trouble: Trouble) -> None:
+        self._trouble = trouble
+        self._log.fails(trouble, "its clients get 503" if self._keys is None else "the last known keys stay in use")

@@ -1,0 +1,68 @@
+"""Gets an issuer's keys over HTTPS: from the URL in the file, else from where its discovery document says.
+
+Source: OpenID Connect Discovery 4. Nothing secret is sent, chain and name are verified, redirects are not followed.
+"""
+
+from __future__ import annotations
+
+from mcproxy.config import model
+from mcproxy.identity.json_text import json_object
+from mcproxy.identity.judge_log import Trouble
+from mcproxy.identity.jwks import Keys, parse_keys
+from mcproxy.net.errors import ConnectError
+from mcproxy.upstream.control import ControlError
+from mcproxy.upstream.outside import OutsideServer, split_url
+from mcproxy.upstream.shared import Shared
+
+_WITHIN = 10.0  # seconds for one document
+_MAX_DOCUMENT = 1024 * 1024  # bytes
+
+
+async def fetch_keys(config: model.OIDC, shared: Shared) -> Keys:
+    """Return the keys that the issuer has now; raises `Trouble`."""
+    url = config.jwks_url or await _discovered(config, shared)
+    document = await _get(url, config, shared)
+    try:
+        return parse_keys(document)
+    except ValueError as error:
+        raise _bad(url, error) from None
+
+
+async def _discovered(config: model.OIDC, shared: Shared) -> str:
+    url = config.issuer.rstrip("/") + "/.well-known/openid-configuration"
+    try:
+        document = json_object(await _get(url, config, shared))
+        issuer, keys = document.get("issuer"), document.get("jwks_uri")
+        if issuer != config.issuer:
+            raise ValueError("is of another issuer than the file says, byte for byte")
+        if not isinstance(keys, str):
+            raise ValueError("names no jwks_uri")
+    except ValueError as error:
+        raise _bad(url, error) from None
+    return keys
+
+
+async def _get(url: str, config: model.OIDC, shared: Shared) -> bytes:
+    try:
+        endpoint, target = split_url(url)
+    except ValueError as error:
+        raise _bad("the URL of the keys", error) from None
+    server = OutsideServer("of the issuer", endpoint, tls=model.ClusterTLS(ca=config.ca), shared=shared)
+    try:
+        response = await server.request(
+            "GET", target, headers=(("accept", "application/json"),), timeout=_WITHIN, max_body=_MAX_DOCUMENT
+        )
+    except (ConnectError, ControlError) as error:
+        raise Trouble("connection", error.cause, f"see that {url} can be reached, or give a jwksFile") from None
+    finally:
+        server.close()
+    if response.status != 200:
+        redirect = "; redirects are not followed" if 300 <= response.status < 400 else ""
+        raise Trouble("status", f"{url} answered {response.status}{redirect}", f"see what answers at {url}")
+    return response.body
+
+
+def _bad(place: str, error: ValueError) -> Trouble:
+    return Trouble(
+        "document", f"{place} {error}", "see what the issuer publishes, and that `issuer` is written as there"
+    )

@@ -1,0 +1,68 @@
+"""TokenReview by a server that is no cluster, as apiserver's --authentication-token-webhook-config-file has it.
+
+The URL in its kubeconfig is the review's own: nothing is added to its path.
+"""
+
+from __future__ import annotations
+
+from mcproxy.config import model
+from mcproxy.identity.judge_log import Trouble
+from mcproxy.identity.reviewer import Reviewer
+from mcproxy.identity.token_review_body import HEADERS, MAX_ANSWER
+from mcproxy.identity.tokens import CacheTimes
+from mcproxy.net.errors import ConnectError
+from mcproxy.upstream.control import ControlError, ControlResponse
+from mcproxy.upstream.credentials import CredentialError
+from mcproxy.upstream.outside import OutsideServer
+from mcproxy.upstream.shared import Shared
+
+_WITHIN = 10.0  # seconds for one review
+
+
+def webhook(config: model.Webhook, shared: Shared) -> Reviewer:
+    """Return the judge that asks this webhook; raises `CredentialError` for a credential that can never be sent."""
+    return Reviewer(
+        "webhook",
+        _WebhookServer(config, shared),
+        cluster="",
+        audiences=(),
+        cache_times=CacheTimes(config.cache_success, config.cache_failure),
+    )
+
+
+class _WebhookServer:
+    """Sends reviews to the one URL."""
+
+    def __init__(self, config: model.Webhook, shared: Shared) -> None:
+        self._url = config.endpoint.url
+        self._path = config.endpoint.path or "/"
+        self._file = config.kubeconfig.file
+        self._server = OutsideServer(
+            "of the webhook", config.endpoint, tls=config.tls, credentials=config.credentials, shared=shared
+        )
+
+    async def send(self, body: bytes) -> ControlResponse:
+        todo = f"see that {self._url} runs and can be reached"
+        try:
+            response = await self._server.request(
+                "POST", self._path, headers=HEADERS, body=body, timeout=_WITHIN, max_body=MAX_ANSWER
+            )
+        except CredentialError as error:
+            raise Trouble("credential", error.cause, f"put a usable credential into {self._file}") from None
+        except (ConnectError, ControlError) as error:
+            raise Trouble("connection", error.cause, todo) from None
+        if response.status >= 500 or response.status == 429:
+            raise Trouble("status", f"it answered {response.status}", todo)
+        return response
+
+    def refusal(self, status: int) -> Trouble:
+        if status in (401, 403):
+            return Trouble(
+                str(status),
+                f"it does not accept the proxy's own credential ({status})",
+                f"put a credential that may review tokens into {self._file}",
+            )
+        return Trouble("status", f"it answered {status}", f"see what answers at {self._url}")
+
+    def close(self) -> None:
+        self._server.close()

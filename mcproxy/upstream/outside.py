@@ -1,0 +1,85 @@
+"""A server that is no cluster but that the proxy itself asks: a TokenReview webhook, an OIDC issuer.
+
+It is asked as a cluster is, over the same connections (`control`): chain and name are verified, answers are bounded,
+no redirect is followed. There are no health checks: it is asked when there is something to ask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from mcproxy.config import model
+from mcproxy.upstream.control import ControlClient, ControlResponse
+from mcproxy.upstream.credential_source import credential_source
+from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.tls import EndpointTLS
+
+_NO_CREDENTIALS = model.Credentials()
+_MAX_URL = 2048
+
+
+class OutsideServer:
+    """One such server. It holds idle connections at most, for 30 s; `close` ends them."""
+
+    def __init__(
+        self,
+        name: str,
+        endpoint: model.Endpoint,
+        *,
+        tls: model.ClusterTLS,
+        credentials: model.Credentials = _NO_CREDENTIALS,
+        shared: Shared,
+    ) -> None:
+        """`name` is for log lines of its credential. Raises `CredentialError` for one that can never be sent."""
+        bare = replace(endpoint, path="")  # each request names its whole path
+        cluster = model.Cluster(
+            name=name, endpoints=(endpoint,), tls=tls, credentials=credentials, identity=model.Identity.PROXY
+        )
+        source = credential_source(cluster, shared)
+        control_tls = None
+        if bare.scheme == "https":
+            control_tls = EndpointTLS(shared.contexts, tls, bare.host, lambda: source.certificate)
+        self._credentials = source
+        self._control = ControlClient(source, shared)
+        self._endpoint = Endpoint(bare, cluster, key=None, shared=shared, data_tls=None, control_tls=control_tls)
+        self._forget_certificate = source.on_certificate_change(self._control.renew)
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
+        body: bytes = b"",
+        timeout: float,
+        max_body: int,
+    ) -> ControlResponse:
+        """Send one request; `target` is path and query. Raises as `ControlClient.request` does."""
+        return await self._control.request(
+            self._endpoint, method, target, headers=headers, body=body, timeout=timeout, max_body=max_body
+        )
+
+    def close(self) -> None:
+        """End idle connections and what keeps the credential up to date."""
+        self._forget_certificate()
+        self._control.close()
+        self._endpoint.close()
+        self._credentials.close()
+
+
+def split_url(url: str) -> tuple[model.Endpoint, str]:
+    """Return the server of an absolute https URL, and path and query to ask it for.
+
+    Raises ValueError, with a sentence that can follow the URL, for anything else: no other scheme, no user, nothing
+    that is no visible ASCII. A fragment is left out.
+    """
+    if len(url) > _MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError(f"is no URL of at most {_MAX_URL} visible characters")
+    parts = urlsplit(url)  # ValueError for brackets that are no address
+    if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc:
+        raise ValueError("is no absolute https URL without a user")
+    port = 443 if parts.port is None else parts.port  # ValueError for what is no port
+    endpoint = model.Endpoint(name=parts.netloc, scheme="https", host=parts.hostname, port=port)
+    return endpoint, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

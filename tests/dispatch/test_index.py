@@ -1,0 +1,141 @@
+"""The index says what trying one policy after the other says, remembers it, and remembers no more than it may."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcproxy.config import model
+from mcproxy.dispatch.index import PolicyIndex
+from mcproxy.dispatch.rules import Rules, compile_rule
+from mcproxy.kube.requestinfo import RequestInfo
+from mcproxy.kube.user import UserInfo
+from tests.dispatch.making import ALICE, other_request, policy, resource_request, rule
+
+WORDS = ["", "a", "b", "a-1", "a-12", "ab"]
+PATHS = ["/", "/a", "/a/", "/a/b", "/ab"]
+RESOURCES = ["pods", "pods/log", "nodes", "nodes/log", "*/log", "*"]
+word = st.sampled_from(WORDS)
+item = st.one_of(word, st.just("*"), st.sampled_from(["a*", "a-*", "b*", "ab*"]))
+account = st.tuples(st.sampled_from(["x", "y"]), st.sampled_from(["s", "t"]))
+SA_NAMES = [f"system:serviceaccount:{space}:{name}" for space in "xy" for name in "st"]
+
+
+def lists(items: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    signed = st.one_of(items, items.map("-{}".format))
+    return st.lists(signed, max_size=3).map(tuple)
+
+
+rules = st.builds(
+    model.Rule,
+    verbs=st.one_of(st.just(("*",)), lists(st.sampled_from(["get", "list", "post"]))),
+    users=lists(st.one_of(item, st.sampled_from([*SA_NAMES, "system:*"]))),
+    service_accounts=st.lists(account, max_size=2).map(tuple),
+    user_groups=lists(item),
+    api_groups=st.one_of(st.just(("*",)), lists(word)),
+    resources=st.one_of(st.just(("*",)), lists(st.sampled_from(RESOURCES))),
+    resource_names=lists(item),
+    namespaces=lists(item),
+    clusters=lists(item),
+    non_resource_urls=st.one_of(
+        st.just(("*",)), st.lists(st.sampled_from([*PATHS, "/a*", "/a/*"]), max_size=2).map(tuple)
+    ),
+)
+policies = st.lists(st.lists(rules, max_size=3), max_size=6).map(
+    lambda found: [policy(f"p{number}", *each) for number, each in enumerate(found)]
+)
+users = st.builds(UserInfo, st.sampled_from([*WORDS, *SA_NAMES]), st.lists(word, max_size=3, unique=True).map(tuple))
+requests = st.one_of(
+    st.builds(
+        resource_request,
+        st.sampled_from(["get", "list"]),
+        st.sampled_from(["pods", "pods/log", "nodes", "nodes/log"]),
+        word,
+        namespace=word,
+        name=word,
+    ),
+    st.builds(other_request, st.sampled_from(PATHS), st.sampled_from(["GET", "POST"])),
+)
+asked = st.lists(st.tuples(users, requests, word), min_size=1, max_size=8)
+
+
+def first_match(listed: list[model.Policy], user: UserInfo, info: RequestInfo, cluster: str) -> int | None:
+    """Try one policy after the other: what the reference says, word by word."""
+    for number, each in enumerate(listed):
+        if any(compile_rule(one).matches(user, info, cluster) for one in each.rules):
+            return number
+    return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(policies, asked, st.booleans())
+def test_the_index_finds_the_first_policy_that_matches(
+    listed: list[model.Policy], questions: list[tuple[UserInfo, RequestInfo, str]], several: bool
+) -> None:
+    index = PolicyIndex(listed, several_clusters=several)
+    if not several:
+        listed = [replace(each, rules=tuple(replace(one, clusters=()) for one in each.rules)) for each in listed]
+    for user, info, cluster in questions * 2:  # remembered answers too
+        expected = first_match(listed, user, info, cluster)
+        assert index.find(user, info, cluster) == expected
+        explained = index.explain(user, info, cluster)
+        assert (None if explained.policy is None else explained.policy.number) == expected
+        assert len(explained.policies) == (len(listed) if expected is None else expected + 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(rules, max_size=5), asked)
+def test_a_list_of_rules_matches_if_one_does_however_little_it_remembers(
+    listed: list[model.Rule], questions: list[tuple[UserInfo, RequestInfo, str]]
+) -> None:
+    forgetful = Rules(listed, remembered=1)
+    for user, info, cluster in questions * 2:
+        expected = any(compile_rule(one).matches(user, info, cluster) for one in listed)
+        assert forgetful.match(user, info, cluster) is expected
+
+
+def test_what_no_rule_looks_at_makes_no_further_decisions_to_remember() -> None:
+    compiled = Rules([rule(resources=("pods",))])
+    for number in range(100):
+        info = resource_request(name=f"web-{number}", namespace=f"ns-{number}")
+        assert compiled.match(UserInfo(f"user-{number}"), info, "east")
+    assert compiled.remembered() == 1
+
+
+def test_what_a_rule_looks_at_is_told_apart() -> None:
+    index = PolicyIndex([policy("named", rule(resource_names=("a",))), policy("rest", rule())])
+    assert [index.find(ALICE, resource_request(name=name), "east") for name in ("a", "b", "a", "b")] == [0, 1, 0, 1]
+
+
+def test_a_path_is_never_taken_for_a_group() -> None:
+    compiled = Rules([rule(api_groups=("/x",), non_resource_urls=())])
+    assert not compiled.match(ALICE, other_request("/x"), "east")
+    assert compiled.match(ALICE, resource_request(group="/x"), "east")
+    assert not compiled.match(ALICE, other_request("/x"), "east")
+
+
+def test_decisions_are_bounded_in_number_and_those_in_use_stay() -> None:
+    compiled = Rules([rule(resource_names=("a",))], remembered=10)
+    for number in range(1000):
+        assert not compiled.match(ALICE, resource_request(name=f"x-{number}"), "east")
+        assert compiled.match(ALICE, resource_request(name="a"), "east")
+        assert compiled.remembered() <= 20
+
+
+def test_what_clients_make_up_takes_no_memory() -> None:
+    compiled = Rules([rule(resource_names=("a",), users=("x",), non_resource_urls=("/x",), user_groups=("y",))])
+    tracemalloc.start()
+    try:
+        for number in range(3000):
+            long = f"{number}-".ljust(30_000, "x")
+            assert not compiled.match(ALICE, resource_request(name=long), "east")
+            assert not compiled.match(ALICE, other_request(f"/{long}"), "east")
+            assert not compiled.match(UserInfo(long), resource_request(), "east")
+            assert not compiled.match(UserInfo("x", (long,)), resource_request(), "east")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 200_000
