@@ -13,6 +13,9 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from mcproxy.config import model
+from mcproxy.daemon.judges import Judges
+from mcproxy.dispatch.flow import FlowControls
+from mcproxy.dispatch.plan import Dispatch
 from mcproxy.http.pool import Pool
 from mcproxy.net.certificates import CertificateStore
 from mcproxy.observe.record import Recorder
@@ -50,11 +53,22 @@ class Runtime:
     certificates: Mapping[str, CertificateStore | None]  # by listener
     pipelines: Mapping[str, Pipeline]  # by listener
     access_log: OpenAccessLog | None
+    judges: Judges
+    flow_controls: FlowControls
+    dispatches: Mapping[str, Dispatch]  # by server
+
+    def put_in_force(self) -> None:
+        """Begin what goes on beside requests, and give what was kept its new settings."""
+        for cluster in self.clusters.values():
+            cluster.start()
+        self.judges.put_in_force()
+        self.flow_controls.put_in_force()
 
     def discard(self, keep: Runtime | None) -> None:
         """Let go of every live part that `keep` does not share."""
         for name, cluster in self.clusters.items():
             cluster.stop(None if keep is None else keep.clusters.get(name))
+        self.judges.discard(None if keep is None else keep.judges)
         if self.access_log is not None and (keep is None or keep.access_log is not self.access_log):
             self.access_log.close()
 
@@ -72,7 +86,29 @@ def build(config: model.Config, previous: Runtime | None, parts: Parts) -> Runti
     }
     certificates = {listener.name: _certificates(config, listener, previous) for listener in config.listeners}
     access_log = _access_log(config.logging.access, previous, parts)
-    servers = [(server, VirtualServer(server, clusters)) for server in config.servers]
+    judges = Judges(config, clusters, parts.shared, None if previous is None else previous.judges)
+    flow_controls = FlowControls.build(
+        config.flow_controls, parts.shared.reactor, None if previous is None else previous.flow_controls
+    )
+    before = {} if previous is None else previous.dispatches
+    dispatches = {
+        server.name: Dispatch(server, clusters, flow_controls, before.get(server.name)) for server in config.servers
+    }
+    servers = [
+        (
+            server,
+            VirtualServer(
+                server,
+                clusters,
+                authenticator=judges.authenticator(server),
+                authorizer=judges.authorizer(server),
+                impersonation=judges.impersonation(server),
+                dispatch=dispatches[server.name],
+                tellings=judges.tellings,
+            ),
+        )
+        for server in config.servers
+    ]
     pipelines = {
         listener.name: Pipeline(
             Routes((server, live) for server, live in servers if listener.name in server.listeners),
@@ -88,6 +124,9 @@ def build(config: model.Config, previous: Runtime | None, parts: Parts) -> Runti
         MappingProxyType(certificates),
         MappingProxyType(pipelines),
         access_log,
+        judges,
+        flow_controls,
+        MappingProxyType(dispatches),
     )
 
 

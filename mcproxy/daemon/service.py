@@ -132,8 +132,7 @@ class Service:
             listeners[listener.bind] = live
         gone = [live for bind, live in self._listeners.items() if bind not in listeners]
         self._listeners = listeners
-        for cluster in runtime.clusters.values():
-            cluster.start()
+        runtime.put_in_force()
         if before is not None:
             before.discard(keep=runtime)
             self._retire(runtime, gone)

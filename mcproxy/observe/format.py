@@ -76,12 +76,16 @@ def json_formatter() -> Formatter:
     seconds = _Seconds("%Y-%m-%dT%H:%M:%S")
 
     def format_json(record: AccessRecord) -> str:
-        (when, client, method, uri, status, reason, server, cluster, endpoint, user, verb, resource,
-         request_id, user_agent, bytes_in, bytes_out, first_byte, total, upgraded) = record  # fmt: skip
+        (when, client, method, uri, status, reason, server, cluster, endpoint, user, impersonated, policy,
+         verb, resource, request_id, user_agent, bytes_in, bytes_out, first_byte, total, upgraded) = record  # fmt: skip
         second, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
         optional = ""
         if request_id:
             optional = f',"requestId":{quote(request_id)}'
+        if impersonated:
+            optional += f',"impersonatedUser":{quote(_bounded(impersonated))}'
+        if policy:
+            optional += f',"policy":{quote(policy)}'
         if verb:
             optional += f',"verb":{quote(verb)},"resource":{quote(resource)}'
         if user_agent:
@@ -91,8 +95,9 @@ def json_formatter() -> Formatter:
         return (
             f'{{"ts":"{seconds(second)}.{milliseconds:03d}Z","client":{quote(client)},'
             f'"method":{quote(method)},"uri":{quote(_masked(uri))},"server":{quote(server or "-")},'
-            f'"cluster":{quote(cluster or "-")},"endpoint":{quote(endpoint or "-")},"user":{quote(user or "-")},'
-            f'"status":{status},"reason":{quote(reason)},"bytesIn":{bytes_in},"bytesOut":{bytes_out},'
+            f'"cluster":{quote(cluster or "-")},"endpoint":{quote(endpoint or "-")},'
+            f'"user":{quote(_bounded(user) or "-")},"status":{status},"reason":{quote(reason)},'
+            f'"bytesIn":{bytes_in},"bytesOut":{bytes_out},'
             f'"totalSeconds":{total:.6f},"upgraded":{"true" if upgraded else "false"}{optional}}}\n'
         )
 
@@ -115,7 +120,7 @@ def combined_formatter() -> Formatter:
     def format_combined(record: AccessRecord) -> str:
         agent = escape(_bounded(record.user_agent)) or "-"
         uri = escape(_masked(record.uri))
-        user = escape(record.user).replace(" ", "\\x20") or "-"
+        user = escape(_bounded(record.user)).replace(" ", "\\x20") or "-"
         return (
             f"{escape(record.client)} - {user} [{seconds(int(record.time))}] "
             f'"{escape(record.method)} {uri} HTTP/1.1" {record.status} {record.bytes_out} "-" "{agent}" '

@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IAddress
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.messages import RequestHead, split_fields
 from mcproxy.identity.browsers import is_foreign
+from mcproxy.identity.peer import Peer
 from mcproxy.proxy.routes import host_name
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class ClientFacts:
         "_server",
         "address",
         "foreign_host",
+        "peer",
         "pipeline",
         "server_name",
         "trusted",
@@ -44,6 +46,8 @@ class ClientFacts:
         self.server_name = transport.server_name if transport.is_tls else None
         self.trusted = bool(networks) and bool(self.address) and _within(self.address, networks)
         self._scheme = b"https" if transport.is_tls else b"http"
+        #: the client's certificate, judged anew under each Runtime (None without one)
+        self.peer = Peer.of(transport) if transport.is_tls else None
         self.foreign_host = False  # see identity.browsers
         self._host = b""
         self._forwarded = b""

@@ -14,12 +14,12 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from mcproxy.config.model import Identity
+from mcproxy.dispatch.plan import Plan
 from mcproxy.http.client import ClientConnection, ConnectionClosed, ResponseTimeout
 from mcproxy.http.framing import encode_chunk, encode_last_chunk
 from mcproxy.http.messages import CHUNKED, Header, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
 from mcproxy.identity.browsers import refuse_pages
-from mcproxy.identity.headers import passing
 from mcproxy.kube import duration
 from mcproxy.kube.requestinfo import timeout_parameter
 from mcproxy.kube.status import StatusError, retry_after
@@ -27,13 +27,14 @@ from mcproxy.kube.watch import EventBorder
 from mcproxy.net.errors import ConnectError
 from mcproxy.proxy.coroutines import start
 from mcproxy.proxy.request import Request
-from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint
 
 log = Logger()
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+_WITH_OWN_CREDENTIAL = frozenset({Identity.IMPERSONATE, Identity.PROXY})
+_SPEAKS_FOR_CLIENTS = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
 _BODIED = frozenset({b"POST", b"PUT", b"PATCH"})  # these say it when their body is empty (RFC 9110 8.6)
 
 
@@ -42,6 +43,7 @@ class Forward:
 
     __slots__ = (
         "_authorization",
+        "_balance",
         "_border",
         "_chunked_body",
         "_cluster",
@@ -50,6 +52,7 @@ class Forward:
         "_fields",
         "_finishing",
         "_fresh",
+        "_lends",
         "_picked",
         "_repeated",
         "_request",
@@ -58,16 +61,24 @@ class Forward:
         "_tunnel",
     )
 
-    def __init__(self, request: Request, cluster: Cluster, target: bytes) -> None:
+    def __init__(self, request: Request, plan: Plan, target: bytes) -> None:
         """Prepare; `target` is the path and query as the cluster is asked. Raises StatusError."""
         self._request = request
         self._exchange = exchange = request.exchange
-        self._cluster = cluster
+        self._cluster = cluster = plan.cluster
+        self._balance = plan.balance
         self._target = target
         client = request.client
-        if cluster.config.identity is Identity.PROXY and (client.foreign_host or exchange.head.upgrade is not None):
+        identity = cluster.config.identity
+        if identity is Identity.PROXY and (client.foreign_host or exchange.head.upgrade is not None):
             refuse_pages(exchange.head, client.foreign_host)
-        self._fields = passing(cluster.config.identity, exchange.head.fields)
+        presented, server = request.presented, request.server
+        assert server is not None
+        if identity is Identity.PASSTHROUGH:
+            self._fields = presented.fields + presented.own
+        else:
+            self._fields = presented.fields + server.tellings[cluster.name].told(request.user)
+        self._lends = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._connection: ClientConnection | None = None
         self._fresh = False  # the connection was opened for this request
@@ -86,11 +97,11 @@ class Forward:
         Raises StatusError.
         """
         cluster = self._cluster
-        if cluster.config.identity is Identity.PROXY:
+        if self._lends:
             if not cluster.credentials.is_ready:
                 return False
             self._lend_credential()
-        endpoint = cluster.pick()
+        endpoint = self._pick()
         if endpoint is None:
             raise self._unreachable()
         connection = endpoint.pool.take()
@@ -103,19 +114,19 @@ class Forward:
     async def run(self) -> None:
         """Send the request, waiting for what has to be waited for. Raises StatusError."""
         request, cluster = self._request, self._cluster
-        if cluster.config.identity is Identity.PROXY:
+        if self._lends:
             if not cluster.credentials.is_ready:
                 await self._credential_ready()
             self._lend_credential()
         while not self._exchange.ended:
-            endpoint, self._picked = self._picked or cluster.pick(self._tried), None
+            endpoint, self._picked = self._picked or self._pick(), None
             if endpoint is None:
                 raise self._unreachable()
             # Once one kept connection was found dead, others may be: the second try gets a new one.
             connection = None if self._repeated else endpoint.pool.take()
             self._fresh = connection is None
             if connection is None:
-                request.waiting = opening = endpoint.pool.open()  # type: ignore[assignment]
+                request.waiting = opening = endpoint.pool.open()
                 try:
                     connection = await opening
                 except ConnectError as problem:
@@ -129,6 +140,10 @@ class Forward:
                 endpoint.record_success()
             self._send(endpoint, connection)
             return
+
+    def _pick(self) -> Endpoint | None:
+        request = self._request
+        return self._balance.pick(self._tried, request.user.name, request.info, self._target)
 
     async def _credential_ready(self) -> None:
         try:
@@ -228,7 +243,7 @@ class Forward:
         self._exchange.inform(head.status, head.reason, head.fields)
 
     def response_head(self, head: ResponseHead) -> None:
-        if head.status == 401 and self._authorization is not None and self._credential_renewed():
+        if head.status == 401 and self._answered_unauthorized():
             return
         info = self._request.info
         if info is not None and info.verb == "watch" and head.status == 200 and head.length < 0:
@@ -237,7 +252,7 @@ class Forward:
 
     def response_whole(self, head: ResponseHead, body: bytes) -> None:
         self._connection = None
-        if head.status == 401 and self._authorization is not None and self._credential_renewed():
+        if head.status == 401 and self._answered_unauthorized():
             return
         self._exchange.answer(head.status, head.fields, body, head.reason)
 
@@ -342,6 +357,28 @@ class Forward:
 
     # -- once more ----------------------------------------------------------------------------------------------
 
+    def _answered_unauthorized(self) -> bool:
+        """After a 401: whether that is the proxy's own affair, which the client need not see.
+
+        Where the proxy speaks for its client, a 401 means that the cluster does not know the proxy. To pass it on would
+        have the client throw a good credential away. Below `proxy` it is the word of somebody else's server.
+        """
+        if self._authorization is not None and self._credential_renewed():
+            return True
+        info = self._request.info
+        if (
+            self._cluster.config.identity not in _SPEAKS_FOR_CLIENTS
+            or info is None
+            or "proxy" in (info.verb, info.subresource)
+        ):
+            return False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.cancel()
+        message = f'cluster "{self._cluster.name}" cannot be asked: it does not accept the proxy\'s credential'
+        self._request.refuse(StatusError(503, message), "credential_refused")
+        return True
+
     def _credential_renewed(self) -> bool:
         """After a 401 to the proxy's own credential: ask again with a newer one, if there is one and it is safe."""
         if self._repeated or self._exchange.head.length != 0:
@@ -367,4 +404,4 @@ class Forward:
 
     def _unreachable(self) -> StatusError:
         self._request.reason = "upstream_unreachable"
-        return retry_after(503, self._cluster.unavailable_message(), self._cluster.RETRY_AFTER)
+        return retry_after(503, self._cluster.unavailable_message(self._balance.endpoints), self._cluster.RETRY_AFTER)

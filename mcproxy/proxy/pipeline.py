@@ -1,6 +1,10 @@
 """The way of a request, told in order.
 
-    connection (TLS, SNI) -> request head -> virtual server -> cluster -> request info -> handler -> response, record
+    connection (TLS, SNI) -> request head -> virtual server -> user -> cluster and request info
+      -> dispatch policy -> authorized? -> flow-control permit -> handler -> response, record
+
+A policy is found before authorization is asked, because it may send the request to another cluster, and that one's
+word is asked for; what the policy says (reject, limits) comes after.
 
 Every refusal on that way is raised as `StatusError` and becomes a Kubernetes `Status` in one place, `Request.refuse`.
 """
@@ -10,22 +14,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.server import ServerConnection
+from mcproxy.identity.presented import present
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
 from mcproxy.observe.record import Recorder
+from mcproxy.proxy.access import admit, authenticate, authorize, take_role
 from mcproxy.proxy.client_facts import ClientFacts
 from mcproxy.proxy.coroutines import start
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.request import Request, refusal_fields
-from mcproxy.proxy.routes import Routes
+from mcproxy.proxy.routes import Routes, VirtualServer
 from mcproxy.proxy.running import Running
+from mcproxy.upstream.cluster import Cluster
 
 log = Logger()
 
@@ -58,14 +66,34 @@ class Pipeline:
         request = Request(exchange, client, self._running, self._recorder)
         head = exchange.head
         try:
-            request.server = client.server(head.host)
-            request.cluster, target = request.server.destination(head.target)
-            request.info = self._request_info(head.method, target)
-            forward = Forward(request, request.cluster, target)
+            server = request.server = client.server(head.host)
+            request.presented = present(head.fields)
+            cluster, target = await self._asked(request, server)
+            info = request.info = self._request_info(head.method, target)
+            if request.presented.impersonate:
+                await take_role(request, server, cluster)
+            request.plan = server.dispatch.plan(request.user, info, cluster.name)
+            plan = await authorize(request, info, server, cluster, target)
+            await admit(request, info, plan)
+            forward = Forward(request, plan, target)
             if not forward.sent_at_once():
                 await forward.run()
+        except CancelledError:
+            pass  # the client went away meanwhile
         except Exception as error:
             request.fail(error)
+
+    async def _asked(self, request: Request, server: VirtualServer) -> tuple[Cluster, bytes]:
+        """Find out who asks, and which cluster for what."""
+        whole = request.exchange.head.target
+        try:
+            cluster, target = server.destination(whole)
+        except StatusError:
+            await authenticate(request, server, whole)  # which clusters there are is nobody else's business
+            raise
+        request.cluster = cluster
+        await authenticate(request, server, target)
+        return cluster, target
 
     def _request_info(self, method: bytes, target: bytes) -> RequestInfo:
         if len(target) > _LONGEST_REMEMBERED:

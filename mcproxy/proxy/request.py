@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from mcproxy.http.exchange import Exchange
+from mcproxy.identity.caller import Caller
 from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import UserInfo
 from mcproxy.observe.record import AccessRecord, Recorder
 
 if TYPE_CHECKING:
+    from mcproxy.dispatch.permit import Permit
+    from mcproxy.dispatch.plan import Plan
+    from mcproxy.identity.impersonation import Wanted
+    from mcproxy.identity.presented import Presented
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.proxy.client_facts import ClientFacts
     from mcproxy.proxy.routes import VirtualServer
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
 
 log = Logger()
 
+_UNKNOWN = Caller(UserInfo(""))  # until that is found out
 _STATUS_FIELDS = (
     b"Cache-Control: no-cache, private\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
 )
@@ -34,14 +41,20 @@ class Request:
     __slots__ = (
         "_recorder",
         "_running",
+        "caller",
         "client",
         "cluster",
         "endpoint",
         "exchange",
         "info",
+        "permit",
+        "plan",
+        "presented",
         "reason",
         "server",
+        "user",
         "waiting",
+        "wanted",
     )
 
     def __init__(self, exchange: Exchange, client: ClientFacts, running: Running, recorder: Recorder | None) -> None:
@@ -50,9 +63,15 @@ class Request:
         self.server: VirtualServer | None = None
         self.cluster: Cluster | None = None
         self.endpoint: Endpoint | None = None  # where it was sent, counted in its in_flight
+        self.presented: Presented
+        self.caller = _UNKNOWN  # who sent it
+        self.wanted: Wanted | None = None  # who it asks to run as, if somebody else
+        self.user = _UNKNOWN.user  # who it runs as
         self.info: RequestInfo | None = None
+        self.plan: Plan | None = None
+        self.permit: Permit | None = None
         self.reason = ""  # why it ended otherwise than well; one word, for the access log
-        self.waiting: Deferred[object] | None = None  # cancelled when the client goes away
+        self.waiting: Deferred[Any] | None = None  # cancelled when the client goes away
         self._recorder = recorder
         self._running = running
         exchange.on_done = self
@@ -105,17 +124,23 @@ class Request:
         self._running.requests.discard(self)
         if self.endpoint is not None:
             self.endpoint.in_flight -= 1
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            permit.release()
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.cancel()
-        if self._recorder is not None and (self.server is None or self.server.access_log):
+        # A policy can silence its requests; one that reached none is logged as its server says.
+        shown = self.plan or self.server
+        if self._recorder is not None and (shown is None or shown.access_log):
             self._recorder.finished(self._record(exchange))
 
     def _record(self, exchange: Exchange) -> AccessRecord:
         now = exchange.connection.seconds()
         head = exchange.head
         total = now - exchange.started_at
-        info = self.info
+        info, caller, user = self.info, self.caller, self.user
+        real = caller.user.name if self.server is not None and self.server.authenticates else ""
         return AccessRecord(
             time=time.time() - total,
             client=self.client.address,
@@ -126,6 +151,9 @@ class Request:
             server=self.server.name if self.server else "",
             cluster=self.cluster.name if self.cluster else "",
             endpoint=self.endpoint.name if self.endpoint else "",
+            user=real,
+            impersonated=user.name if self.wanted is not None and user is self.wanted.user else "",
+            policy=self.plan.policy if self.plan else "",
             verb=info.verb if info and info.is_resource else "",
             resource=_resource(info) if info and info.is_resource else "",
             request_id=(head.header(b"audit-id") or b"").decode("latin-1"),

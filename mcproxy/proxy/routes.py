@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError
@@ -10,15 +11,49 @@ from mcproxy.net.names import NameTable
 from mcproxy.proxy import cluster_path
 from mcproxy.upstream.cluster import Cluster
 
+if TYPE_CHECKING:
+    from mcproxy.dispatch.plan import Dispatch
+    from mcproxy.identity.authenticator import Authenticator, Nobody
+    from mcproxy.identity.authorizer import Authorizer
+    from mcproxy.identity.telling import Telling
+
 
 class VirtualServer:
-    """One virtual API server and the live clusters behind it."""
+    """One virtual API server: the live parts that judge its requests, and the clusters behind it."""
 
-    __slots__ = ("access_log", "clusters", "name", "single")
+    __slots__ = (
+        "access_log",
+        "authenticates",
+        "authenticator",
+        "authorizer",
+        "clusters",
+        "dispatch",
+        "impersonation",
+        "name",
+        "single",
+        "tellings",
+    )
 
-    def __init__(self, config: model.Server, clusters: Mapping[str, Cluster]) -> None:
+    def __init__(
+        self,
+        config: model.Server,
+        clusters: Mapping[str, Cluster],
+        *,
+        authenticator: Authenticator | Nobody,
+        authorizer: Authorizer | None,
+        impersonation: Authorizer,
+        dispatch: Dispatch,
+        tellings: Mapping[str, Telling],
+    ) -> None:
+        """`clusters` and `tellings` are by name and have every cluster of the configuration."""
         self.name = config.name
         self.access_log = config.access_log
+        self.authenticator = authenticator
+        self.authenticates = config.authentication is not None
+        self.authorizer = authorizer
+        self.dispatch = dispatch
+        self.impersonation = impersonation
+        self.tellings = tellings
         backend = config.backend
         self.single = clusters[backend.cluster] if isinstance(backend, model.ClusterBackend) else None
         names = backend.clusters if isinstance(backend, model.ClustersBackend) else ()

@@ -16,9 +16,10 @@ from mcproxy.proxy.client_facts import ClientFacts
 
 
 def facts(client: Any, *trusted: str, tls: bool = True, routes: Any = None) -> ClientFacts:
-    connection: Any = SimpleNamespace(
-        client=client, transport=SimpleNamespace(is_tls=tls, server_name="sni.test" if tls else None)
+    transport = SimpleNamespace(
+        is_tls=tls, server_name="sni.test" if tls else None, peer_certificate=lambda: None, peer_chain=list
     )
+    connection: Any = SimpleNamespace(client=client, transport=transport)
     pipeline: Any = SimpleNamespace(trusted_proxies=tuple(ip_network(each) for each in trusted), routes=routes)
     return ClientFacts(connection, pipeline)
 

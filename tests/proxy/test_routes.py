@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
+from mcproxy.identity.authenticator import NOBODY
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy.routes import Routes, VirtualServer
 
+NOT_ASKED: Any = None  # what a server has beside names and clusters
 EAST: Any = "the cluster east"
 WEST: Any = "the cluster west"
 
@@ -18,7 +20,19 @@ def server(name: str, *names: str, default: bool = False) -> tuple[model.Server,
     config = model.Server(
         name=name, listeners=("l",), server_names=names, default=default, backend=model.ClusterBackend("east")
     )
-    return config, VirtualServer(config, {"east": EAST})
+    return config, live(config, {"east": EAST})
+
+
+def live(config: model.Server, clusters: dict[str, Any]) -> VirtualServer:
+    return VirtualServer(
+        config,
+        clusters,
+        authenticator=NOBODY,
+        authorizer=None,
+        impersonation=NOT_ASKED,
+        dispatch=NOT_ASKED,
+        tellings={},
+    )
 
 
 def refused(routes: Routes, name: str | None, host: bytes) -> tuple[int, str]:
@@ -63,9 +77,9 @@ class TestServer:
 
 
 class TestCluster:
-    MANY = VirtualServer(
+    MANY = live(
         model.Server(name="many", listeners=("l",), backend=model.ClustersBackend(("east", "west"))),
-        {"east": EAST, "west": WEST, "other": "not of this server"},  # type: ignore[dict-item]
+        {"east": EAST, "west": WEST, "other": "not of this server"},
     )
 
     def test_a_server_of_one_cluster_passes_every_target_on(self) -> None:

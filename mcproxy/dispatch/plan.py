@@ -1,0 +1,102 @@
+"""What a server's policies make of a request: the live parts that serve it, chosen by the first policy that matches.
+
+A `Plan` is made once for each policy and cluster, when the first request needs it; after that it is only looked up. A
+reload makes new ones, which take over the positions of their balancing, so that no round begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mcproxy.config import model
+from mcproxy.dispatch.admission import Admission
+from mcproxy.dispatch.flow import FlowControls
+from mcproxy.dispatch.index import PolicyIndex
+from mcproxy.kube.requestinfo import RequestInfo
+from mcproxy.kube.user import UserInfo
+from mcproxy.upstream.balance import Balance, make
+
+if TYPE_CHECKING:
+    from mcproxy.upstream.cluster import Cluster
+
+
+class Plan:
+    """How the requests of one policy to one cluster are served."""
+
+    __slots__ = ("access_log", "admission", "balance", "cluster", "policy", "reject")
+
+    def __init__(
+        self,
+        policy: str,
+        cluster: Cluster,
+        balance: Balance,
+        admission: Admission,
+        *,
+        reject: model.Reject | None = None,
+        access_log: bool = True,
+    ) -> None:
+        self.policy = policy  # its name; "" where the server has no dispatch
+        self.cluster = cluster
+        self.balance = balance
+        self.admission = admission
+        self.reject = reject
+        self.access_log = access_log
+
+
+class Dispatch:
+    """The policies of one server under one Runtime."""
+
+    __slots__ = ("_clusters", "_flow_controls", "_index", "_plans", "_positions", "_server")
+
+    def __init__(
+        self,
+        server: model.Server,
+        clusters: Mapping[str, Cluster],
+        flow_controls: FlowControls,
+        previous: Dispatch | None = None,
+    ) -> None:
+        """`clusters` has every live cluster of the Runtime; `previous` is the same server's before a reload."""
+        several = isinstance(server.backend, model.ClustersBackend)
+        self._server = server
+        self._clusters = clusters
+        self._flow_controls = flow_controls
+        self._index = None if server.dispatch is None else PolicyIndex(server.dispatch, several_clusters=several)
+        self._plans: dict[tuple[int, str], Plan] = {}
+        # Not the previous plans themselves, which would keep everything before them alive.
+        self._positions: dict[tuple[str, str], Balance] = (
+            {}
+            if previous is None
+            else {(plan.policy, plan.cluster.name): plan.balance for plan in previous._plans.values() if plan.policy}
+        )
+
+    def plan(self, user: UserInfo, info: RequestInfo, cluster: str) -> Plan | None:
+        """Return what applies to a request of `user`, as the cluster is told, to `cluster`; None: no policy matches."""
+        number = 0 if self._index is None else self._index.find(user, info, cluster)
+        if number is None:
+            return None
+        plan = self._plans.get((number, cluster))
+        if plan is None:
+            plan = self._plans[number, cluster] = self._make(number, cluster)
+        return plan
+
+    def _make(self, number: int, named: str) -> Plan:
+        server = self._server
+        if server.dispatch is None:
+            cluster = self._clusters[named]
+            admission = self._flow_controls.admission(cluster.config.flow_controls, named)
+            return Plan("", cluster, cluster.balance, admission, access_log=server.access_log)
+        policy = server.dispatch[number]
+        cluster = self._clusters[named if policy.backend is None else policy.backend.cluster]
+        balance = make(
+            policy.strategy, cluster.subset(policy.endpoints), self._positions.pop((policy.name, cluster.name), None)
+        )
+        controls = (policy.flow_control,) if policy.flow_control is not None else ()
+        return Plan(
+            policy.name,
+            cluster,
+            balance,
+            self._flow_controls.admission((*controls, *cluster.config.flow_controls), cluster.name),
+            reject=policy.reject,
+            access_log=server.access_log and policy.access_log is not False,
+        )

@@ -1,0 +1,104 @@
+"""Who may: the steps of a request's way between finding its server and sending it on.
+
+Each answers from what is known already if it can, since most requests come from somebody who was here a moment ago,
+and waits only for a question that has to be asked. A step that says no raises `StatusError`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mcproxy.config.model import Identity
+from mcproxy.identity.attributes import Attributes, attributes_of
+from mcproxy.identity.forbidden import forbidden
+from mcproxy.identity.impersonation import asked_for, lends_own_rights, reviewed
+from mcproxy.identity.telling import check_home
+from mcproxy.kube.status import StatusError
+
+if TYPE_CHECKING:
+    from mcproxy.dispatch.plan import Plan
+    from mcproxy.identity.impersonation import Wanted
+    from mcproxy.identity.reviews import Decision
+    from mcproxy.kube.requestinfo import RequestInfo
+    from mcproxy.kube.user import UserInfo
+    from mcproxy.proxy.request import Request
+    from mcproxy.proxy.routes import VirtualServer
+    from mcproxy.upstream.cluster import Cluster
+
+
+async def authenticate(request: Request, server: VirtualServer, target: bytes) -> None:
+    """Find out who calls; `target` is as the cluster is asked. Raises StatusError (401, 503)."""
+    peer, presented = request.client.peer, request.presented
+    path = target.partition(b"?")[0]
+    caller = server.authenticator.at_once(peer, presented, path)
+    if caller is None:
+        caller = await server.authenticator.authenticate(peer, presented, path)
+    request.caller = caller
+    request.user = caller.user
+
+
+async def take_role(request: Request, server: VirtualServer, cluster: Cluster) -> None:
+    """Let the request run as the user that the client asks to be, if the real one may. Raises StatusError."""
+    identity = cluster.config.identity
+    if identity is Identity.PROXY:
+        raise lends_own_rights()
+    if identity is Identity.PASSTHROUGH and not server.authenticates:
+        return  # the cluster alone knows who asks, and judges
+    wanted = asked_for(request.presented)
+    if wanted is None:
+        return
+    check_home(request.caller, cluster.name)
+    request.wanted = wanted
+    await _review(request, wanted, server, cluster)
+    request.user = wanted.user
+
+
+async def _review(request: Request, wanted: Wanted, server: VirtualServer, cluster: Cluster) -> None:
+    """Have the questions of an impersonation answered: by the server's rules, else by the cluster that is asked."""
+    judge, name = server.impersonation, cluster.name
+
+    async def decide(user: UserInfo, attributes: Attributes) -> Decision:
+        return judge.at_once(user, attributes, name) or await judge.decide(user, attributes, name)
+
+    await reviewed(request.caller.user, wanted, decide)
+
+
+async def authorize(
+    request: Request, info: RequestInfo, server: VirtualServer, cluster: Cluster, target: bytes
+) -> Plan:
+    """Return the request's plan if it may go on by it. Raises StatusError (403, 503, or what a policy rejects with).
+
+    `cluster` is the one that the request names; a plan may send it to another one, which then has its own say.
+    """
+    user, plan, authorizer = request.user, request.plan, server.authorizer
+    goal = cluster if plan is None else plan.cluster
+    check_home(request.caller, goal.name)
+    if goal is not cluster and request.wanted is not None:
+        await _review(request, request.wanted, server, goal)
+    if authorizer is not None:
+        attributes = attributes_of(info, target)
+        decision = authorizer.at_once(user, attributes, goal.name)
+        if decision is None:
+            decision = await authorizer.decide(user, attributes, goal.name)
+        if not decision.allowed:
+            raise forbidden(user, attributes, decision.reason)
+    if plan is None:
+        raise forbidden(user, attributes_of(info, target), f'no dispatch policy of server "{server.name}" matches')
+    if plan.reject is not None:
+        raise StatusError(plan.reject.code, plan.reject.message, details={})
+    request.cluster = goal
+    return plan
+
+
+async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
+    """Get the permit that flow control asks for. Raises StatusError (429), and CancelledError if the client left."""
+    user = request.user.name
+    lasting = info.long_running or request.exchange.head.upgrade is not None
+    permit = plan.admission.at_once(user, lasting, info.resource)
+    if permit is None:
+        request.waiting = waiting = plan.admission.wait(user, lasting, info.resource)
+        try:
+            permit = await waiting
+        finally:
+            request.waiting = None
+    request.permit = permit
