@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,10 @@ from mcproxy.identity.attributes import attributes_of
 from mcproxy.kube.requestinfo import RequestInfo, parse
 from mcproxy.kube.user import UserInfo
 from tests.dispatch.making import ALICE, other_request, policy, resource_request, rule
+
+Question = tuple[UserInfo, RequestInfo, str]
+BOB = UserInfo("bob", ALICE.groups)
+POD = resource_request()
 
 WORDS = ["", "a", "b", "a-1", "a-12", "ab"]
 PATHS = ["/", "/a", "/a/", "/a/b", "/ab"]
@@ -74,7 +80,7 @@ def first_match(listed: list[model.Policy], user: UserInfo, info: RequestInfo, c
 @settings(max_examples=300, deadline=None)
 @given(policies, asked, st.booleans())
 def test_the_index_finds_the_first_policy_that_matches(
-    listed: list[model.Policy], questions: list[tuple[UserInfo, RequestInfo, str]], several: bool
+    listed: list[model.Policy], questions: list[Question], several: bool
 ) -> None:
     index = PolicyIndex(listed, several_clusters=several)
     if not several:
@@ -90,7 +96,7 @@ def test_the_index_finds_the_first_policy_that_matches(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(rules, max_size=5), asked)
 def test_a_list_of_rules_matches_if_one_does_however_little_it_remembers(
-    listed: list[model.Rule], questions: list[tuple[UserInfo, RequestInfo, str]]
+    listed: list[model.Rule], questions: list[Question]
 ) -> None:
     forgetful = Rules(listed, remembered=1)
     for user, info, cluster in questions * 2:
@@ -106,9 +112,33 @@ def test_what_no_rule_looks_at_makes_no_further_decisions_to_remember() -> None:
     assert compiled.remembered() == 1
 
 
-def test_what_a_rule_looks_at_is_told_apart() -> None:
-    index = PolicyIndex([policy("named", rule(resource_names=("a",))), policy("rest", rule())])
-    assert [index.find(ALICE, resource_request(name=name), "east") for name in ("a", "b", "a", "b")] == [0, 1, 0, 1]
+@pytest.mark.parametrize(
+    ("fields", "one", "other"),
+    [
+        ({"users": ("alice",)}, (ALICE, POD, "east"), (BOB, POD, "east")),
+        ({"user_groups": ("dev",)}, (ALICE, POD, "east"), (UserInfo("alice"), POD, "east")),
+        ({"verbs": ("get",)}, (ALICE, POD, "east"), (ALICE, resource_request("list"), "east")),
+        ({"api_groups": ("",)}, (ALICE, POD, "east"), (ALICE, resource_request(group="apps"), "east")),
+        ({"resources": ("pods",)}, (ALICE, POD, "east"), (ALICE, resource_request(what="nodes"), "east")),
+        ({"resources": ("pods",)}, (ALICE, POD, "east"), (ALICE, resource_request(what="pods/log"), "east")),
+        ({"resource_names": ("",)}, (ALICE, POD, "east"), (ALICE, resource_request(name="b"), "east")),
+        ({"namespaces": ("",)}, (ALICE, POD, "east"), (ALICE, resource_request(namespace="b"), "east")),
+        ({"clusters": ("east",)}, (ALICE, POD, "east"), (ALICE, POD, "west")),
+        ({"non_resource_urls": ("/a",)}, (ALICE, other_request("/a"), "east"), (ALICE, other_request("/b"), "east")),
+        ({"non_resource_urls": ()}, (ALICE, POD, "east"), (ALICE, other_request("/a"), "east")),
+    ],
+)
+def test_what_a_rule_looks_at_is_told_apart(fields: dict[str, Any], one: Question, other: Question) -> None:
+    for first, second in ((one, other), (other, one)):
+        index = PolicyIndex([policy("narrow", rule(**fields)), policy("rest", rule())])
+        answers = [index.find(*question) for question in (first, second, first, second)]
+        assert answers == ([0, 1, 0, 1] if first is one else [1, 0, 1, 0])
+
+
+def test_a_service_account_counts_beside_an_inverted_glob_that_it_begins_with() -> None:
+    compiled = Rules([rule(users=("-system:*",), service_accounts=(("x", "s"),))])
+    assert compiled.match(UserInfo("system:serviceaccount:x:s"), POD, "east")
+    assert not compiled.match(UserInfo("system:serviceaccount:x:t"), POD, "east")
 
 
 def test_a_path_is_never_taken_for_a_group() -> None:
