@@ -36,7 +36,7 @@ _MAX_REFUSED = 16384
 _MAX_BYTES = 64 * 1024 * 1024  # of either
 _REFUSAL_SIZE = 1500  # bytes, about; the causes are short
 _AT_ONCE = 64  # tokens about which a server is asked at the same time
-_MAX_WAITING = 4096  # tokens that wait for an answer
+_MAX_WAITING = 1024  # tokens that wait for an answer
 _PATIENCE = 30.0  # seconds for one token, its wait for a turn included
 _RETRY_AFTER = 1  # seconds, told to a client
 

@@ -42,7 +42,7 @@ def test_what_is_not_one_clean_object_is_refused(text: bytes) -> None:
 
 
 def test_brackets_in_strings_do_not_count_as_nesting() -> None:
-    groups = [f"[team {number}] {{x}} \\\" [" for number in range(100)]
+    groups = [f'[team {number}] {{x}} \\" [' for number in range(100)]
     assert json_object(json.dumps({"groups": groups}).encode()) == {"groups": groups}
 
 

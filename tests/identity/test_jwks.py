@@ -93,7 +93,7 @@ def test_a_set_is_read_up_to_a_bound() -> None:
 scalars = st.none() | st.integers() | st.text(max_size=8) | st.lists(st.text(max_size=3), max_size=2)
 
 
-@given(st.fixed_dictionaries({}, optional={name: scalars for name in ("kty", "crv", "n", "e", "x", "y", "use", "alg")}))
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(("kty", "crv", "n", "e", "x", "y", "use", "alg"), scalars)))
 def test_broken_keys_raise_nothing_but_value_error(entry: dict[str, Any]) -> None:
     for kind in ("RSA", "EC", entry.get("kty")):
         assert len(parse_keys(jwks({**entry, "kty": kind}, ec_jwk()))) >= 1
