@@ -93,13 +93,13 @@ def test_every_key_of_the_access_log_is_told() -> None:
 def examples() -> list[str]:
     readme = (ROOT / "README.md").read_text("utf-8")
     return [
-        *re.findall(r"\.Bd -literal[^\n]*\n(.*?)\.Ed", FILE_PAGE, re.DOTALL),
+        *re.findall(r"\.Bd -literal[^\n]*\n(version: .*?)\.Ed", FILE_PAGE, re.DOTALL),
         *re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL),
     ]
 
 
 def test_page_and_readme_have_examples() -> None:
-    assert len(examples()) == 3
+    assert len(examples()) == 5
 
 
 @pytest.mark.parametrize("number", range(len(examples())))
@@ -109,7 +109,10 @@ def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
     for folder in ("tls", "east", "west"):
         (tmp_path / folder).mkdir()
         authority.cert_pem.write_to_path(str(tmp_path / folder / "ca.crt"))
-    authority.cert_pem.write_to_path(str(tmp_path / "tls" / "east-ca.crt"))
+    for name in ("east-ca", "clients-ca"):
+        authority.cert_pem.write_to_path(str(tmp_path / "tls" / f"{name}.crt"))
+    (tmp_path / "east" / "token").write_text("t")
+    (tmp_path / "users.csv").write_text('t,alice,1,"dev,ops"\n')
     for name in ("fleet", "k8s"):
         pair.private_key_pem.write_to_path(str(tmp_path / "tls" / f"{name}.key"))
         pair.cert_chain_pems[0].write_to_path(str(tmp_path / "tls" / f"{name}.crt"))

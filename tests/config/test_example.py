@@ -21,6 +21,16 @@ def example(tmp_path: Path) -> Path:
     (tmp_path / "tls/k8s.crt").write_bytes(pki.cert_pem(leaf[0], ca[0]))
     (tmp_path / "tls/k8s.key").write_bytes(pki.key_pem(leaf[1]))
     (tmp_path / "tls/east-ca.crt").write_bytes(pki.cert_pem(ca[0]))
+    (tmp_path / "tls/clients-ca.crt").write_bytes(pki.cert_pem(pki.make("Clients CA")[0]))
+    (tmp_path / "tls/front-proxy-ca.crt").write_bytes(pki.cert_pem(pki.make("Front CA")[0]))
+    (tmp_path / "east").mkdir()
+    (tmp_path / "east/token").write_text("t")
+    (tmp_path / "users.csv").write_text('hush,alice,1,"dev,ops"\n')
+    (tmp_path / "webhook.kubeconfig").write_text(
+        "clusters: [{name: c, cluster: {server: 'https://10.0.0.1'}}]\n"
+        "contexts: [{name: x, context: {cluster: c}}]\n"
+        "current-context: x\n"
+    )
     file = tmp_path / "mcproxy.yaml"
     file.write_text(EXAMPLE.read_text())
     return file
@@ -36,7 +46,16 @@ def test_the_defaults_that_it_shows_are_the_defaults(example: Path) -> None:
     """Uncommented, `# key: value` lines that show defaults change nothing."""
     before = load(str(example), environ={}, now=NOW).config
     text = example.read_text()
-    shown = ("shutdownDelay", "drainTimeout", "minVersion", "limits", "healthCheck", "connections", "handshakeTimeout")
+    shown = (
+        "identity",
+        "shutdownDelay",
+        "drainTimeout",
+        "minVersion",
+        "limits",
+        "healthCheck",
+        "connections",
+        "handshakeTimeout",
+    )
     for key in shown[:-1]:
         text, count = re.subn(rf"^( +)# ({key}: )", r"\1\2", text, flags=re.M)
         assert count == 1, key
@@ -47,11 +66,22 @@ def test_the_defaults_that_it_shows_are_the_defaults(example: Path) -> None:
 
 def test_what_it_shows_besides_defaults_can_be_used_as_it_stands(example: Path) -> None:
     text = example.read_text()
-    for key in ("proxyProtocol", "trustedProxies", "serverNames", "serverName", "access"):
+    who = ("impersonateExtras", "tokenFile", "webhook", "requestHeader", "anonymous", "authorization")
+    for key in ("proxyProtocol", "trustedProxies", "serverNames", "serverName", "access", *who):
         text, count = re.subn(rf"^( +)# ({key}: )", r"\1\2", text, flags=re.M)
         assert count == 1, key
+    text, count = re.subn(r"^    # (oidc:\n    )#", r"    \1", text, flags=re.M)
+    assert count == 1
+    authorization = re.search(r"^# authorization:\n(?:#.*\n)+", text, re.M)
+    assert authorization is not None
+    text = text.replace(authorization[0], re.sub(r"^# ", "", authorization[0], flags=re.M))
     example.write_text(text)
     config: Config = load(str(example), environ={}, now=NOW).config
     assert config.listeners[0].trusted_proxies
     assert config.logging.access is not None
     assert config.clusters[0].tls.server_name == "kubernetes"
+    [corp] = config.authentication
+    assert None not in (corp.client_ca, corp.token_file, corp.token_review, corp.webhook, corp.request_header)
+    assert len(corp.oidc) == 1
+    assert corp.anonymous.enabled
+    assert config.servers[0].authorization == config.authorization[0].name
