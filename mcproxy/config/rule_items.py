@@ -177,5 +177,5 @@ def _without_effect(items: dict[str, Place], kind: Kind, key: str) -> Iterator[t
 
 
 def _is_of_a_resource(path: str) -> bool:
-    parts = path.rstrip("/").split("/")[1:]
+    parts = path.strip("/").split("/")
     return not path.endswith("*") and len(parts) > {"api": 2, "apis": 3}.get(parts[0], len(parts))
