@@ -23,6 +23,8 @@ NONE = "none"
 """What a server says that authenticates nobody; so nothing can be named so."""
 
 _AUTHENTICATORS = ("clientCertificates", "tokenFile", "tokenReview", "webhook", "requestHeader")
+# Whose users and groups that begin with system: are believed only if the file says so.
+_SYSTEM_NAMES = ("tokenFile", "oidc", "requestHeader", "webhook")
 
 
 def build(context: Context, place: Place, clusters: Sequence[str]) -> Authentication | None:
@@ -51,6 +53,8 @@ def build(context: Context, place: Place, clusters: Sequence[str]) -> Authentica
         share_service_accounts=fields.boolean("shareServiceAccounts", False),
     )
     _check_any(context, place, made)
+    _check_effect(context, place, "allowSystemNames", _SYSTEM_NAMES)
+    _check_effect(context, place, "shareServiceAccounts", ("tokenReview",))
     return made if made.name else None
 
 
@@ -136,3 +140,10 @@ def _check_any(context: Context, place: Place, made: Authentication) -> None:
     if not given and not made.anonymous.enabled and not (place.has("anonymous") and faulty):
         right = f"add {', '.join(_AUTHENTICATORS)} or oidc, or anonymous: {{enabled: true}}"
         context.error(place, "has no authenticator, so it lets in nobody", right)
+
+
+def _check_effect(context: Context, place: Place, key: str, about: Sequence[str]) -> None:
+    """Warn of a switch that is on where there is nothing that it is about."""
+    switch = place.get(key)
+    if switch is not None and switch.value is True and not any(place.has(other) for other in about):
+        context.warn(switch, f"is about {', '.join(about)}, and this set has none of it", "take it out")

@@ -204,8 +204,6 @@ class _Checker:
                     self.context.error(place, what, f"give it credentials that may create {resource}")
 
     def unused(self, servers: Sequence[Named[Server]]) -> None:
-        if not all(server.value is not None for server in servers):
-            return
         for section, key in ((self.sets, "authentication"), (self.authorizers, "authorization")):
             used = {server.place.text(key) for server in servers}
             faulty = any(server.place.has(key) and server.place.get(key) is None for server in servers)
