@@ -99,7 +99,7 @@ def examples() -> list[str]:
 
 
 def test_page_and_readme_have_examples() -> None:
-    assert len(examples()) == 5
+    assert len(examples()) == 6
 
 
 @pytest.mark.parametrize("number", range(len(examples())))

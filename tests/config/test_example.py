@@ -72,9 +72,10 @@ def test_what_it_shows_besides_defaults_can_be_used_as_it_stands(example: Path) 
         assert count == 1, key
     text, count = re.subn(r"^    # (oidc:\n    )#", r"    \1", text, flags=re.M)
     assert count == 1
-    authorization = re.search(r"^# authorization:\n(?:#.*\n)+", text, re.M)
-    assert authorization is not None
-    text = text.replace(authorization[0], re.sub(r"^# ", "", authorization[0], flags=re.M))
+    for indent, section in (("", "authorization"), ("", "flowControls"), ("    ", "dispatch")):
+        block = re.search(rf"^{indent}# {section}:\n(?:{indent}#.*\n)+", text, re.M)
+        assert block is not None
+        text = text.replace(block[0], re.sub(rf"^{indent}# ", indent, block[0], flags=re.M))
     example.write_text(text)
     config: Config = load(str(example), environ={}, now=NOW).config
     assert config.listeners[0].trusted_proxies
@@ -85,3 +86,6 @@ def test_what_it_shows_besides_defaults_can_be_used_as_it_stands(example: Path) 
     assert len(corp.oidc) == 1
     assert corp.anonymous.enabled
     assert config.servers[0].authorization == config.authorization[0].name
+    assert config.servers[0].dispatch is not None
+    named = {policy.flow_control for policy in config.servers[0].dispatch}
+    assert named == {None, *(control.name for control in config.flow_controls)}
