@@ -7,7 +7,6 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from mcproxy.identity.caller import Caller
 from mcproxy.identity.token_chain import TokenChain
 from mcproxy.identity.tokens import Accepted, CacheTimes, Refused, TokenResult, Unavailable
 from mcproxy.kube.user import UserInfo
@@ -73,7 +72,7 @@ def chain_of(*judges: Judge, clock: FakeReactor | None = None, allow: bool = Fal
     )
 
 
-def ask(chain: TokenChain, token: bytes = b"token") -> tuple[list[Caller | Any], Deferred[Any]]:
+def ask(chain: TokenChain, token: bytes = b"token") -> tuple[list[Any], Deferred[Any]]:
     """Ask; the list gets the caller or the error when there is one."""
     result: list[Any] = []
     asked = Deferred.fromCoroutine(chain.judge(token))
