@@ -50,7 +50,7 @@ def histories(draw: st.DrawFn) -> tuple[list[int], list[tuple[tuple[int, ...], i
 
 
 @given(histories())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_whoever_takes_part_gets_its_share_within_one_of_exact_after_any_change(
     case: tuple[list[int], list[tuple[tuple[int, ...], int]]],
 ) -> None:
