@@ -141,8 +141,9 @@ class _Index:
             candidates = [self._by_item[number].get(each.items[0], []), self._broad[number]]
             if sum(map(len, candidates)) < sum(map(len, places)):
                 places = candidates
-        found = (self.halves[place] for places_ in places for place in places_)
-        return min((policy for policy, earlier in found if earlier.covers(half)), default=None)
+        # Each list of places is in the order of the policies.
+        firsts = (next((place for place in some if self.halves[place][1].covers(half)), None) for some in places)
+        return min((self.halves[place][0] for place in firsts if place is not None), default=None)
 
 
 def _indexed(half: _Half) -> Iterator[_Set | None]:
