@@ -146,9 +146,9 @@ class FetchedKeys:
             self._log.works()
         finally:
             self._tried = self._clock.seconds()
-            waiting, self._waiting = self._waiting, None
-            for waiter in waiting or ():
-                waiter.callback(None)
+            waiting, self._waiting = self._waiting or [], None
+            while waiting:  # one that is called may cancel another
+                waiting.pop(0).callback(None)
 
     def _fails(self, trouble: Trouble) -> None:
         self._trouble = trouble

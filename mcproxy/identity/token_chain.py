@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.identity.caller import Caller
 from mcproxy.identity.flights import Flights, TooLate
-from mcproxy.identity.judge_log import shown
+from mcproxy.identity.judge_log import JudgeLog, Trouble, shown
 from mcproxy.identity.oidc import OIDC
 from mcproxy.identity.system_names import authenticated, without_system_names
 from mcproxy.identity.token_cache import TokenCache, TokenHash
@@ -40,6 +40,7 @@ _MAX_WAITING = 1024  # tokens that wait for an answer
 _PATIENCE = 30.0  # seconds for one token, its wait for a turn included
 _RETRY_AFTER = 1  # seconds, told to a client
 
+_OVERLOAD_TODO = "see that the reviewers answer quickly, and who sends so many tokens (access log, status 401 and 503)"
 _NOBODY_ACCEPTS = "Unauthorized"
 
 
@@ -76,6 +77,7 @@ class TokenChain:
         self._hash = TokenHash(random_bytes(32))
         self._accepted: TokenCache[Caller] = TokenCache(max_entries=_MAX_ACCEPTED, max_bytes=_MAX_BYTES)
         self._refused: TokenCache[tuple[_Held | None, ...]] = TokenCache(max_entries=_MAX_REFUSED, max_bytes=_MAX_BYTES)
+        self._log = JudgeLog("the chain of judges")
         self._flights: Flights[bytes, Caller] = Flights(shared.reactor, at_once=_AT_ONCE, timeout=_PATIENCE)
 
     @classmethod
@@ -150,6 +152,7 @@ class TokenChain:
             if refusals[index] is None:
                 result = judge.known(token)
                 if result is None:
+                    self._keep(key, refusals)
                     return None
                 caller = self._taken(index, result, key, refusals)
                 if caller is not None:
@@ -166,12 +169,14 @@ class TokenChain:
         if caller is not None:
             return caller
         if len(self._flights) >= _MAX_WAITING:
-            raise _unavailable()
+            raise self._overloaded(f"{_MAX_WAITING} tokens wait for an answer already")
         key = self._hash(token)
         try:
-            return await self._flights.join(key, lambda: self._ask(token, key))
-        except TooLate:
-            raise _unavailable() from None
+            caller = await self._flights.join(key, lambda: self._ask(token, key))
+        except TooLate as error:
+            raise self._overloaded(str(error)) from None
+        self._log.works()
+        return caller
 
     async def _ask(self, token: bytes, key: bytes) -> Caller:
         refusals = self._held(key, self._clock.seconds())
@@ -220,16 +225,23 @@ class TokenChain:
 
     def _refusal(self, key: bytes, refusals: _Refusals) -> StatusError:
         """Keep what the judges that answered said; return the refusal for the client."""
+        self._keep(key, refusals)
         held = [one for one in refusals if one is not None]
-        until = max((one.until for one in held), default=0.0)
-        if until > self._clock.seconds():
-            self._refused.put(key, tuple(refusals), until, _REFUSAL_SIZE)
         if len(held) < len(refusals) and not any(one.refused.own for one in held):
             return _unavailable()
         said = zip(self._judges, refusals, strict=True)
         causes = [f"{judge.name}: {one.refused.cause}" for judge, one in said if one is not None]
         log.info("token refused: {cause}", cause="; ".join(causes))
         return StatusError(401, _NOBODY_ACCEPTS)
+
+    def _keep(self, key: bytes, refusals: _Refusals) -> None:
+        until = max((one.until for one in refusals if one is not None), default=0.0)
+        if until > self._clock.seconds():
+            self._refused.put(key, tuple(refusals), until, _REFUSAL_SIZE)
+
+    def _overloaded(self, cause: str) -> StatusError:
+        self._log.fails(Trouble("overload", cause, _OVERLOAD_TODO), "clients with tokens that are not known get 503")
+        return _unavailable()
 
 
 def _unavailable() -> StatusError:

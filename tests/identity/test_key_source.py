@@ -69,6 +69,16 @@ def test_one_who_leaves_does_not_end_the_fetch_for_the_others(bench: Bench) -> N
     assert stays == [FIRST]
 
 
+def test_one_who_gets_the_keys_may_make_another_leave(bench: Bench) -> None:
+    _, first = bench.ask()
+    gone, second = bench.ask()
+    third, _ = bench.ask()
+    first.addCallback(lambda _: second.cancel())
+    bench.fetches[0].callback(FIRST)
+    assert isinstance(gone[0], CancelledError)
+    assert third == [FIRST]
+
+
 def test_before_the_first_keys_an_issuer_that_is_down_is_trouble(bench: Bench, logged: Logged) -> None:
     result, _ = bench.ask()
     bench.fetches[0].errback(DOWN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -245,14 +246,25 @@ def test_an_answer_that_nobody_waits_for_any_more_is_kept_all_the_same() -> None
     assert chain.at_once(b"token") == CALLER
 
 
-def test_a_judge_that_never_answers_is_503_in_the_end() -> None:
+def test_a_judge_that_never_answers_is_503_in_the_end(logged: Logged) -> None:
     clock = FakeReactor()
-    chain = chain_of(remote(), clock=clock)
-    result, _ = ask(chain)
+    judge = remote()
+    chain = chain_of(judge, clock=clock)
+    results = [ask(chain, token)[0] for token in (b"one", b"two")]
     clock.advance(29)
-    assert result == []
+    assert results == [[], []]
     clock.advance(1)
-    assert result[0].code == 503
+    assert [result[0].code for result in results] == [503, 503]
+    assert len(logged.texts("warn")) == 1
+    judge.answer = ALICE
+    assert ask(chain)[0] == [CALLER]
+    assert len(logged.texts("info")) == 1
+
+
+def test_what_is_known_of_a_token_is_not_found_out_again_for_the_judge_that_must_be_asked() -> None:
+    local, asked = Judge(MINE), remote(NOT_MINE)
+    assert refusal(chain_of(local, asked)) == 401
+    assert (local.asked, asked.asked) == (1, 1)
 
 
 def test_questions_under_way_and_those_who_wait_are_bounded() -> None:
@@ -339,6 +351,12 @@ def test_bytes_of_any_kind_are_only_ever_refused(token: bytes) -> None:
     chain = TokenChain.build(config, static=None, cluster=None, live=lambda: None, shared=shared)
     assert chain is not None
     assert refusal(chain, token) == 401
+
+
+def test_what_only_some_tokens_need_is_not_loaded_before_they_come() -> None:
+    code = "import sys, mcproxy.identity.token_chain; print({'joserfc', 'treq', 'twisted.web.client'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "set()\n"
 
 
 # reloads
