@@ -55,14 +55,23 @@ def build_dispatch(
         several=(backend.clusters or None) if isinstance(backend, ClustersBackend) else None,
         access_log=Fields(server).boolean("accessLog", True),
     )
+    errors = len(context.problems.errors)
     unique_names(context, places.items())
     written = list(places.items())
     policies = tuple(_policy(context, place, ground) for place in written)
-    if not policies and not any(path[:-1] == places.path for path in places.document.broken):
+    if len(context.problems.errors) > errors or _is_broken(places):
+        return policies  # a rule without its faulty items means something else
+    if not policies:
         right = "add a policy, or take dispatch out to let everything pass"
         context.warn(places, "has no policies, so every request is answered by 403", right)
     warn_of_hidden(context, written, policies)
     return policies
+
+
+def _is_broken(places: Place) -> bool:
+    """Whether something in there was reported by the schema already."""
+    depth = len(places.path)
+    return any(path[:depth] == places.path for path in places.document.broken)
 
 
 def _policy(context: Context, place: Place, ground: _Ground) -> Policy:

@@ -164,6 +164,14 @@ def test_the_reference_calls_it_a_load_error(tmp_path: Path, text: str) -> None:
     assert len(caught.value.problems) == 1
 
 
+@pytest.mark.parametrize("users", ["[a, 'b*c']", "[1]", "['-*']"])
+def test_a_rule_with_a_fault_hides_nothing(tmp_path: Path, users: str) -> None:
+    fault = f'{{verbs: ["*"], apiGroups: ["*"], resources: ["*"], users: {users}}}'
+    with pytest.raises(ConfigErrors) as caught:
+        policies(tmp_path, f"[{{rules: [{fault}]}}, {{rules: [{PODS[:-1]}, users: [a]}}]}}]")
+    assert [warning for warning in caught.value.warnings if "never reached" in warning.what] == []
+
+
 def test_what_only_authorizers_are_asked_is_no_fault_of_an_authorizer(tmp_path: Path) -> None:
     rules = '[{verbs: [impersonate], apiGroups: [""], resources: [users, userextras/scopes], clusters: [east]}]'
     _, warnings = loaded(tmp_path, f"authorization: [{{name: a, rules: {rules}}}]\n")
