@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -42,6 +42,9 @@ class KeySource(Protocol):
     def start(self) -> None:
         """Get what is needed before the first token comes."""
 
+    def stop(self) -> None:
+        """End what is under way; who waits for it gets `Trouble`."""
+
 
 class FileKeys:
     """Keys from a file, as it was when the configuration was loaded. Asks nobody, ever."""
@@ -71,6 +74,9 @@ class FileKeys:
     def start(self) -> None:
         """There is nothing to get."""
 
+    def stop(self) -> None:
+        """Nothing is ever under way."""
+
 
 class FetchedKeys:
     """Keys that `fetch` gets. One fetch at a time, shared by all who wait; one who leaves does not end it."""
@@ -85,6 +91,7 @@ class FetchedKeys:
         self._tried = -_PAUSE  # when the last try ended
         self._trouble: Trouble | None = None  # of the last try
         self._waiting: list[Deferred[None]] | None = None  # of the try that is under way
+        self._running: Deferred[None] | None = None
 
     def at_hand(self) -> Keys | None:
         if self._keys is None:
@@ -119,6 +126,10 @@ class FetchedKeys:
         if self._keys is None:
             self._try()
 
+    def stop(self) -> None:
+        if self._waiting is not None and self._running is not None:
+            self._running.cancel()
+
     async def _end_of_try(self) -> None:
         if self._waiting is not None:
             waiter: Deferred[None] = Deferred(self._waiting.remove)
@@ -130,13 +141,15 @@ class FetchedKeys:
         if self._waiting is not None or self._clock.seconds() < self._tried + _PAUSE:
             return
         self._waiting = []
-        Deferred.fromCoroutine(self._run())
+        self._running = Deferred.fromCoroutine(self._run())
 
     async def _run(self) -> None:
         try:
             self._keys = await self._fetch()
         except Trouble as trouble:
             self._fails(trouble)
+        except CancelledError:
+            self._trouble = Trouble("stopped", "this configuration is no longer in use", "nothing")
         except Exception:
             log.failure("fetching the keys of an issuer failed in a way that nobody thought of")
             self._fails(Trouble("unexpected", "fetching its keys failed", "see the traceback in the log"))

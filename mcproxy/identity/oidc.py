@@ -69,6 +69,13 @@ class OIDC:
         for issuer in self._issuers.values():
             issuer.keys.start()
 
+    def stop(self, successor: OIDC | None) -> None:
+        """End the fetches under way, but those of keys that `successor` has taken over."""
+        kept = [] if successor is None else [issuer.keys for issuer in successor._issuers.values()]
+        for issuer in self._issuers.values():
+            if issuer.keys not in kept:
+                issuer.keys.stop()
+
     def close(self) -> None:
         """There is no idle connection: keys are fetched too rarely to keep one."""
 

@@ -130,10 +130,13 @@ class TokenChain:
             self.oidc.start()
 
     def stop(self, successor: TokenChain | None = None) -> None:
-        """End idle connections, unless `successor` is this very chain."""
-        if successor is not self:
-            for judge in self._judges:
-                judge.close()
+        """End idle connections and fetches of keys, unless `successor` goes on with them."""
+        if successor is self:
+            return
+        if self.oidc is not None:
+            self.oidc.stop(None if successor is None else successor.oidc)
+        for judge in self._judges:
+            judge.close()
 
     def at_once(self, token: bytes) -> Caller | None:
         """Return who calls with this token; None if it must be asked for (`judge`).

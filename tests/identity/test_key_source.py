@@ -164,6 +164,15 @@ def test_a_fetch_that_breaks_in_an_unforeseen_way_is_trouble_too(bench: Bench, l
     assert len(logged.texts("critical")) == 1
 
 
+def test_stop_ends_the_fetch_and_tells_who_waits(bench: Bench, logged: Logged) -> None:
+    result, _ = bench.ask()
+    bench.source.stop()
+    bench.source.stop()
+    assert isinstance(result[0], Trouble)
+    assert bench.fetches[0].called
+    assert logged == []
+
+
 def test_keys_of_a_file_are_there_and_stay(logged: Logged) -> None:
     source = FileKeys(model.JWKSFile("/etc/jwks.json", jwks(ec_jwk())), ISSUER)
     source.start()

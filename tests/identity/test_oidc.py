@@ -164,6 +164,16 @@ def test_a_reload_keeps_the_keys_of_issuers_that_stay() -> None:
     assert OIDC((elsewhere,), bench.shared, bench.judge).known(token()) is None
 
 
+def test_stop_ends_the_fetches_that_no_successor_goes_on_with() -> None:
+    bench = Bench(config(jwks=None), config(issuer=OTHER, jwks=None))
+    bench.judge.start()
+    successor = OIDC((config(jwks=None),), bench.shared, bench.judge)
+    bench.judge.stop(successor)
+    assert [attempt.cancelled for attempt in bench.network.attempts] == [False, True]
+    successor.stop(None)
+    assert [attempt.cancelled for attempt in bench.network.attempts] == [True, True]
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
