@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
+from mcproxy.config.entrance import backend_clusters
 from mcproxy.identity.authenticator import NOBODY, Authenticator, Nobody
 from mcproxy.identity.authorizer import Authorizer
 from mcproxy.identity.reviews import AccessReviews
@@ -127,8 +128,7 @@ class Judges:
         review = self._authentication[server.authentication].token_review
         if review is None:
             return server.authentication, ""
-        own = server.backend.cluster if isinstance(server.backend, model.ClusterBackend) else ""
-        return server.authentication, review.cluster or own
+        return server.authentication, review.cluster or backend_clusters(server)[0]
 
     def _make_authenticator(self, server: model.Server) -> None:
         key = self._key(server)

@@ -23,6 +23,7 @@ from mcproxy.proxy.pipeline import Pipeline
 from mcproxy.proxy.routes import Routes, VirtualServer
 from mcproxy.proxy.running import Running
 from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.shared import Shared
 
 
@@ -154,7 +155,7 @@ def _access_log(config: model.AccessLog | None, previous: Runtime | None, parts:
     return parts.open_access_log(config)
 
 
-def make_shared(reactor: Any, deadlines: Any) -> Shared:
+def make_shared(reactor: Any, deadlines: Any, endpoint_out: Callable[[Endpoint], None]) -> Shared:
     """Return what all clusters use together, with the pools of this proxy's own HTTP client."""
 
     def pool(connect: Any, settings: model.Connections) -> Pool:
@@ -166,4 +167,4 @@ def make_shared(reactor: Any, deadlines: Any) -> Shared:
             idle_timeout=settings.idle_timeout,
         )
 
-    return Shared.of(reactor, pool)
+    return Shared.of(reactor, pool, endpoint_out)

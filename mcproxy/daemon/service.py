@@ -88,7 +88,9 @@ class Service:
         self._systemd = systemd_sockets
         self._deadlines = Deadlines(reactor)
         self._running = Running(reactor)
-        self._parts = Parts(make_shared(reactor, self._deadlines), self._running, access_log_opener)
+        self._parts = Parts(
+            make_shared(reactor, self._deadlines, self._running.endpoint_out), self._running, access_log_opener
+        )
         self._runtime: Runtime | None = None
         self._listeners: dict[model.Bind, LiveListener] = {}
         self._retired: set[LiveListener] = set()

@@ -6,7 +6,7 @@ reload makes new ones, which take over the positions of their balancing, so that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.config import model
@@ -63,11 +63,8 @@ class Dispatch:
         self._flow_controls = flow_controls
         self._index = None if server.dispatch is None else PolicyIndex(server.dispatch, several_clusters=several)
         self._plans: dict[tuple[int, str], Plan] = {}
-        # Not the previous plans themselves, which would keep everything before them alive.
         self._positions: dict[tuple[str, str], Balance] = (
-            {}
-            if previous is None
-            else {(plan.policy, plan.cluster.name): plan.balance for plan in previous._plans.values() if plan.policy}
+            {} if previous is None else previous._positions_of(server.dispatch or ())
         )
 
     def plan(self, user: UserInfo, info: RequestInfo, cluster: str) -> Plan | None:
@@ -79,6 +76,12 @@ class Dispatch:
         if plan is None:
             plan = self._plans[number, cluster] = self._make(number, cluster)
         return plan
+
+    def _positions_of(self, policies: Sequence[model.Policy]) -> dict[tuple[str, str], Balance]:
+        """Return the balances by policy and cluster; not the plans, which would keep all that came before alive."""
+        names = {policy.name for policy in policies}
+        made = {(plan.policy, plan.cluster.name): plan.balance for plan in self._plans.values()}
+        return {key: balance for key, balance in (self._positions | made).items() if key[0] in names}
 
     def _make(self, number: int, named: str) -> Plan:
         server = self._server

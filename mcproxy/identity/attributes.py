@@ -40,7 +40,8 @@ def attributes_of(info: RequestInfo, target: bytes) -> Attributes:
     # Nearly every query has no percent sign in a name, so this one look at it settles most requests.
     if (b"Selector=" in target or b"%" in target) and info.verb in _SELECTING_VERBS and not _by_path(info):
         field_selector, label_selector = selector_parameters(target)
-    named = (info.verb, info.group, info.version, info.resource, info.subresource, info.namespace, info.name)
+    name = "" if info.verb == "deletecollection" else info.name  # a selector's name is not in Kubernetes' question
+    named = (info.verb, info.group, info.version, info.resource, info.subresource, info.namespace, name)
     # Without the arguments of the class's own __new__: half the time, and this is made for every request.
     return tuple.__new__(Attributes, (*named, "", True, field_selector, label_selector))
 

@@ -90,7 +90,7 @@ def lends_own_rights() -> StatusError:
 
 
 def _read(headers: Iterable[Header]) -> _Asked:
-    """Read the headers by their exact names: one with underscores is no impersonation, whatever others may think."""
+    """Read the headers by their exact names. Raises StatusError (400) for another one, and for what is no text."""
     name = uid = None
     groups: dict[str, None] = {}
     extra: dict[str, tuple[str, ...]] = {}
@@ -104,7 +104,7 @@ def _read(headers: Iterable[Header]) -> _Asked:
         elif header.startswith(_EXTRA):
             key = _key(header[len(_EXTRA) :])
             extra[key] = (*extra.get(key, ()), _text(raw))
-        elif header.startswith(b"impersonate-"):  # of a Kubernetes to come: to drop it could give more than was meant
+        else:  # with underscores, or of a Kubernetes to come: to drop it could give more than was meant
             raise StatusError(400, f"the header {header[:100].decode('latin-1')} is not known here", headers=NOSNIFF)
     return _Asked(name or "", tuple(groups), extra, uid or "")
 

@@ -45,7 +45,7 @@ class Presented:
     token: bytes | None  # bearer token, of Authorization or else of the WebSocket subprotocols
     bad_token: str  # why a token that was presented can be nobody's, for a log; "" if there is none such
     remote: tuple[Header, ...]  # X-Remote-*, names in lower case, in order
-    impersonate: tuple[Header, ...]  # Impersonate-*, likewise
+    impersonate: tuple[Header, ...]  # Impersonate-*, likewise, and Impersonate_*, which are to be refused
 
     def __init__(self, fields: bytes) -> None:
         self.fields = fields
@@ -105,6 +105,8 @@ class _Sorting:
             elif name.startswith(b"impersonate-"):
                 impersonate.append((name, value))
                 self._own.append(block[begin:end])
+            elif name.startswith(b"impersonate_"):
+                impersonate.append((name, value))  # never believed; to ignore it could give more than was meant
             elif name.startswith(b"x-remote-"):
                 remote.append((name, value))
             elif name.endswith(b"protocol") and name.startswith(b"sec"):

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
 
 
+_GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.control`)
+
+
 async def authenticate(request: Request, server: VirtualServer, target: bytes) -> None:
     """Find out who calls; `target` is as the cluster is asked. Raises StatusError (401, 503)."""
     peer, presented = request.client.peer, request.presented
@@ -94,9 +97,10 @@ async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
     """Get the permit that flow control asks for. Raises StatusError (429), and CancelledError if the client left."""
     user = request.user.name
     lasting = info.long_running or request.exchange.head.upgrade is not None
-    permit = plan.admission.at_once(user, lasting, info.resource)
+    resource = info.resource if info.group in _GROUPS_OF_EVENTS else ""
+    permit = plan.admission.at_once(user, lasting, resource)
     if permit is None:
-        request.waiting = waiting = plan.admission.wait(user, lasting, info.resource)
+        request.waiting = waiting = plan.admission.wait(user, lasting, resource)
         try:
             permit = await waiting
         finally:

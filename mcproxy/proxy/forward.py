@@ -126,7 +126,7 @@ class Forward:
             connection = None if self._repeated else endpoint.pool.take()
             self._fresh = connection is None
             if connection is None:
-                request.waiting = opening = endpoint.pool.open()
+                request.waiting = opening = endpoint.open()
                 try:
                     connection = await opening
                 except ConnectError as problem:
@@ -288,8 +288,7 @@ class Forward:
         if isinstance(problem, ConnectionClosed) and not began:
             if self._fresh:
                 endpoint.doubt()  # no failure yet: a request that breaks its connection must not eject the endpoint
-            head = exchange.head
-            if head.method in _REPEATABLE and head.length == 0 and not self._repeated:
+            if self._repeatable and not self._repeated:
                 self._repeated = True
                 if self._fresh:
                     self._tried.append(endpoint)
@@ -355,7 +354,27 @@ class Forward:
         if self._connection is not None:
             self._connection.resume()
 
+    def ask_elsewhere(self) -> None:
+        """The endpoint went out before it began to answer: ask another one that is ready, where that is safe."""
+        connection, endpoint = self._connection, self._request.endpoint
+        if connection is None or connection.began or self._exchange.responded or endpoint is None:
+            return
+        if not self._repeatable:
+            return
+        self._tried.append(endpoint)
+        self._picked = self._pick()
+        if self._picked is not None:  # else it may still answer
+            self._connection = None
+            connection.cancel()
+            self._again()
+
     # -- once more ----------------------------------------------------------------------------------------------
+
+    @property
+    def _repeatable(self) -> bool:
+        """Whether the request may have been carried out once already without harm. A tunnel's GET runs a command."""
+        head = self._exchange.head
+        return head.method in _REPEATABLE and head.length == 0 and head.upgrade is None
 
     def _answered_unauthorized(self) -> bool:
         """After a 401: whether that is the proxy's own affair, which the client need not see.

@@ -12,7 +12,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
+from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.request import Request
+from mcproxy.upstream.endpoint import Endpoint
 
 _STEP = 0.1  # seconds between two looks
 _SPREAD = 0.9  # part of the time over which requests are asked to end; the rest is for those that need a moment more
@@ -32,6 +34,13 @@ class Running:
 
     def those(self, wanted: Callable[[Request], bool]) -> list[Request]:
         return [request for request in self.requests if wanted(request)]
+
+    def endpoint_out(self, endpoint: Endpoint) -> None:
+        """Have requests that `endpoint` has not begun to answer asked elsewhere (`upstream.shared.Shared`)."""
+        for request in self.those(lambda request: request.endpoint is endpoint):
+            handler = request.exchange.handler
+            if isinstance(handler, Forward):
+                handler.ask_elsewhere()
 
     async def end(self, requests: Collection[Request], timeout: float) -> None:
         """Wait for `requests` to end, ask those that would go on to end within `timeout` seconds, then break off."""

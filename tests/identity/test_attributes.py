@@ -53,3 +53,9 @@ def test_no_selector_is_claimed_where_the_server_may_ignore_it(target: str) -> N
 def test_a_selected_name_is_part_of_the_question() -> None:
     asked = ask("GET", "/api/v1/namespaces/demo/pods?fieldSelector=metadata.name%3Dweb")
     assert (asked.verb, asked.name, asked.field_selector) == ("list", "web", "metadata.name=web")
+
+
+def test_a_deletecollection_is_not_asked_about_by_the_name_that_its_selector_has() -> None:
+    target = b"/api/v1/namespaces/demo/pods?fieldSelector=metadata.name%3Dweb"
+    asked = attributes_of(parse(b"DELETE", target), target)
+    assert (asked.verb, asked.name, asked.field_selector) == ("deletecollection", "", "metadata.name=web")

@@ -86,13 +86,19 @@ def test_impersonation_is_told_and_is_the_clients_own(name: bytes) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [b"X_Remote_User: admin", b"X-Remote_User: admin", b"Impersonate_User: admin", b"Impersonate: admin"],
+    [b"X_Remote_User: admin", b"X-Remote_User: admin", b"Impersonate: admin"],
 )
 def test_names_that_only_look_like_it_are_cut_out_and_not_believed(line: bytes) -> None:
     presented = present(block(b"A: b", line))
     assert presented.fields == block(b"A: b")
     assert presented.own == b""
     assert presented.remote == presented.impersonate == ()
+
+
+def test_an_impersonation_with_underscores_is_told_to_be_refused_and_is_never_passed_on() -> None:
+    presented = present(block(b"A: b", b"Impersonate_User: admin"))
+    assert presented.impersonate == ((b"impersonate_user", b"admin"),)
+    assert (presented.fields, presented.own) == (block(b"A: b"), b"")
 
 
 def test_remote_names_are_told_in_their_order() -> None:
@@ -300,7 +306,7 @@ def test_nothing_of_identity_stays_and_nothing_else_is_lost(fields: list[tuple[b
     own = presented.own.split(b"\r\n")[:-1]
     assert set(own) <= {*came, b"Sec-WebSocket-Protocol: " + TOKEN}
     assert [value for name, value in presented.impersonate] == [
-        value.strip(b" \t") for name, value in fields if name.lower().startswith(b"impersonate-")
+        value.strip(b" \t") for name, value in fields if name.lower().startswith((b"impersonate-", b"impersonate_"))
     ]
     assert [name for name, _ in presented.remote] == [
         name.lower() for name, _ in fields if name.lower().startswith(b"x-remote-")

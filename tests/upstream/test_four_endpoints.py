@@ -36,7 +36,7 @@ class Site:
         self.reactor = reactor
         self.control = ControlClient(simulated.control_url)
         self.deadlines = Deadlines(reactor)
-        self.shared = make_shared(reactor, self.deadlines)
+        self.shared = make_shared(reactor, self.deadlines, lambda endpoint: None)
         own = simulated.user("mcproxy")
         config = model.Cluster(
             name="east",
