@@ -1,6 +1,7 @@
 """Kubernetes' own sentence for a refusal, so that a client cannot tell who refused it.
 
-Source: k8s.io/apiserver `responsewriters.Forbidden` and apimachinery `errors.NewForbidden`.
+Source: k8s.io/apiserver `responsewriters.Forbidden` and apimachinery `errors.NewForbidden`. The header nosniff, which a
+kube-apiserver sends with such a text, every Status of the proxy has.
 """
 
 from __future__ import annotations
@@ -8,11 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from mcproxy.identity.attributes import Attributes
-from mcproxy.kube.status import HeaderList, StatusError
+from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-
-#: What a kube-apiserver sends with every such text: a name in it is nothing for a browser to interpret.
-NOSNIFF: HeaderList = ((b"X-Content-Type-Options", b"nosniff"),)
 
 _ESCAPES = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
 _QUOTED = {**_ESCAPES, '"': r"\"", "\\": r"\\"}
@@ -23,7 +21,7 @@ def forbidden(user: UserInfo, attributes: Attributes, reason: str = "") -> Statu
     tail = f": {reason}" if reason else ""
     if not attributes.is_resource:
         sentence = f"User {go_quote(user.name)} cannot {attributes.verb} path {go_quote(attributes.path)}"
-        return StatusError(403, f"forbidden: {sentence}{tail}", details={}, headers=NOSNIFF)
+        return StatusError(403, f"forbidden: {sentence}{tail}", details={})
     group, name = attributes.group, attributes.name
     resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
     scope = f"in the namespace {go_quote(attributes.namespace)}" if attributes.namespace else "at the cluster scope"
@@ -38,7 +36,7 @@ def forbidden(user: UserInfo, attributes: Attributes, reason: str = "") -> Statu
     if group:
         details["group"] = group
     details["kind"] = attributes.resource
-    return StatusError(403, message, details=details, headers=NOSNIFF)
+    return StatusError(403, message, details=details)
 
 
 def go_quote(text: str) -> str:

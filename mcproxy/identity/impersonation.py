@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from mcproxy.identity.attributes import Attributes
-from mcproxy.identity.forbidden import NOSNIFF, forbidden
+from mcproxy.identity.forbidden import forbidden
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import (
     ANONYMOUS_NAME,
@@ -66,7 +66,7 @@ def asked_for(presented: Presented) -> Wanted | None:
     if not asked.name:
         if not asked.groups and not asked.extra and not asked.uid:
             return None
-        raise StatusError(400, f"requested {_as_go_prints(asked)} without impersonating a user", headers=NOSNIFF)
+        raise StatusError(400, f"requested {_as_go_prints(asked)} without impersonating a user")
     return Wanted(_user(asked), tuple(_reviews(asked)))
 
 
@@ -105,7 +105,7 @@ def _read(headers: Iterable[Header]) -> _Asked:
             key = _key(header[len(_EXTRA) :])
             extra[key] = (*extra.get(key, ()), _text(raw))
         else:  # with underscores, or of a Kubernetes to come: to drop it could give more than was meant
-            raise StatusError(400, f"the header {header[:100].decode('latin-1')} is not known here", headers=NOSNIFF)
+            raise StatusError(400, f"the header {header[:100].decode('latin-1')} is not known here")
     return _Asked(name or "", tuple(groups), extra, uid or "")
 
 
@@ -119,7 +119,7 @@ def _text(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise StatusError(400, "a name in an Impersonate header is not UTF-8", headers=NOSNIFF) from None
+        raise StatusError(400, "a name in an Impersonate header is not UTF-8") from None
 
 
 def _reviews(asked: _Asked) -> Iterable[Attributes]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from mcproxy.config import model
 from mcproxy.identity.caller import Caller
-from mcproxy.identity.forbidden import NOSNIFF, go_quote
+from mcproxy.identity.forbidden import go_quote
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 
@@ -71,7 +71,6 @@ def check_home(caller: Caller, cluster_name: str) -> None:
             f"forbidden: User {go_quote(caller.user.name)} of cluster {go_quote(caller.home)} is nobody in cluster "
             f"{go_quote(cluster_name)}",
             details={},
-            headers=NOSNIFF,
         )
 
 
@@ -115,6 +114,4 @@ def _key(key: str) -> bytes:
 
 
 def _refusal(what: str, why: str) -> StatusError:
-    return StatusError(
-        403, f"forbidden: the cluster cannot be told who calls: {what}: {why}", details={}, headers=NOSNIFF
-    )
+    return StatusError(403, f"forbidden: the cluster cannot be told who calls: {what}: {why}", details={})
