@@ -132,6 +132,7 @@ def test_without_keys_the_judge_cannot_tell_but_an_expired_token_is_refused_all_
     assert bench.judge.known(token()) is None
     assert isinstance(bench.judge.known(token(claims(exp=NOW - 60))), Refused)
     assert isinstance(bench.ask(token(claims(exp=NOW - 60))), Refused)
+    assert isinstance(bench.ask(with_signature(unsigned(claims(), alg="none"), b"")), Refused)
     assert bench.network.attempts == []
     waiting: list[TokenResult] = []
     Deferred.fromCoroutine(bench.judge.judge(token())).addCallback(waiting.append)
