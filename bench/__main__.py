@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: ``python -m bench [rate|watches|stream|start|rules|profile|all]``.
+"""Command line of the benchmarks: ``python -m bench [rate|identity|watches|stream|start|rules|memory|profile|all]``.
 
 Exit status: 0 when every target was reached, 1 when one was missed, 2 when something could not be measured.
 """
@@ -14,14 +14,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import profiling, rate, report, rules, start, stream, watches
+from bench import identity, memory, profiling, rate, report, rules, start, stream, watches
 from bench.lab import Lab, open_lab, require
 from bench.processes import Failed
 from bench.subjects import DIRECT, MCPROXY, NGINX, TWISTED, Direct, Mcproxy, Nginx, Subject, TwistedWeb, parse_command
 
 RESULTS = Path(__file__).resolve().with_name("RESULTS.md")
-MEASUREMENTS = ("rate", "watches", "stream", "start", "rules")
-ALONE = ("rules",)
+MEASUREMENTS = ("rate", "identity", "watches", "stream", "start", "rules", "memory")
+ALONE = ("rules", "memory")
 """Those that need no other program."""
 
 
@@ -64,6 +64,7 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
     seconds = options.seconds or (1 if quick else 5)
     return {
         "rate": lambda lab: rate.measure(lab, _subjects(options, DIRECT, NGINX, TWISTED), rounds, seconds, rng),
+        "identity": lambda lab: identity.measure(lab, rounds, seconds, rng),
         "watches": lambda lab: watches.measure(lab, _subjects(options, NGINX), 100 if quick else 1000),
         "stream": lambda lab: stream.measure(
             lab,
@@ -75,6 +76,7 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
         ),
         "start": lambda lab: start.measure(lab, 20 if quick else 200, min(rounds, 5)),
         "rules": lambda lab: rules.measure(rounds, rng),
+        "memory": lambda lab: memory.measure(lab, min(rounds, 3)),
     }
 
 
@@ -104,11 +106,15 @@ def _terminate(signum: int, frame: object) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure mcproxy against nginx and others.")
     parser.add_argument("what", nargs="?", default="all", choices=[*MEASUREMENTS, "profile", "all"])
-    parser.add_argument("--rounds", type=int, help="rounds of rate (7), stream and start (5 of them at most)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help="rounds of rate, identity and rules (7), stream and start (5 of them at most), memory (3)",
+    )
     parser.add_argument(
         "--seconds",
         type=float,
-        help="of a load: 5 in rate, 8 in profile; less spoils p99",
+        help="of a load: 5 in rate and identity, 8 in profile; less spoils p99",
     )
     parser.add_argument("--quick", action="store_true", help="small and short: does it work? The figures say nothing")
     parser.add_argument("--output", type=Path, help="write the report here; RESULTS.md after a complete run")

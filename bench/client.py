@@ -37,14 +37,17 @@ def connect(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
     return context.wrap_socket(plain, server_hostname="localhost")
 
 
-def send_get(connection: ssl.SSLSocket, path: str) -> None:
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: bench\r\n\r\n".encode())
+def send_get(connection: ssl.SSLSocket, path: str, fields: str = "") -> None:
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: bench\r\n{fields}\r\n".encode())
 
 
-def get(port: int, context: ssl.SSLContext, path: str) -> Answer:
-    """Ask once on a connection of its own and read the answer, its length given or chunked."""
+def get(port: int, context: ssl.SSLContext, path: str, fields: str = "") -> Answer:
+    """Ask once on a connection of its own and read the answer, its length given or chunked.
+
+    `fields` are lines to add to the request, each with its CRLF.
+    """
     with connect(port, context) as connection:
-        send_get(connection, path)
+        send_get(connection, path, fields)
         received = b""
         while (answer := parse_answer(received)) is None:
             more = connection.recv(1 << 18)
@@ -81,19 +84,27 @@ def unchunk(body: bytes) -> bytes | None:
     return None
 
 
-def check_subject(lab: Lab, subject: Running) -> None:
-    """Raise Failed unless the object comes whole and both sides speak the run's TLS version and cipher."""
-    context = client_context(lab)
+def check_subject(
+    lab: Lab, subject: Running, context: ssl.SSLContext | None = None, fields: str = "", *, told: str = ""
+) -> None:
+    """Raise Failed unless the object comes whole and both sides speak the run's TLS version and cipher.
+
+    `told` is the user that the upstream must be told of. `context` and `fields` are the client's, if they are special.
+    """
+    context = context or client_context(lab)
     with connect(subject.port, context) as connection:
         cipher = connection.cipher()
         front = f"{connection.version()} {cipher[0] if cipher else None}"
-    answer = get(subject.port, context, configs.OBJECT_PATH)
+    answer = get(subject.port, context, configs.OBJECT_PATH, fields)
     if answer != Answer(200, configs.object_body()):
         raise Failed(f"{subject.name} answers {answer.status} with {answer.body[:200]!r} instead of the object")
-    back = get(subject.port, context, configs.TLS_PATH).body.decode()
+    back = get(subject.port, context, configs.TLS_PATH, fields).body.decode()
     wanted = f"TLSv1.3 {configs.CIPHER}"
     if (front, back) != (wanted, wanted):
         raise Failed(f"{subject.name} speaks {front} to clients and {back} to the upstream, not {wanted}")
+    user = get(subject.port, context, configs.WHO_PATH, fields).body.decode()
+    if user != told:
+        raise Failed(f"{subject.name} tells the upstream that {user!r} asks, not {told!r}")
 
 
 def open_watch(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench.pki import Identity
@@ -19,7 +20,12 @@ CIPHER = "TLS_AES_256_GCM_SHA384"  # what OpenSSL's defaults agree on; written o
 TOKEN = "bench-token"
 OBJECT_PATH = "/api/v1/namespaces/default/configmaps/bench"
 TLS_PATH = "/bench/tls"  # answers with the TLS version and cipher of the connection to the upstream
+WHO_PATH = "/bench/who"  # answers with whom the upstream is told to take the request for
+REVIEWED_USER = "system:serviceaccount:bench:reviewed"  # whom the upstream says every token to belong to
 OBJECT_BYTES = 1126  # 1.1 KiB
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_REVIEW_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,15 @@ def object_body() -> bytes:
     }
     item["data"]["text"] = "x" * (OBJECT_BYTES - len(json.dumps(item)))
     return json.dumps(item).encode()
+
+
+def _token_review() -> str:
+    """Return what the upstream answers to every TokenReview."""
+    namespace = REVIEWED_USER.split(":")[2]
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
+    user = {"username": REVIEWED_USER, "uid": "6d5c1a0e-6f1b-4d0c-9b0c-0b8f6f2f7a11", "groups": groups}
+    status = {"authenticated": True, "user": user}
+    return json.dumps({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "status": status})
 
 
 def openssl_config() -> str:
@@ -64,6 +79,8 @@ def nginx_upstream(directory: Path, port: int, hosts: Sequence[VirtualHost]) -> 
     location = /readyz {{ default_type text/plain; return 200 "ok"; }}
     location = /version {{ default_type application/json; return 200 '{{"major":"1","minor":"36"}}'; }}
     location = {TLS_PATH} {{ default_type text/plain; return 200 "$ssl_protocol $ssl_cipher"; }}
+    location = {WHO_PATH} {{ default_type text/plain; return 200 "$http_impersonate_user"; }}
+    location = {_REVIEW_PATH} {{ default_type application/json; return 201 '{_token_review()}'; }}
   }}"""
         for host in hosts
     )
@@ -125,12 +142,25 @@ def nginx_proxy(directory: Path, listen: int, upstream: int, identity: Identity)
     )
 
 
-def mcproxy(directory: Path, listen: int, upstream: int, identity: Identity) -> Path:
-    """Write an mcproxy.yaml with one listener, one server and one cluster of one endpoint; return its name."""
+def mcproxy(
+    directory: Path,
+    listen: int,
+    upstream: int,
+    identity: Identity,
+    *,
+    cluster: Mapping[str, Any] = _NOTHING,
+    server: Mapping[str, Any] = _NOTHING,
+    sections: Mapping[str, Any] = _NOTHING,
+) -> Path:
+    """Write an mcproxy.yaml with one listener, one server and one cluster of one endpoint; return its name.
+
+    `cluster`, `server` and `sections` (of the whole file) are what a measurement has otherwise than bare forwarding.
+    """
     token = directory / "token"
     token.write_text(TOKEN)
-    cluster = _cluster("bench", upstream, identity.authority, "localhost", token)
-    return _mcproxy(directory / "mcproxy.yaml", listen, identity, [cluster], {"cluster": "bench"})
+    one = {**_cluster("bench", upstream, identity.authority, "localhost", token), **cluster}
+    backend = {"cluster": "bench"}
+    return _mcproxy(directory / "mcproxy.yaml", listen, identity, [one], backend, server, sections)
 
 
 def mcproxy_many(directory: Path, listen: int, upstream: int, identity: Identity, hosts: Sequence[VirtualHost]) -> Path:
@@ -159,7 +189,13 @@ def _cluster(name: str, port: int, authority: Path, server_name: str, token: Pat
 
 
 def _mcproxy(
-    file: Path, listen: int, identity: Identity, clusters: list[dict[str, Any]], backend: dict[str, Any]
+    file: Path,
+    listen: int,
+    identity: Identity,
+    clusters: list[dict[str, Any]],
+    backend: dict[str, Any],
+    server: Mapping[str, Any] = _NOTHING,
+    sections: Mapping[str, Any] = _NOTHING,
 ) -> Path:
     document = {
         "version": 1,
@@ -183,9 +219,11 @@ def _mcproxy(
                 "backend": backend,
                 "authentication": "none",
                 "accessLog": False,
+                **server,
             }
         ],
         "logging": {"level": "warn"},
+        **sections,
     }
     # Block style, and not JSON (which is YAML too): start-up is measured with the kind of file that people write.
     file.write_text(_yaml(document))

@@ -1,4 +1,4 @@
-"""Throw-away certificates: authorities and the server certificates that they signed (ECDSA P-256, valid for a day).
+"""Throw-away certificates: authorities and the certificates that they signed (ECDSA P-256, valid for a day).
 
 ECDSA, because its handshakes are cheap and the same for all subjects; rates are measured on kept connections anyway.
 """
@@ -6,6 +6,7 @@ ECDSA, because its handshakes are cheap and the same for all subjects; rates are
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Files of one server: its certificate, its key, and the authority that vouches for it (all PEM)."""
+    """Files of a server or a client: certificate, key, and the authority that vouches for it (all PEM)."""
 
     certificate: Path
     key: Path
@@ -26,6 +27,20 @@ class Identity:
 
 def make_identity(directory: Path, name: str, server_name: str) -> Identity:
     """Make an authority of its own and a certificate for `server_name`; files are called `name`.*."""
+    alternative = x509.SubjectAlternativeName([x509.DNSName(server_name)])
+    return _make(directory, name, _name(server_name), ExtendedKeyUsageOID.SERVER_AUTH, alternative)
+
+
+def make_client(directory: Path, name: str, user: str, groups: Sequence[str]) -> Identity:
+    """Make an authority of its own and a client certificate that names `user` and `groups`, as Kubernetes reads it."""
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, user)])
+    return _make(directory, name, subject, ExtendedKeyUsageOID.CLIENT_AUTH)
+
+
+def _make(
+    directory: Path, name: str, holder: x509.Name, usage: x509.ObjectIdentifier, *extensions: x509.ExtensionType
+) -> Identity:
     directory.mkdir(parents=True, exist_ok=True)
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     subject = _name(f"{name} authority")
@@ -36,15 +51,16 @@ def make_identity(directory: Path, name: str, server_name: str) -> Identity:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-    certificate = (
-        _builder(_name(server_name), subject, key.public_key())
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(server_name)]), critical=False)
+    unsigned = (
+        _builder(holder, subject, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
     )
+    for extension in extensions:
+        unsigned = unsigned.add_extension(extension, critical=False)
+    certificate = unsigned.sign(authority_key, hashes.SHA256())
     made = Identity(directory / f"{name}.crt", directory / f"{name}.key", directory / f"{name}-ca.crt")
     made.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
     made.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))

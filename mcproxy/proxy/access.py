@@ -17,7 +17,6 @@ from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Plan
-    from mcproxy.identity.impersonation import Wanted
     from mcproxy.identity.reviews import Decision
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.kube.user import UserInfo
@@ -52,18 +51,12 @@ async def take_role(request: Request, server: VirtualServer, cluster: Cluster) -
         return
     check_home(request.caller, cluster.name)
     request.wanted = wanted
-    await _review(request, wanted, server, cluster)
-    request.user = wanted.user
-
-
-async def _review(request: Request, wanted: Wanted, server: VirtualServer, cluster: Cluster) -> None:
-    """Have the questions of an impersonation answered: by the server's rules, else by the cluster that is asked."""
     judge, name = server.impersonation, cluster.name
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
         return judge.at_once(user, attributes, name) or await judge.decide(user, attributes, name)
 
-    await reviewed(request.caller.user, wanted, decide)
+    request.user = await reviewed(request.caller.user, wanted, decide)
 
 
 async def authorize(
@@ -73,11 +66,12 @@ async def authorize(
 
     `cluster` is the one that the request names; a plan may send it to another one, which then has its own say.
     """
-    user, plan, authorizer = request.user, request.plan, server.authorizer
+    plan, authorizer = request.plan, server.authorizer
     goal = cluster if plan is None else plan.cluster
     check_home(request.caller, goal.name)
-    if goal is not cluster and request.wanted is not None:
-        await _review(request, request.wanted, server, goal)
+    if goal is not cluster and request.presented.impersonate:
+        await take_role(request, server, goal)
+    user = request.user
     if authorizer is not None:
         attributes = attributes_of(info, target)
         decision = authorizer.at_once(user, attributes, goal.name)
