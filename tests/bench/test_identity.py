@@ -1,0 +1,96 @@
+"""What `bench identity` compares: configurations that load, told callers, and ratios to bare forwarding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bench import identity, pki
+from bench.identity import BARE, CERTIFICATE, CHAIN, TOKEN, Sample
+from bench.meter import Usage
+from bench.subjects import Place
+from bench.wrk import Report
+from mcproxy.config import model
+from mcproxy.config.load import load
+from mcproxy.dispatch.index import PolicyIndex
+from mcproxy.kube.requestinfo import parse
+from mcproxy.kube.user import UserInfo
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, model.Config]:
+    """Each setting's file, as the daemon reads it."""
+    directory = tmp_path_factory.mktemp("identity")
+    client = pki.make_client(directory, "client", "alice", ["dev"])
+    server = pki.make_identity(directory, "localhost", "localhost")
+    configs = {}
+    for setting in identity.settings(client.authority):
+        place = Place(directory / setting.name.replace(" ", "-"), server, 8443, 9443)
+        place.directory.mkdir()
+        configs[setting.name] = load(setting.argv(place)[-1]).config
+    return configs
+
+
+def test_all_have_the_same_listener_and_differ_in_what_is_known_of_the_client(loaded: dict[str, model.Config]) -> None:
+    assert list(loaded) == [BARE, TOKEN, CERTIFICATE, CHAIN]
+    assert len({config.listeners for config in loaded.values()}) == 1
+    assert loaded[BARE].servers[0].authentication is None
+    assert [config.clusters[0].identity for config in loaded.values()] == ["Proxy", *["Impersonate"] * 3]
+    assert loaded[TOKEN].authentication[0].token_review is not None
+    assert loaded[CERTIFICATE].authentication[0].client_ca is not None
+
+
+def test_the_whole_chain_has_policies_a_bucket_for_each_user_and_an_access_log(loaded: dict[str, model.Config]) -> None:
+    config = loaded[CHAIN]
+    (server,) = config.servers
+    assert server.dispatch is not None
+    assert len(server.dispatch) == identity.POLICIES
+    info = parse(b"GET", b"/api/v1/namespaces/default/configmaps/bench")
+    number = PolicyIndex(server.dispatch).find(UserInfo("alice", ("dev",)), info, "bench")
+    assert number == identity.POLICIES - 1
+    assert server.dispatch[number].flow_control == "each"
+    (control,) = config.flow_controls
+    assert (control.type, control.per) == (model.FlowControlType.TOKEN_BUCKET, model.Per.USER)
+    assert server.access_log
+
+
+def test_written_files_are_those_of_one_directory_each(tmp_path: Path) -> None:
+    client = pki.make_client(tmp_path, "client", "alice", [])
+    server = pki.make_identity(tmp_path, "localhost", "localhost")
+    bare, token, *_ = identity.settings(client.authority)
+    bare.argv(Place(tmp_path, server, 1, 2))
+    assert "authentication" not in yaml.safe_load((tmp_path / "mcproxy.yaml").read_text())
+    assert bare.fields == ""
+    assert token.fields.startswith("Authorization: Bearer ")
+    assert token.fields.endswith("\r\n")
+
+
+def sample(rate: float, cpu: float, errors: str = "") -> Sample:
+    return Sample(Report(1000, rate, 0.002, errors), Usage(cpu, 1.0, 0.0))
+
+
+def test_targets_are_judged_by_ratios_within_a_round() -> None:
+    rounds = [
+        {BARE: sample(1000, 0.10), TOKEN: sample(900, 0.11), CERTIFICATE: sample(800, 0.125), CHAIN: sample(790, 0.13)},
+        {BARE: sample(500, 0.20), TOKEN: sample(450, 0.22), CERTIFICATE: sample(400, 0.25), CHAIN: sample(395, 0.26)},
+    ]
+    section = identity.summarise(rounds)
+    assert {target.what: target.met for target in section.targets} == {
+        "rate, token / bare": True,
+        "CPU per request, bare / token": True,
+        "rate, certificate / bare": False,
+        "CPU per request, bare / certificate": False,
+        "rate, whole chain / bare": False,
+        "CPU per request, bare / whole chain": False,
+    }
+    assert "token adds to a request: 15.0 [10.0 to 20.0] us of processor time" in section.comparisons
+
+
+def test_a_sample_with_an_error_counts_in_nothing_and_is_told() -> None:
+    broken = sample(2000, 0.01, "a connection ended")
+    section = identity.summarise([{BARE: sample(1000, 0.1), TOKEN: broken}])
+    assert next(row for row in section.rows if row[0] == TOKEN)[1] == "-"
+    assert "errors of token: a connection ended" in section.comparisons
+    assert not any(target.met for target in section.targets)
