@@ -36,15 +36,14 @@ class Flights(Generic[K, V]):
 
     def join(self, key: K, ask: Callable[[], Coroutine[Deferred[Any], Any, V]]) -> Awaitable[V]:
         """Return the answer to `key`, by `ask` unless that question is under way; fails as `ask` does, or `TooLate`."""
-        waiter: Deferred[V] = Deferred(lambda gone: self._leave(key, gone))
-        others = self._waiting.get(key)
-        if others is not None:
-            others.append(waiter)
-            return waiter
-        self._waiting[key] = [waiter]
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            return _waiter(waiting)
+        waiting = self._waiting[key] = []
+        waiter = _waiter(waiting)
 
         async def turn() -> V:
-            if not self._waiting[key]:
+            if not waiting:
                 raise TooLate("nobody waits for it any more")
             return await ask()
 
@@ -56,11 +55,19 @@ class Flights(Generic[K, V]):
         asking.addBoth(self._land, key)
         return waiter
 
-    def _leave(self, key: K, gone: Deferred[V]) -> None:
-        waiting = self._waiting.get(key)
-        if waiting is not None and gone in waiting:
+    def _land(self, result: V | Failure, key: K) -> None:
+        waiting = self._waiting.pop(key)
+        while waiting:  # one that is called may cancel another
+            waiting.pop(0).callback(result)  # a Failure given to `callback` fails it
+
+
+def _waiter(waiting: list[Deferred[V]]) -> Deferred[V]:
+    """Return one more Deferred in a list, which it leaves when it is cancelled."""
+
+    def leave(gone: Deferred[V]) -> None:
+        if gone in waiting:
             waiting.remove(gone)
 
-    def _land(self, result: V | Failure, key: K) -> None:
-        for waiter in self._waiting.pop(key):
-            waiter.callback(result)  # a Failure given to `callback` fails it
+    waiter: Deferred[V] = Deferred(leave)
+    waiting.append(waiter)
+    return waiter
