@@ -21,7 +21,12 @@ def test_a_waiter_whose_answer_makes_another_one_leave_takes_nothing_from_the_re
     assert isinstance(first, Deferred)
     assert isinstance(second, Deferred)
     assert isinstance(third, Deferred)
-    first.addCallback(lambda result: (seen.append(result), second.cancel()))
+
+    def note_and_make_leave(result: str) -> None:
+        seen.append(result)
+        second.cancel()
+
+    first.addCallback(note_and_make_leave)
     second.addErrback(lambda failure: seen.append(failure.type))
     third.addCallback(seen.append)
     answer.callback("yes")
