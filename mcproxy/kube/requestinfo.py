@@ -78,11 +78,14 @@ def parse(method: bytes, target: bytes) -> RequestInfo:
 
 def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: bytes) -> None:
     info.verb = _VERBS.get(method, "")
-    if rest[0] in (b"watch", b"proxy"):  # deprecated forms that servers still understand
+    first = _plain(rest[0])  # decoded, as a server does before it looks for its own words
+    if first in ("watch", "proxy"):  # deprecated forms that servers still understand
         if len(rest) < 2:
             raise StatusError(400, "unable to determine kind and namespace from the path")
-        info.verb = rest.pop(0).decode()
-    if rest[0] == b"namespaces" and len(rest) > 1:
+        info.verb = first
+        rest.pop(0)
+        first = _plain(rest[0])
+    if first == "namespaces" and len(rest) > 1:
         info.namespace = _plain(rest[1])
         if len(rest) > 2 and _plain(rest[2]) not in _NAMESPACE_SUBRESOURCES:
             rest = rest[2:]

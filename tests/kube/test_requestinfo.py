@@ -207,7 +207,7 @@ def test_what_two_readers_could_read_in_two_ways_is_400(target: str) -> None:
 
 SEGMENTS = (
     "api apis v1 apps namespaces a pods b exec proxy watch status clusters x "
-    ". .. %2e %2F %61pi a%2Fb %25 %00 \\ %5c %zz %"
+    ". .. %2e %2F %61pi a%2Fb %25 %00 \\ %5c %zz % n%61mespaces %77atch prox%79 %65xec %73tatus"
 )
 segments = st.sampled_from([*SEGMENTS.split(" "), ""])
 
@@ -225,6 +225,10 @@ def plain(path: str) -> list[str]:
 
 @given(st.lists(segments, max_size=8), st.sampled_from([b"GET", b"POST", b"DELETE", b"FROB"]))
 @example(["api%2Fv1%2Fpods"], b"GET")
+@example(["api", "v1", "n%61mespaces", "a", "pods", "b"], b"GET")
+@example(["apis", "apps", "v1", "%77atch", "pods"], b"GET")
+@example(["api", "v1", "prox%79", "nodes", "a"], b"GET")
+@example(["api", "v1", "watch", "%6eamespaces", "a", "pods"], b"GET")
 def test_a_path_that_reads_differently_when_decoded_or_cleaned_is_refused(parts: list[str], method: bytes) -> None:
     path = "/" + "/".join(parts)
     try:
