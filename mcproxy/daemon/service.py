@@ -19,11 +19,10 @@ from mcproxy.config.urls import is_loopback
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.runtime import AccessLogOpener, Parts, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
-from mcproxy.http.exchange import Exchange
 from mcproxy.http.server import ServerFactory
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listen import Listener, ListenerSettings
-from mcproxy.proxy.pipeline import Pipeline, refusal
+from mcproxy.proxy.pipeline import refusal
 from mcproxy.proxy.request import Request
 from mcproxy.proxy.running import Running
 
@@ -41,19 +40,15 @@ class LiveListener:
         self, reactor: Any, deadlines: Deadlines, config: model.Listener, runtime: Runtime, systemd: SystemdSockets
     ) -> None:
         self.config = config
-        self._pipeline: Pipeline = runtime.pipelines[config.name]
-        self.factory = ServerFactory(deadlines, config.limits, self._handle, refusal)
+        self.factory = ServerFactory(deadlines, config.limits, runtime.pipelines[config.name].handle, refusal)
         self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, systemd)
 
     def update(self, config: model.Listener, runtime: Runtime) -> None:
         """Take over a new configuration of the same address: for the next requests and the next connections."""
         self.config = config
-        self._pipeline = runtime.pipelines[config.name]
+        self.factory.handle = runtime.pipelines[config.name].handle
         self.factory.limits = config.limits
         self.socket.update(_settings(config, runtime))
-
-    def _handle(self, exchange: Exchange) -> None:
-        self._pipeline.handle(exchange)
 
     def open(self) -> None:
         """Bind and accept. Raises BindError, and DaemonError for a plain socket of systemd's that others can reach."""

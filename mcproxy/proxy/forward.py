@@ -28,7 +28,7 @@ from mcproxy.net.errors import ConnectError
 from mcproxy.proxy.coroutines import start
 from mcproxy.proxy.request import Request
 from mcproxy.upstream.credentials import CredentialError
-from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 
 log = Logger()
 
@@ -103,7 +103,8 @@ class Forward:
             self._lend_credential()
         endpoint = self._pick()
         if endpoint is None:
-            raise self._unreachable()
+            self._nowhere_to_send()
+            return True
         connection = endpoint.pool.take()
         if connection is None:
             self._picked = endpoint
@@ -121,7 +122,8 @@ class Forward:
         while not self._exchange.ended:
             endpoint, self._picked = self._picked or self._pick(), None
             if endpoint is None:
-                raise self._unreachable()
+                self._nowhere_to_send()
+                return
             # Once one kept connection was found dead, others may be: the second try gets a new one.
             connection = None if self._repeated else endpoint.pool.take()
             self._fresh = connection is None
@@ -130,7 +132,8 @@ class Forward:
                 try:
                     connection = await opening
                 except ConnectError as problem:
-                    endpoint.record_connect_failure(problem.cause)
+                    if not isinstance(problem, EndpointGone):
+                        endpoint.record_connect_failure(problem.cause)
                     self._tried.append(endpoint)
                     continue
                 except CancelledError:
@@ -314,7 +317,14 @@ class Forward:
 
         A watch between two events has lost nothing: it ends cleanly, and an informer resumes instead of relisting.
         """
-        if self._border is not None and self._border.clean and isinstance(problem, ConnectionClosed):
+        if self._border is not None and isinstance(problem, ConnectionClosed):
+            self._end_watch(self._border)
+        else:
+            self._request.reason = "upstream_broken"
+            self._exchange.abort()
+
+    def _end_watch(self, border: EventBorder) -> None:
+        if border.clean:
             self._request.reason = "upstream_closed_watch"
             self._exchange.end()
         else:
@@ -354,10 +364,19 @@ class Forward:
         if self._connection is not None:
             self._connection.resume()
 
-    def ask_elsewhere(self) -> None:
-        """The endpoint went out before it began to answer: ask another one that is ready, where that is safe."""
+    def endpoint_out(self) -> None:
+        """The endpoint went out. If it has not begun to answer, ask another one that is ready, where that is safe.
+
+        A watch on an endpoint that has fallen silent would hear nothing for ever: it ends, and is resumed elsewhere.
+        """
         connection, endpoint = self._connection, self._request.endpoint
-        if connection is None or connection.began or self._exchange.responded or endpoint is None:
+        if connection is None or endpoint is None:
+            return
+        if connection.began or self._exchange.responded:
+            if self._border is not None and endpoint.silent and any(map(is_ready, self._balance.endpoints)):
+                self._connection = None
+                connection.cancel()
+                self._end_watch(self._border)
             return
         if not self._repeatable:
             return
@@ -421,6 +440,9 @@ class Forward:
         except Exception as error:
             self._request.fail(error)
 
-    def _unreachable(self) -> StatusError:
+    def _nowhere_to_send(self) -> None:
+        """Begin anew if a reload has come between, which may have brought other endpoints. Raises StatusError."""
+        if self._request.begin_anew():
+            return
         self._request.reason = "upstream_unreachable"
-        return retry_after(503, self._cluster.unavailable_message(self._balance.endpoints), self._cluster.RETRY_AFTER)
+        raise retry_after(503, self._cluster.unavailable_message(self._balance.endpoints), self._cluster.RETRY_AFTER)

@@ -74,6 +74,8 @@ class Pipeline:
                 await take_role(request, server, cluster)
             request.plan = server.dispatch.plan(request.user, info, cluster.name)
             plan = await authorize(request, info, server, cluster, target)
+            if exchange.ended:
+                return  # the client went away while others were asked; a permit would never be given back
             await admit(request, info, plan)
             forward = Forward(request, plan, target)
             if not forward.sent_at_once():

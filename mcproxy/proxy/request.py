@@ -97,10 +97,28 @@ class Request:
             log.failure("a bug on the way of a request; please report it")
             self.refuse(StatusError(500, "internal error"), "internal_error")
 
+    def begin_anew(self) -> bool:
+        """Let the configuration that is in force now serve the request from its beginning.
+
+        For one whose own configuration was replaced and has no endpoint left to ask: it may be judged in another way
+        now, or go elsewhere. False if that is the one it began with, or it is too late: nothing was done then.
+        """
+        exchange = self.exchange
+        handle = exchange.connection.factory.handle
+        if handle == self.client.pipeline.handle or exchange.ended or exchange.responded:
+            return False
+        exchange.on_done = exchange.handler = None
+        self._let_go()
+        handle(exchange)
+        return True
+
     @property
     def lasting(self) -> bool:
-        """Whether it may go on for ever: a watch, a followed log, a tunnel."""
-        return self.exchange.upgraded or (self.info is not None and self.info.long_running)
+        """Whether it is under way and may go on for ever: a watch, a followed log, a tunnel."""
+        exchange = self.exchange
+        if exchange.handler is None:  # it waits for something, or is over
+            return False
+        return exchange.upgraded or (self.info is not None and self.info.long_running)
 
     def finish_up(self) -> None:
         """Bring a lasting request to an orderly end, now or at the next chance that it has for one."""
@@ -121,12 +139,7 @@ class Request:
 
     def exchange_done(self, exchange: Exchange) -> None:
         """The exchange is over (`http.exchange.ExchangeObserver`): give back and write down."""
-        self._running.requests.discard(self)
-        if self.endpoint is not None:
-            self.endpoint.in_flight -= 1
-        permit, self.permit = self.permit, None
-        if permit is not None:
-            permit.release()
+        self._let_go()
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.cancel()
@@ -134,6 +147,15 @@ class Request:
         shown = self.plan or self.server
         if self._recorder is not None and (shown is None or shown.access_log):
             self._recorder.finished(self._record(exchange))
+
+    def _let_go(self) -> None:
+        """Be counted nowhere any more."""
+        self._running.requests.discard(self)
+        if self.endpoint is not None:
+            self.endpoint.in_flight -= 1
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            permit.release()
 
     def _record(self, exchange: Exchange) -> AccessRecord:
         now = exchange.connection.seconds()

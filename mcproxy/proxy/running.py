@@ -36,25 +36,26 @@ class Running:
         return [request for request in self.requests if wanted(request)]
 
     def endpoint_out(self, endpoint: Endpoint) -> None:
-        """Have requests that `endpoint` has not begun to answer asked elsewhere (`upstream.shared.Shared`)."""
+        """Tell the requests that were sent to `endpoint` that it went out (`upstream.shared.Shared`)."""
         for request in self.those(lambda request: request.endpoint is endpoint):
             handler = request.exchange.handler
             if isinstance(handler, Forward):
-                handler.ask_elsewhere()
+                handler.endpoint_out()
 
     async def end(self, requests: Collection[Request], timeout: float) -> None:
         """Wait for `requests` to end, ask those that would go on to end within `timeout` seconds, then break off."""
-        lasting = [request for request in requests if request.lasting]
         begun = self._clock.seconds()
-        asked = 0
+        asked: set[Request] = set()
 
         def look() -> None:
-            nonlocal asked
             elapsed = self._clock.seconds() - begun
-            due = len(lasting) if timeout <= 0 else int(len(lasting) * elapsed / (timeout * _SPREAD)) + 1
-            while asked < min(due, len(lasting)):
-                lasting[asked].finish_up()
-                asked += 1
+            # Looked for each time: one that waited for something has become a watch meanwhile, which can be asked.
+            lasting = [request for request in requests if request.lasting and request not in asked]
+            count = len(lasting) + len(asked)
+            due = count if timeout <= 0 else int(count * elapsed / (timeout * _SPREAD)) + 1
+            for request in lasting[: max(0, due - len(asked))]:
+                request.finish_up()
+                asked.add(request)
             if elapsed >= timeout:
                 for request in requests:
                     request.break_off()

@@ -12,8 +12,9 @@ built but never started holds nothing that must be ended, so a reload that fails
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from mcproxy.config import model
 from mcproxy.upstream.balance import Balance, make
@@ -53,6 +54,9 @@ class Cluster:
         self.control = ControlClient(self.credentials, shared)
         self._health = ClusterHealth(config, self.endpoints, self.credentials, shared)
         self._forget_certificate: Callable[[], None] | None = None
+        #: Of earlier clusters of this name: API servers that stayed, but over other connections. Requests that began
+        #: before may still be sent to them.
+        self._earlier: WeakSet[Endpoint] = WeakSet()
 
     @classmethod
     def build(cls, config: model.Cluster, shared: Shared, previous: Cluster | None = None) -> Cluster:
@@ -118,16 +122,17 @@ class Cluster:
         if successor is None:
             self._let_go((), ())
         else:
-            self._let_go(successor.endpoints, successor.config.endpoints)
+            successor._earlier.update(self._let_go(successor.endpoints, successor.config.endpoints))
         if successor is None or successor.credentials is not self.credentials:
             self.credentials.close()
 
-    def _let_go(self, kept: Sequence[Endpoint], configured: Sequence[model.Endpoint]) -> None:
+    def _let_go(self, kept: Sequence[Endpoint], configured: Sequence[model.Endpoint]) -> Iterable[Endpoint]:
         """Close what is not `kept`. An API server that stays, but over other connections, still takes the requests
-        that began before; one that is not `configured` any more takes none.
+        that began before, and is returned; one that is not `configured` any more takes none.
         """
         by_url = {config.url: config for config in configured}
-        for endpoint in self.endpoints:
+        stay = []
+        for endpoint in (*self.endpoints, *self._earlier):
             if endpoint in kept:
                 continue
             config = by_url.get(endpoint.config.url)
@@ -136,6 +141,8 @@ class Cluster:
             else:
                 endpoint.configure(config)
                 endpoint.close()
+                stay.append(endpoint)
+        return stay
 
     def _keep_or_make(self, previous: Cluster | None) -> tuple[Endpoint, ...]:
         spare = {} if previous is None else {endpoint.connection_key: endpoint for endpoint in previous.endpoints}

@@ -32,6 +32,10 @@ log = Logger()
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
+class EndpointGone(ConnectFailed):
+    """The endpoint was removed or went out while a request waited for a connection to it: no failure of its own."""
+
+
 class Endpoint:
     """A live endpoint of one cluster. Only the pipeline changes `in_flight`, one up and one down for each request."""
 
@@ -53,6 +57,7 @@ class Endpoint:
         self.authority = authority(config)
         self.in_flight = 0
         self.ready = False  # takes requests: healthy, and neither disabled nor removed
+        self.silent = False  # what failed last had no answer at all; one that says that it is not ready is not silent
         self.health = HealthState(
             unhealthy_after=cluster.health_check.unhealthy_after, healthy_after=cluster.health_check.healthy_after
         )
@@ -109,11 +114,11 @@ class Endpoint:
     def open(self) -> Deferred[ClientConnection]:
         """Return a new connection for a request, or one that comes free; the request counts in `load` until then.
 
-        Fails with `net.errors.ConnectError`, also when the endpoint is removed meanwhile: nothing was sent, so another
-        one can be tried. Cancel it if the request is gone.
+        Fails with `net.errors.ConnectError`: nothing was sent, so another one can be tried. If the endpoint is removed
+        or goes out meanwhile, that is `EndpointGone`. Cancel it if the request is gone.
         """
         if self._removed:
-            return fail(ConnectFailed(self.why))
+            return fail(EndpointGone(self.why))
         inner = self.pool.open()
         outer: Deferred[ClientConnection] = Deferred(lambda _: inner.cancel())
         self._waiting[outer] = inner
@@ -123,7 +128,7 @@ class Endpoint:
             outer.callback(connection)
 
         def failed(reason: Failure) -> None:
-            if self._waiting.pop(outer, None) is not None:  # else it was told that the endpoint is removed
+            if self._waiting.pop(outer, None) is not None:  # else it was told that the endpoint is gone
                 outer.errback(reason)
 
         inner.addCallbacks(opened, failed)
@@ -143,6 +148,7 @@ class Endpoint:
         """Count a connection that was refused, reset, timed out or not trusted as a failed check, and check soon."""
         if self._removed:
             return
+        self.silent = True
         self._noted(self.health.connect_failed(cause))
         self.doubt()
 
@@ -155,8 +161,9 @@ class Endpoint:
         """Note that a connection of a request opened, or answered."""
         self.health.connect_succeeded()
 
-    def record_check(self, failure: str | None) -> None:
-        """Count the result of a health check: None, or why it failed."""
+    def record_check(self, failure: str | None, *, silent: bool = False) -> None:
+        """Count the result of a health check: None, or why it failed, and whether that was without any answer."""
+        self.silent = silent
         changed = self.health.check_succeeded() if failure is None else self.health.check_failed(failure)
         self._noted(changed)
 
@@ -174,10 +181,7 @@ class Endpoint:
         self._removed = True
         self._judge()
         self.close()
-        waiting, self._waiting = self._waiting, {}
-        for outer, inner in waiting.items():
-            outer.errback(ConnectFailed(self.why))
-            inner.cancel()
+        self._send_away()
 
     def _connect(self, protocol: IProtocol, tls: EndpointTLS | None) -> Deferred[None]:
         try:
@@ -196,6 +200,7 @@ class Endpoint:
         self._log_change()
         if self.health.status is Health.FAILED:
             self._drop_idle()
+            self._send_away()
             self._shared.endpoint_out(self)
 
     def _log_change(self) -> None:
@@ -229,6 +234,13 @@ class Endpoint:
         """
         while (connection := self.pool.take()) is not None:
             connection.retire()
+
+    def _send_away(self) -> None:
+        """Let those who wait for a connection, and have sent nothing, go elsewhere at once."""
+        waiting, self._waiting = self._waiting, {}
+        for outer, inner in waiting.items():
+            outer.errback(EndpointGone(self.why))
+            inner.cancel()
 
     def _judge(self) -> None:
         self.ready = self.health.status is Health.READY and not self.config.disabled and not self._removed

@@ -123,8 +123,10 @@ class EndpointCheck:
     async def _check(self) -> None:
         authorization = await self._authorization()
         timeout = self._owner.settings.timeout
+        silent = True
         try:
             failure = await Deferred.fromCoroutine(self._ask(authorization)).addTimeout(timeout, self._shared.reactor)
+            silent = False
         except TimeoutError:
             failure = f"no answer on {self._path} within {timeout:g} s"
         except ConnectError as error:
@@ -132,7 +134,7 @@ class EndpointCheck:
         except ProbeError as error:
             failure = str(error)
         if not self._stopped:
-            self._endpoint.record_check(failure)
+            self._endpoint.record_check(failure, silent=silent)
 
     async def _authorization(self) -> bytes | None:
         """Return the credential's header; None if there is none now, since an API server can be alive without it."""

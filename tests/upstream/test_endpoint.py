@@ -15,7 +15,7 @@ from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.pool import Pool
 from mcproxy.net.errors import ConnectFailed
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.endpoint import Endpoint, authority
+from mcproxy.upstream.endpoint import Endpoint, EndpointGone, authority
 from tests.upstream.fakes import FakeConnector, FakeReactor, cluster_config, endpoint_config, make_shared
 
 
@@ -199,7 +199,7 @@ def test_neither_a_place_in_the_queue_nor_a_connection_on_its_way_outlasts_the_r
         wait: Any = endpoint.open()
         wait.addErrback(lambda failure: ends.append(failure.type))
     endpoint.remove()
-    assert ends == [ConnectFailed] * 3
+    assert ends == [EndpointGone] * 3
     assert [attempt.cancelled for attempt in net.attempts] == [True]
     assert endpoint.pool.connections == 0
 
