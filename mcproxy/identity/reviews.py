@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.identity.attributes import Attributes
 from mcproxy.identity.flights import Flights, TooLate
+from mcproxy.identity.json_text import json_object
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.errors import ConnectError
@@ -76,7 +77,9 @@ class AccessReviews:
         self._clock = clock
         self._asked: Cluster | None = None
         self._decisions: OrderedDict[_Question, tuple[float, Decision]] = OrderedDict()
-        self._flights: Flights[_Question, Decision] = Flights(clock, at_once=_AT_ONCE, timeout=_PATIENCE)
+        self._flights: Flights[tuple[Cluster, _Question], Decision] = Flights(
+            clock, at_once=_AT_ONCE, timeout=_PATIENCE
+        )
         self._told_trouble = ""
 
     def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
@@ -95,7 +98,8 @@ class AccessReviews:
         """Ask the cluster, or join who asks it the same; raises StatusError (503) if it does not answer."""
         question = (user, attributes)
         try:
-            return await self._flights.join(question, lambda: self._ask(question))
+            # With the cluster: who comes after a reload must not be given the answer of the one before.
+            return await self._flights.join((self._cluster(), question), lambda: self._ask(question))
         except (_Trouble, TooLate) as error:
             trouble = error if isinstance(error, _Trouble) else _Trouble(str(error))
             self._tell(trouble)
@@ -165,8 +169,8 @@ def _decision(response: ControlResponse) -> Decision:
     if response.status not in (200, 201):
         raise _Trouble(f"a SubjectAccessReview was answered with status {response.status}")
     try:
-        status = _status(json.loads(response.body))
-    except (ValueError, RecursionError):
+        status = _status(json_object(response.body))
+    except ValueError:
         raise _Trouble("the answer to a SubjectAccessReview is none") from None
     if status["allowed"] and not status.get("denied", False):
         return _ALLOWED  # its reason (which binding it was) is nobody's business here, and would fill the cache

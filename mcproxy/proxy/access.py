@@ -6,7 +6,10 @@ and waits only for a question that has to be asked. A step that says no raises `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twisted.internet.defer import Deferred
 
 from mcproxy.config.model import Identity
 from mcproxy.identity.attributes import Attributes, attributes_of
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
 
 
+T = TypeVar("T")
+
 _GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.control`)
 
 
@@ -34,7 +39,7 @@ async def authenticate(request: Request, server: VirtualServer, target: bytes) -
     path = target.partition(b"?")[0]
     caller = server.authenticator.at_once(peer, presented, path)
     if caller is None:
-        caller = await server.authenticator.authenticate(peer, presented, path)
+        caller = await _told(request, server.authenticator.authenticate(peer, presented, path))
     request.caller = caller
     request.user = caller.user
 
@@ -54,7 +59,8 @@ async def take_role(request: Request, server: VirtualServer, cluster: Cluster) -
     judge, name = server.impersonation, cluster.name
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
-        return judge.at_once(user, attributes, name) or await judge.decide(user, attributes, name)
+        decision = judge.at_once(user, attributes, name)
+        return await _told(request, judge.decide(user, attributes, name)) if decision is None else decision
 
     request.user = await reviewed(request.caller.user, wanted, decide)
 
@@ -76,7 +82,7 @@ async def authorize(
         attributes = attributes_of(info, target)
         decision = authorizer.at_once(user, attributes, goal.name)
         if decision is None:
-            decision = await authorizer.decide(user, attributes, goal.name)
+            decision = await _told(request, authorizer.decide(user, attributes, goal.name))
         if not decision.allowed:
             raise forbidden(user, attributes, decision.reason)
     if plan is None:
@@ -94,9 +100,21 @@ async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
     resource = info.resource if info.group in _GROUPS_OF_EVENTS else ""
     permit = plan.admission.at_once(user, lasting, resource)
     if permit is None:
-        request.waiting = waiting = plan.admission.wait(user, lasting, resource)
-        try:
-            permit = await waiting
-        finally:
-            request.waiting = None
+        permit = await _until_gone(request, plan.admission.wait(user, lasting, resource))
     request.permit = permit
+
+
+async def _told(request: Request, question: Coroutine[Deferred[Any], Any, T]) -> T:
+    """Wait for somebody's answer. Raises what that does, and CancelledError if the client goes away first.
+
+    So a question that has not had its turn is not asked for a client that is gone, and a request does not go on for it.
+    """
+    return await _until_gone(request, Deferred.fromCoroutine(question))
+
+
+async def _until_gone(request: Request, waiting: Deferred[T]) -> T:
+    request.waiting = waiting
+    try:
+        return await waiting
+    finally:
+        request.waiting = None

@@ -274,6 +274,7 @@ def test_the_line_says_which_right_is_missing(bench: Bench, lines: list[dict[str
         ControlResponse(201, (), b'{"kind":"SubjectAccessReview","status":{"allowed":true,"reason":{}}}'),
         ControlResponse(201, (), b'{"kind":"Status","status":{"allowed":true}}'),
         ControlResponse(302, (), b""),
+        ControlResponse(201, (), b'{"kind": "SubjectAccessReview", "status": {"allowed": false, "reason": "\\ud800"}}'),
     ],
 )
 def test_what_is_no_answer_allows_nothing(bench: Bench, lines: list[dict[str, Any]], trouble: Any) -> None:
@@ -312,6 +313,17 @@ def test_an_answer_of_a_cluster_that_was_replaced_meanwhile_is_not_kept(bench: B
     before.running[0].callback(answer())
     assert result == [Decision(True)]  # to the request that began before
     assert bench.reviews.known(ALICE, LIST_PODS) is None
+
+
+def test_who_comes_after_a_reload_is_not_given_the_answer_of_the_cluster_before(bench: Bench) -> None:
+    before, after = bench.cluster, FakeCluster()
+    first = bench.ask()
+    bench.cluster = after
+    second = bench.ask()
+    before.running[0].callback(answer(True))
+    assert (first, second) == ([Decision(True)], [])
+    after.running[0].callback(answer(False))
+    assert second == [Decision(False)]
 
 
 def test_the_decisions_asked_for_longest_ago_go_first(bench: Bench) -> None:
