@@ -141,7 +141,7 @@ def _checked(path: list[x509.Certificate]) -> list[x509.Certificate]:
             _check_strength(certificate, signed=depth < len(path) - 1)
             if depth:
                 _check_authority(certificate, extensions, anchor=depth == len(path) - 1)
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         raise _NotVouchedFor("a certificate of its chain cannot be read") from None
     return path
 

@@ -200,6 +200,12 @@ class TestThePath:
         assert cause(bundle(two), one.client(), *crossed * 5) == ""
 
 
+@pytest.mark.parametrize("names", [b"\x30\x02\xa3\x00", b"\x30\x04\x82\x02\xff\xff"])  # an X.400 address; no text
+def test_names_that_cannot_be_read_are_a_cause_and_no_bug(names: bytes) -> None:
+    odd = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.17"), names)
+    assert cause(bundle(CA), CA.issue(ALICE, (odd, False))) == "a certificate of its chain cannot be read"
+
+
 class TestOldCertificates:
     def judge(self, leaf: bytes) -> str:
         return Authorities(old.AUTHORITY).judge(Peer(x509.load_pem_x509_certificate(leaf)), old.VALID_AT).cause
