@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.estate import Estate
+from tests.e2e.identity_estate import IdentityEstate
 
 LEAST_KUBECTL = 20
 
@@ -32,6 +33,16 @@ def kubectl() -> str:
 def estate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
     """Clusters and a proxy that all tests use which leave them as they were."""
     estate = Estate(tmp_path_factory.mktemp("estate"))
+    try:
+        yield estate.start()
+    finally:
+        estate.stop()
+
+
+@pytest.fixture(scope="session")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityEstate]:
+    """Clusters and a proxy that authenticates, for tests that leave them as they were."""
+    estate = IdentityEstate(tmp_path_factory.mktemp("identities"))
     try:
         yield estate.start()
     finally:

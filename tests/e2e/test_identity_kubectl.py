@@ -1,0 +1,178 @@
+"""Who calls is the same through the proxy as it is directly, for kubectl with certificates and with tokens."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.identity_estate import CREDENTIAL_ID, IdentityEstate
+from tests.e2e.programs import Kubectl, Result
+from tests.e2e.test_kubectl import SPDY, WEBSOCKET, normalised
+
+TOLD = ("east", "token", "front")
+"""Impersonate with a certificate, Impersonate with a token, RequestHeader."""
+WAYS_OF = {
+    "admin-certificate": ("east", "front"),
+    "alice-certificate": ("token", "front"),
+    "admin-token": ("token", "own"),
+    "alice-token": ("east", "own"),
+}
+"""Each way with a certificate and a token; what differs between the users has little to do with the way."""
+USERS = pytest.mark.parametrize("user", WAYS_OF)
+STREAMS = [("certificate", WEBSOCKET), ("token", SPDY)]
+OVER_STREAMS = pytest.mark.parametrize(("credential", "environ"), STREAMS, ids=["websocket", "spdy"])
+ADMINS = pytest.mark.parametrize("user", ["admin-certificate", "admin-token"])
+ALICES = pytest.mark.parametrize("user", ["alice-certificate", "alice-token"])
+
+Scenario = Callable[[Kubectl], list[Result]]
+Compare = Callable[[str, Scenario], list[Result]]
+
+
+@pytest.fixture
+def everywhere(identities: IdentityEstate, kubectl: str) -> Compare:
+    """Run a scenario of a user directly and through the proxy; fail unless all see the same. Gives what was seen."""
+
+    def compare(user: str, scenario: Scenario) -> list[Result]:
+        direct = [normalised(result) for result in scenario(identities.kubectl(kubectl, user, "direct"))]
+        for way in WAYS_OF[user]:
+            found = [normalised(result) for result in scenario(identities.kubectl(kubectl, user, way))]
+            for step, expected in zip(found, direct, strict=True):
+                assert step == expected, way
+        return direct
+
+    return compare
+
+
+@USERS
+def test_whoami_names_the_user_groups_and_uid(identities: IdentityEstate, kubectl: str, user: str) -> None:
+    direct = identities.kubectl(kubectl, user, "direct")("auth", "whoami")
+    assert direct.status == 0
+    assert user.partition("-")[0] in direct.stdout
+    for way in (*TOLD, "own") if "token" in user else TOLD:
+        told = identities.kubectl(kubectl, user, way)("auth", "whoami")
+        expected = direct
+        if way == "east":  # does not pass on the certificate's extra, as impersonateExtras does not name it
+            lines = [line for line in direct.stdout.splitlines(keepends=True) if CREDENTIAL_ID not in line]
+            expected = Result(0, "".join(lines), "")
+        spaced = [re.sub(" +", " ", result.stdout) for result in (told, expected)]
+        assert spaced[0] == spaced[1], way
+        assert (told.status, told.stderr) == (0, "")
+    lent = identities.kubectl(kubectl, user, "lent")("auth", "whoami")
+    assert re.search(r"^Username +mcproxy$", lent.stdout, re.M)
+
+
+@USERS
+def test_can_i_says_yes_and_no_and_what(everywhere: Compare, user: str) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        return [
+            kubectl("auth", "can-i", "list", "pods"),
+            kubectl("auth", "can-i", "delete", "pods", "-n", "shop"),
+            kubectl("auth", "can-i", "--list"),
+        ]
+
+    yes, delete, everything = everywhere(user, scenario)
+    assert (yes.status, yes.stdout) == (0, "yes\n")
+    assert (delete.status, delete.stdout) == ((0, "yes\n") if user.startswith("admin") else (1, "no\n"))
+    assert ("*.*" in everything.stdout) is user.startswith("admin")
+
+
+@USERS
+def test_what_is_allowed_and_what_is_not(everywhere: Compare, user: str) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        return [
+            kubectl("get", "pods"),
+            kubectl("get", "secrets", "-n", "shop"),
+            kubectl("logs", "db-0", "--tail=1"),
+        ]
+
+    pods, secrets, logs = everywhere(user, scenario)
+    assert (pods.status, logs.status) == (0, 0)
+    if user.startswith("alice"):
+        assert 'User "alice" cannot list resource "secrets" in API group "" in the namespace "shop"' in secrets.stderr
+
+
+def test_a_token_that_nobody_knows_is_unauthorized(identities: IdentityEstate, kubectl: str) -> None:
+    seen = [identities.kubectl(kubectl, "nobody", way)("auth", "whoami") for way in ("direct", *TOLD, "own", "lent")]
+    assert seen[0].status == 1
+    assert "Unauthorized" in seen[0].stderr
+    assert seen[1:] == [seen[0]] * 5
+
+
+@ADMINS
+def test_whoever_may_acts_as_somebody_else(everywhere: Compare, user: str) -> None:
+    account = "--as=system:serviceaccount:demo:default"
+
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        return [
+            kubectl("auth", "whoami", "--as=alice"),
+            kubectl("auth", "whoami", "--as=alice", "--as-group=dev", "--as-group=ops", "--as-uid=u-7"),
+            kubectl("auth", "whoami", account),
+            kubectl("get", "secrets", "--as=alice"),
+            kubectl("get", "pods", "--as-group=dev"),
+            kubectl("logs", "db-0", "--tail=1", "--as=alice"),
+            kubectl("exec", "db-0", "--as=alice", "--", "hostname"),
+        ]
+
+    _, whole, service, secrets, group, logs, exec_ = everywhere(user, scenario)
+    assert [word in whole.stdout for word in ("alice", "u-7", "dev ops")]
+    assert "system:serviceaccounts:demo" in service.stdout
+    assert [step.status for step in (secrets, group, logs, exec_)] == [1, 1, 0, 1]
+    assert 'User "alice"' in secrets.stderr
+
+
+@ALICES
+def test_whoever_may_not_is_told_so(everywhere: Compare, user: str) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        return [
+            kubectl("get", "pods", "--as=bob"),
+            kubectl("get", "pods", "--as=alice", "--as-group=system:masters"),
+            kubectl("exec", "db-0", "--as=admin", "--", "hostname"),
+        ]
+
+    bob, *_ = everywhere(user, scenario)
+    assert 'User "alice" cannot impersonate resource "users" in API group "" at the cluster scope' in bob.stderr
+
+
+@OVER_STREAMS
+def test_exec_cp_and_port_forward(
+    everywhere: Compare, credential: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "sent").write_bytes(bytes(range(256)) * 100)
+
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        script = "cat; echo problem >&2; exit 7"
+        steps = [
+            kubectl("exec", "-i", "db-0", "--", "sh", "-c", script, stdin="one\n", environ=environ),
+            kubectl("cp", "sent", "db-0:/tmp/sent", environ=environ, cwd=tmp_path),
+            kubectl("cp", "db-0:/tmp/sent", "back", environ=environ, cwd=tmp_path),
+        ]
+        assert (tmp_path / "back").read_bytes() == (tmp_path / "sent").read_bytes()
+        (tmp_path / "back").unlink()
+        with kubectl.begin("port-forward", "pod/db-0", ":5432", environ=environ) as forwarding:
+            forwarding.wait_for("-> 5432")
+            found = re.search(r"127\.0\.0\.1:(\d+) ->", forwarding.output.decode())
+            assert found is not None
+            with socket.create_connection(("127.0.0.1", int(found[1])), timeout=20) as connection:
+                connection.sendall(b"echo this\n")
+                steps.append(Result(0, connection.makefile("rb").readline().decode(), ""))
+        return steps
+
+    talk, *_, echoed = everywhere(f"admin-{credential}", scenario)
+    assert (talk.status, talk.stdout, echoed.stdout) == (7, "one\n", "echo this\n")
+
+
+@OVER_STREAMS
+def test_who_may_not_exec_is_refused(everywhere: Compare, credential: str, environ: dict[str, str]) -> None:
+    def scenario(kubectl: Kubectl) -> list[Result]:
+        return [
+            kubectl("exec", "db-0", "--", "hostname", environ=environ),
+            kubectl("port-forward", "pod/db-0", ":5432", environ=environ),
+        ]
+
+    refused, _ = everywhere(f"alice-{credential}", scenario)
+    assert refused.status == 1
+    assert 'User "alice" cannot create resource "pods/exec"' in refused.stderr
