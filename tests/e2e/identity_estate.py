@@ -77,7 +77,9 @@ authentication:
       - {{issuer: "{account_issuer}", audiences: ["{account_issuer}"], jwksFile: keys.json, usernamePrefix: "east:"}}
   - name: url
     allowSystemNames: true
-    oidc: [{{issuer: "{account_issuer}", audiences: ["{account_issuer}"], jwksURL: "{site}/keys/east", caFile: ca.crt}}]
+    oidc:
+      - {{issuer: "{account_issuer}", audiences: ["{account_issuer}"], jwksURL: "{site}/keys/east", caFile: ca.crt,
+         usernamePrefix: "-"}}
   - name: discovery
     oidc: [{{issuer: "{site}/realm", audiences: [k8s], caFile: ca.crt, usernamePrefix: "oidc:", groupsClaim: groups}}]
 authorization:
