@@ -1,0 +1,302 @@
+"""A whole proxy for attacks on identity: servers of different authorities, clusters told in every way, all on loopback.
+
+    k8s.test      set "corp": front proxies, CLIENTS, a token file, an issuer, TokenReview by "judge"; to "east"
+    other.test    set "guests": OTHERS alone; to "west"
+    all.wild.test set "corp"; every cluster below /clusters/NAME/
+
+Rules let everybody do everything but impersonate, which only "boss" may. So what an upstream hears was sent for a
+client, and a refusal is one when it heard nothing. `judge` answers reviews as the test says.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, cast
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from OpenSSL import SSL
+from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, globalLogPublisher
+
+from mcproxy.config import model
+from mcproxy.daemon.logging import LineObserver
+from mcproxy.net.client import ClientTLS, client_context, connect
+from mcproxy.observe.format import FORMATTERS
+from tests.identity import issuer
+from tests.identity.certificates import CLIENT, NO_AUTHORITY, Held, authority, user
+from tests.proxy.stage import CA, NAME, OK, Client, Stage, Upstream, UpstreamEnd, always, cluster, config
+
+OTHER = "other.test"
+ALL = "all.wild.test"
+NAMES = (NAME, OTHER, ALL)
+
+ALICE_TOKEN = b"alice-0123456789-very-secret-token"
+BOSS_TOKEN = b"boss-0123456789-very-secret-token"
+MALLORY_TOKEN = b"mallory-0123456789-secret-token"  # of a line with system:masters
+ROOT_TOKEN = b"root-0123456789-very-secret-token"  # of a line that names system:admin
+LENT = b"lent-0123456789-the-proxys-own-token"
+
+UNAUTHORIZED = (
+    b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized",'
+    b'"reason":"Unauthorized","code":401}\n'
+)
+
+
+@cache
+def ca(name: str) -> Held:
+    """One of the authorities: "clients", "others", "front"."""
+    return authority(f"the authority of {name}", valid=(-400, 3600))
+
+
+@cache
+def holder(of: str, common_name: str, *groups: str) -> Held:
+    """A client certificate and its key."""
+    return issued(of, user(common_name, *groups))
+
+
+def issued(of: str, subject: x509.Name) -> Held:
+    return ca(of).issue(subject, NO_AUTHORITY, CLIENT, valid=(-400, 3600))
+
+
+def _context(held: Held | None) -> SSL.Context:
+    pair = None
+    if held is not None:
+        key = held.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        pair = (held.pem, key)
+    return client_context(CA.cert_pem.bytes(), pair, verify=False)
+
+
+def id_token(**changed: Any) -> bytes:
+    """A good token of the issuer, or one with other claims."""
+    return issuer.token(claims(**changed))
+
+
+def claims(**changed: Any) -> dict[str, Any]:
+    now = time.time()
+    return issuer.claims(**{"exp": now + 600, "iat": now - 5, **changed})
+
+
+def pem(name: str) -> model.PEMFile:
+    return model.PEMFile(f"{name}.crt", ca(name).pem)
+
+
+def corp(**changed: Any) -> model.Authentication:
+    def line(token: bytes, user: str, *groups: str) -> model.StaticToken:
+        return model.StaticToken(model.Secret(token.decode()), user, groups=groups)
+
+    tokens = (
+        line(ALICE_TOKEN, "alice", "dev"),
+        line(BOSS_TOKEN, "boss"),
+        line(MALLORY_TOKEN, "mallory", "system:masters", "dev"),
+        line(ROOT_TOKEN, "system:admin"),
+    )
+    usual: dict[str, Any] = {
+        "client_ca": pem("clients"),
+        "request_header": model.RequestHeader(ca=pem("front"), allowed_names=("front",)),
+        "token_file": model.TokenFile("tokens.csv", tokens),
+        "oidc": (issuer.config(username_prefix="", groups_claim="groups"),),
+        "token_review": model.TokenReview(cluster="judge"),
+    }
+    return model.Authentication(name="corp", **{**usual, **changed})
+
+
+_EVERYTHING: dict[str, Any] = {"api_groups": ("*",), "resources": ("*",), "non_resource_urls": ("*",)}
+_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "post", "put", "options", "head")
+RULES = model.Authorization(
+    name="rules",
+    rules=(
+        model.Rule(verbs=_VERBS, **_EVERYTHING),
+        model.Rule(users=("boss",), verbs=("impersonate",), **_EVERYTHING),
+    ),
+)
+
+
+class IdentityStage(Stage):
+    """The proxy of this module's docstring; `east`, `west`, … are what its clusters' endpoints heard."""
+
+    def __init__(self, reactor: Any) -> None:
+        super().__init__(reactor)
+        self.east, self.west, self.pass_, self.own, self.headers, self.judge = (self.upstream() for _ in range(6))
+        self.asked: list[dict[str, Any]] = []  # the reviews that came to `judge`
+        self.verdict: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda _: {"authenticated": False}
+        self.lines: list[str] = []  # the daemon's log
+        self.events: list[LogEvent] = []
+        self._observer = LineObserver(self.lines.append, "debug")
+        globalLogPublisher.addObserver(cast(Any, self._observe))
+
+    def _observe(self, event: LogEvent) -> None:
+        if event.get("log_namespace", "").startswith("mcproxy") or "log_failure" in event:
+            self._observer(event)
+            self.events.append(event)
+
+    def configuration(self, **changed: Any) -> model.Config:
+        def own(upstream: Upstream, name: str, identity: model.Identity, **more: Any) -> model.Cluster:
+            credentials = model.Credentials(token=model.Secret(LENT.decode()))
+            if identity is model.Identity.PASSTHROUGH:
+                credentials = model.Credentials()
+            return cluster(upstream.endpoint(), name=name, identity=identity, credentials=credentials, **more)
+
+        kinds = model.Identity
+        clusters = (
+            own(self.east, "east", kinds.IMPERSONATE, impersonate_extras=("scopes",)),
+            own(self.west, "west", kinds.IMPERSONATE),
+            own(self.pass_, "pass", kinds.PASSTHROUGH),
+            own(self.own, "own", kinds.PROXY),
+            own(self.headers, "headers", kinds.REQUEST_HEADER),
+            own(self.judge, "judge", kinds.IMPERSONATE),
+        )
+
+        def server(name: str, backend: model.Backend, authentication: str, **more: Any) -> model.Server:
+            return model.Server(
+                name=name,
+                listeners=("tls",),
+                server_names=(name,),
+                backend=backend,
+                authentication=authentication,
+                authorization="rules",
+                **more,
+            )
+
+        everything = model.ClustersBackend(tuple(each.name for each in clusters))
+        usual: dict[str, Any] = {
+            "authentication": (corp(), model.Authentication(name="guests", client_ca=pem("others"))),
+            "authorization": (RULES,),
+            "servers": (
+                server(NAME, model.ClusterBackend("east"), "corp", default=True),
+                server(OTHER, model.ClusterBackend("west"), "guests"),
+                server(ALL, everything, "corp"),
+            ),
+            "logging": model.Logging(access=model.AccessLog()),
+        }
+        usual.update(changed)
+        return config(clusters, usual.pop("servers"), **usual)
+
+    async def open(self, **changed: Any) -> None:
+        await self.serve(self.configuration(**changed))
+        for upstream in self.upstreams:
+            upstream.reply = always(OK)
+        self.judge.reply = self._review
+        ready = "takes requests"
+        await self.until(lambda: sum(ready in line for line in self.lines) == len(self.upstreams) + 1, "readiness")
+        self.lines.clear()
+
+    @property
+    def upstreams(self) -> tuple[Upstream, ...]:
+        """Those that hear clients' requests; `judge` hears reviews as well."""
+        return self.east, self.west, self.pass_, self.own, self.headers
+
+    @property
+    def heard(self) -> bytes:
+        return b"".join(upstream.received for upstream in self.upstreams)
+
+    def _review(self, end: UpstreamEnd) -> None:
+        """Answer reviews by `verdict`, which may leave one without an answer, and anything else with OK."""
+        while True:
+            head, separator, rest = end.received[end.answered :].partition(b"\r\n\r\n")
+            if not separator:
+                return
+            fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+            length = int(fields.get(b"content-length", b"0"))
+            if len(rest) < length:
+                return
+            end.answered += len(head) + 4 + length
+            if b"reviews HTTP/" not in head:
+                end.send(OK)
+                continue
+            review = json.loads(rest[:length])
+            self.asked.append(review)
+            status = self.verdict(review)
+            if status is not None:
+                self.answer_review(end, {**review, "status": status})
+
+    def answer_review(self, end: UpstreamEnd, review: dict[str, Any]) -> None:
+        body = json.dumps(review).encode()
+        end.send(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    async def client(
+        self, server_name: str = NAME, *, port: int = 0, tls: bool = True, certificate: Held | None = None
+    ) -> Client:
+        """A connected client, with a certificate or without; with server_name "127.0.0.1" it sends no name."""
+        client = Client()
+        settings = ClientTLS(_context(certificate), server_name, verify=False, sessions=None)
+        await connect(self.reactor, "127.0.0.1", port or self.port(), client, tls=settings, timeout=5.0)
+        self._clients.append(client)
+        return client
+
+    async def answer(self, raw: bytes, **how: Any) -> tuple[int, bytes]:
+        """The status and body that the proxy gives to `raw`, sent by a new client."""
+        client = await self.asks(raw, **how)
+        return await self.answered(client)
+
+    async def answered(self, client: Client) -> tuple[int, bytes]:
+        def whole() -> bool:
+            head, separator, body = client.received.partition(b"\r\n\r\n")
+            length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            return bool(separator) and (not length or len(body) >= int(length[0][15:]))
+
+        await self.until(whole, "an answer")
+        status, _, body = client.answer()
+        return status, body
+
+    async def passes(self, raw: bytes, **how: Any) -> None:
+        """Send `raw`, which must be answered well."""
+        status, body = await self.answer(raw, **how)
+        assert (status, body) == (200, b"{}")
+
+    async def refuses(self, raw: bytes, code: int, body: bytes, **how: Any) -> None:
+        """Send `raw`, which must be refused so, unheard by any cluster, with one record, and one line at the most."""
+        records, lines, heard = len(self.records), len(self.told()), self.heard
+        assert await self.answer(raw, **how) == (code, body)
+        await self.turns(2)
+        assert self.heard == heard
+        told = len(self.records) - records, len(self.told()) - lines
+        assert told in ((1, 0), (1, 1), (0, 1)), (
+            self.told()
+        )  # of what is no proper request there is no record but a line
+
+    def told(self) -> list[str]:
+        """The lines that an operator has at the usual level."""
+        return [line for line in self.lines if " level=debug " not in line]
+
+    def output(self) -> str:
+        """Everything that was written or could be: log lines, events with all they hold, records in each format."""
+        formats = [make() for make in FORMATTERS.values()]
+        shown = [write(record) for record in self.records for write in formats]
+        return "\n".join([*self.lines, *map(repr, self.events), *shown])
+
+    async def close(self) -> None:
+        globalLogPublisher.removeObserver(cast(Any, self._observe))
+        await super().close()
+
+
+@pytest.fixture
+def identity_stage(reactor: Any, nothing_left_open: None) -> Iterator[IdentityStage]:
+    stage = IdentityStage(reactor)
+    pytest_twisted.blockon(Deferred.fromCoroutine(stage.open()))
+    yield stage
+    pytest_twisted.blockon(Deferred.fromCoroutine(stage.close()))
+
+
+def bearer(token: bytes) -> bytes:
+    return b"Authorization: Bearer " + token
+
+
+def status(code: int, reason: str, message: str, **more: Any) -> bytes:
+    """A Status as the proxy writes it."""
+    content = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    if reason:
+        content["reason"] = reason
+    return json.dumps({**content, **more, "code": code}, separators=(",", ":")).encode() + b"\n"
+
+
+def request(*fields: bytes, host: str = NAME, target: bytes = b"/api/v1/pods", method: bytes = b"GET") -> bytes:
+    return b"\r\n".join([method + b" " + target + b" HTTP/1.1", b"Host: " + host.encode(), *fields, b"", b""])
+
+
+__all__ = ["IdentityStage", "bearer", "identity_stage", "request", "status"]
