@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from mcproxy.config.model import Identity
 from mcproxy.identity.attributes import Attributes, attributes_of
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mcproxy.proxy.routes import VirtualServer
     from mcproxy.upstream.cluster import Cluster
 
+
+log = Logger()
 
 T = TypeVar("T")
 
@@ -46,15 +49,24 @@ async def authenticate(request: Request, server: VirtualServer, target: bytes) -
 
 async def take_role(request: Request, server: VirtualServer, cluster: Cluster) -> None:
     """Let the request run as the user that the client asks to be, if the real one may. Raises StatusError."""
-    identity = cluster.config.identity
-    if identity is Identity.PROXY:
-        raise lends_own_rights()
-    if identity is Identity.PASSTHROUGH and not server.authenticates:
+    if cluster.config.identity is Identity.PASSTHROUGH and not server.authenticates:
         return  # the cluster alone knows who asks, and judges
+    _at_home(request, cluster)
+    try:
+        await _reviewed(request, server, cluster)
+    except StatusError as refusal:
+        if refusal.code < 500:  # else who could not be asked has told so
+            _tell("impersonation refused: {cause}", request, cluster, refusal)
+        raise
+
+
+async def _reviewed(request: Request, server: VirtualServer, cluster: Cluster) -> None:
+    """Read what the client asks for, and have its questions answered."""
+    if cluster.config.identity is Identity.PROXY:
+        raise lends_own_rights()
     wanted = asked_for(request.presented)
     if wanted is None:
         return
-    check_home(request.caller, cluster.name)
     request.wanted = wanted
     judge, name = server.impersonation, cluster.name
 
@@ -63,6 +75,21 @@ async def take_role(request: Request, server: VirtualServer, cluster: Cluster) -
         return await _told(request, judge.decide(user, attributes, name)) if decision is None else decision
 
     request.user = await reviewed(request.caller.user, wanted, decide)
+
+
+def _at_home(request: Request, cluster: Cluster) -> None:
+    """Refuse a service account or node of another cluster. Raises StatusError."""
+    if request.caller.home:
+        try:
+            check_home(request.caller, cluster.name)
+        except StatusError as refusal:
+            _tell("refused what is another cluster's own: {cause}", request, cluster, refusal)
+            raise
+
+
+def _tell(what: str, request: Request, cluster: Cluster, refusal: StatusError) -> None:
+    user, client = request.caller.user.name, request.client.address
+    log.info(what, cause=refusal.message, user=user, client=client, cluster=cluster.name)
 
 
 async def authorize(
@@ -74,7 +101,7 @@ async def authorize(
     """
     plan, authorizer = request.plan, server.authorizer
     goal = cluster if plan is None else plan.cluster
-    check_home(request.caller, goal.name)
+    _at_home(request, goal)
     if goal is not cluster and request.presented.impersonate:
         await take_role(request, server, goal)
     user = request.user

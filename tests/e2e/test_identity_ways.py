@@ -259,19 +259,27 @@ def test_the_access_log_tells_who_sent_it_and_who_it_ran_as(identities: Identity
     assert [record["status"] for record in seen] == [200, 200, 403, 401]
 
 
-def test_a_refusal_is_one_line_without_the_secret(identities: IdentityEstate) -> None:
+def test_a_refusal_is_one_line_without_the_secret(identities: IdentityEstate, account: str) -> None:
     secrets = [f"eyJhbGciOiJSUzI1NiJ9.secret-{number}.c2ln" for number in range(4)]
+    masters = [*bearer("admin-test-token"), ("Impersonate-User", "alice")]
+    alice, bob = identities.proxy("", "alice"), [("Impersonate-User", "bob")]
     cases = [
-        (identities.proxy(), bearer(secrets[0])),
-        (identities.proxy("offline"), bearer(secrets[1])),
-        (identities.proxy("probes"), bearer(secrets[2])),
-        (identities.proxy("anonymous", "another-front-proxy"), [("X-Remote-User", secrets[3])]),
+        (401, identities.proxy(), "east", bearer(secrets[0])),
+        (401, identities.proxy("offline"), "east", bearer(secrets[1])),
+        (401, identities.proxy("probes"), "east", bearer(secrets[2])),
+        (401, identities.proxy("anonymous", "another-front-proxy"), "east", [("X-Remote-User", secrets[3])]),
+        (403, identities.proxy(), "lent", masters),
+        (403, alice, "east", bob),
+        (403, alice, "east", bob),
+        (400, alice, "east", [("Impersonate-Group", "dev")]),
+        (403, identities.proxy(), "west", bearer(account)),
+        (403, identities.proxy(), "west", [*bearer(account), *bob]),
     ]
-    for address, headers in cases:
+    for status, address, cluster, headers in cases:
         before = len(identities.daemon.log.splitlines())
-        refused(ask(address, f"/clusters/east{PODS}", headers=headers), 401, "Unauthorized")
+        assert ask(address, f"/clusters/{cluster}{PODS}", headers=headers).status == status
         (line,) = identities.daemon.log.splitlines()[before:]
         assert "refused" in line
     everything = identities.daemon.log + (identities.directory / "access.log").read_text()
-    for secret in ("secret-", "admin-test-token", "alice-test-token", "mcproxy-test-token", "filed-token"):
+    for secret in ("secret-", account, "admin-test-token", "alice-test-token", "mcproxy-test-token", "filed-token"):
         assert secret not in everything
