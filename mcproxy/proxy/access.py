@@ -56,7 +56,7 @@ async def take_role(request: Request, server: VirtualServer, cluster: Cluster) -
         await _reviewed(request, server, cluster)
     except StatusError as refusal:
         if refusal.code < 500:  # else who could not be asked has told so
-            _tell("impersonation refused: {cause}", request, cluster, refusal)
+            _tell("impersonation refused", request, cluster, refusal)
         raise
 
 
@@ -83,7 +83,7 @@ def _at_home(request: Request, cluster: Cluster) -> None:
         try:
             check_home(request.caller, cluster.name)
         except StatusError as refusal:
-            _tell("refused what is another cluster's own: {cause}", request, cluster, refusal)
+            _tell("refused an account that is another cluster's", request, cluster, refusal)
             raise
 
 
