@@ -130,9 +130,9 @@ def split_fields(fields: bytes) -> list[Header]:
 
 def first_value(fields: bytes, name: bytes) -> bytes | None:
     """Return the first value of a field (name in lower case) in a `fields` block, None if it is absent."""
-    lower = fields.lower()
     mark = b"\n%b:" % name
-    begin = 0 if lower.startswith(mark[1:]) else lower.find(mark) + 1
-    if not begin and not lower.startswith(mark[1:]):
+    begin = (b"\n" + fields.lower()).find(mark)
+    if begin < 0:
         return None
-    return fields[begin + len(mark) - 1 : fields.find(b"\r\n", begin)].strip(b" \t")
+    value = begin + len(mark) - 1  # what was searched has one byte more at its beginning
+    return fields[value : fields.find(b"\r\n", value)].strip(b" \t")

@@ -13,6 +13,7 @@ from mcproxy.config.model import IPNetwork
 from mcproxy.http.messages import RequestHead, split_fields
 from mcproxy.identity.browsers import is_foreign
 from mcproxy.identity.peer import Peer
+from mcproxy.identity.presented import Presented, present
 from mcproxy.proxy.routes import host_name
 
 if TYPE_CHECKING:
@@ -20,13 +21,18 @@ if TYPE_CHECKING:
     from mcproxy.proxy.pipeline import Pipeline
     from mcproxy.proxy.routes import VirtualServer
 
+#: Bytes of fields that are kept to be known again: for every connection, a few times over.
+_REMEMBERED = 4096
+
 
 class ClientFacts:
     """A client's address, and what its X-Forwarded-* headers become."""
 
     __slots__ = (
+        "_fields",
         "_forwarded",
         "_host",
+        "_presented",
         "_scheme",
         "_server",
         "address",
@@ -52,6 +58,8 @@ class ClientFacts:
         self._host = b""
         self._forwarded = b""
         self._server: VirtualServer | None = None
+        self._fields: bytes | None = None
+        self._presented: Presented
 
     def server(self, host: bytes) -> VirtualServer:
         """Return the virtual server for a Host header; raises StatusError as `Routes.find` does."""
@@ -63,6 +71,18 @@ class ClientFacts:
             plain = self._scheme == b"http" and bool(self.address)
             self.foreign_host = plain and not routes.names(host) and is_foreign(host_name(host))
         return self._server
+
+    def presented(self, fields: bytes) -> Presented:
+        """Return what the fields of a head present; raises StatusError as `present` does.
+
+        A client most often sends the same ones with each request, and a token makes it dear to sort them.
+        """
+        if fields != self._fields:
+            presented = present(fields)
+            if len(fields) > _REMEMBERED:
+                return presented
+            self._fields, self._presented = fields, presented
+        return self._presented
 
     def forwarded(self, head: RequestHead) -> bytes:
         """Return the X-Forwarded-For, -Proto and -Host fields to send, as a block.

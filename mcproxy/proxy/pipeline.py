@@ -21,7 +21,6 @@ from mcproxy.config.model import IPNetwork
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.server import ServerConnection
-from mcproxy.identity.presented import present
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
@@ -67,7 +66,7 @@ class Pipeline:
         head = exchange.head
         try:
             server = request.server = client.server(head.host)
-            request.presented = present(head.fields)
+            request.presented = client.presented(head.fields)
             cluster, target = await self._asked(request, server)
             info = request.info = self._request_info(head.method, target)
             if request.presented.impersonate:

@@ -112,3 +112,30 @@ def test_a_host_that_names_nobody_is_foreign_without_tls(host: bytes, client: An
 def test_without_a_host_none_is_told() -> None:
     bare = parse_request_head(b"GET / HTTP/1.0\r\n\r\n", 100, 100)
     assert facts(CLIENT).forwarded(bare) == b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"
+
+
+def test_what_is_presented_is_sorted_again_only_for_other_fields() -> None:
+    client = facts(CLIENT)
+    alice, bob = (b"Authorization: Bearer %b\r\n" % name for name in (b"alice", b"bob"))
+    first = client.presented(alice)
+    assert first.token == b"alice"
+    assert client.presented(bytes(bytearray(alice))) is first
+    assert client.presented(bob).token == b"bob"
+    assert client.presented(b"").token is None
+    assert client.presented(alice).token == b"alice"
+
+
+def test_long_fields_are_not_kept() -> None:
+    client = facts(CLIENT)
+    long = b"X-Long: %b\r\nAuthorization: Bearer alice\r\n" % (b"x" * 4096)
+    assert client.presented(long).token == b"alice"
+    assert client.presented(long) is not client.presented(long)
+
+
+def test_fields_that_are_refused_are_refused_each_time() -> None:
+    client = facts(CLIENT)
+    good = client.presented(b"Authorization: Bearer alice\r\n")
+    for _ in range(2):
+        with pytest.raises(StatusError, match="one Authorization"):
+            client.presented(b"Authorization: Bearer bob\r\nAuthorization: Bearer alice\r\n")
+    assert client.presented(b"Authorization: Bearer alice\r\n") is good
