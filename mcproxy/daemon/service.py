@@ -7,7 +7,7 @@ A listener is kept across a reload for as long as its address stays, whatever el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -94,6 +94,11 @@ class Service:
     def running(self) -> int:
         """Open requests, watches and tunnels."""
         return len(self._running)
+
+    @property
+    def requests(self) -> Collection[Request]:
+        """These, for whoever looks at what goes on."""
+        return self._running.requests
 
     @property
     def runtime(self) -> Runtime | None:

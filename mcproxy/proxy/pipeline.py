@@ -74,7 +74,7 @@ class Pipeline:
             request.plan = server.dispatch.plan(request.user, info, cluster.name)
             plan = await authorize(request, info, server, cluster, target)
             if exchange.ended:
-                return  # the client went away while others were asked; a permit would never be given back
+                return  # the client went away meanwhile; a permit taken now would never be given back
             await admit(request, info, plan)
             forward = Forward(request, plan, target)
             if not forward.sent_at_once():

@@ -87,6 +87,12 @@ class End(Protocol):
 class Client(End):
     """A client of the proxy."""
 
+    @property
+    def port(self) -> int:
+        """The port that it comes from; while it is connected."""
+        port: int = self.transport.getHost().port  # type: ignore[union-attr]
+        return port
+
     def answer(self) -> tuple[int, dict[str, str], bytes]:
         """The first answer that came: status, fields with names in lower case, everything behind the head."""
         head, _, body = self.received.partition(b"\r\n\r\n")
