@@ -135,7 +135,9 @@ class IdentityStage(Stage):
             self._observer(event)
             self.events.append(event)
 
-    def configuration(self, **changed: Any) -> model.Config:
+    def configuration(self, east: dict[str, Any] | None = None, **changed: Any) -> model.Config:
+        """`east` has fields of that cluster, `changed` those of the configuration."""
+
         def own(upstream: Upstream, name: str, identity: model.Identity, **more: Any) -> model.Cluster:
             credentials = model.Credentials(token=model.Secret(LENT.decode()))
             if identity is model.Identity.PASSTHROUGH:
@@ -144,7 +146,7 @@ class IdentityStage(Stage):
 
         kinds = model.Identity
         clusters = (
-            own(self.east, "east", kinds.IMPERSONATE, impersonate_extras=("scopes",)),
+            own(self.east, "east", kinds.IMPERSONATE, impersonate_extras=("scopes",), **(east or {})),
             own(self.west, "west", kinds.IMPERSONATE),
             own(self.pass_, "pass", kinds.PASSTHROUGH),
             own(self.own, "own", kinds.PROXY),
