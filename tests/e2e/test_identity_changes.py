@@ -1,0 +1,341 @@
+"""Credentials that change while the proxy runs: those of clients stop in time, the proxy's own cost no request."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcproxy.demo.certificates import Authority
+from mcproxy.demo.client import ControlClient, header_values
+from mcproxy.demo.process import SimulatedClusterProcess
+from tests.e2e.identity_estate import bearer
+from tests.e2e.programs import Daemon, eventually, free_port
+from tests.e2e.wire import Address, Answer, Client, ask
+
+KEPT = 0.4
+"""Seconds for which the proxy keeps what reviewers say."""
+
+CONFIG = """\
+version: 1
+daemon: {{controlSocket: control.sock, drainTimeout: 5s}}
+listeners:
+  - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
+certificates:
+  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+clusters:
+  - name: judge
+    endpoints: [{{url: "{judge}"}}]
+    tls: {{caFile: "{ca}"}}
+    credentials: {{token: mcproxy-test-token}}
+    healthCheck: {{interval: 200ms, timeout: 2s, unhealthyAfter: 1}}
+  - name: east
+    endpoints: [{{url: "{east}"}}]
+    tls: {{caFile: "{ca}"}}
+    credentials: {{tokenFile: own-token}}
+  - name: plugin
+    endpoints: [{{url: "{east}"}}]
+    tls: {{caFile: "{ca}"}}
+    credentials:
+      exec: {{command: "{python}", args: ["{directory}/plugin.py"], env: {{ANSWER: "{directory}/answer"}}}}
+authentication:
+  - name: corp
+    clientCertificates: {{caFile: clients.crt}}
+    tokenFile: tokens.csv
+    tokenReview: {{cluster: judge, cacheSuccess: {kept}ms, cacheFailure: {kept}ms}}
+authorization:
+  - {{name: judged, subjectAccessReview: {{cluster: judge, cacheAllowed: {kept}ms, cacheDenied: {kept}ms}}}}
+servers:
+  - {{name: corp, default: true, backend: {{clusters: "*"}}, authentication: corp}}
+  - {{name: judged, serverNames: [judged.test], backend: {{cluster: east}}, authentication: corp,
+     authorization: judged}}
+"""
+PLUGIN = "import os\nprint(open(os.environ['ANSWER']).read())\n"
+PODS = "/clusters/east/api/v1/namespaces/demo/pods"
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+RBAC = "rbac.authorization.k8s.io"
+
+
+class Place:
+    """One simulated cluster with two endpoints: the one judges, the other serves."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.cluster = SimulatedClusterProcess(
+            "east", options=("--endpoints", "2", "--empty", "--no-controllers"), directory=directory / "east"
+        )
+        self._daemon: Daemon | None = None
+
+    def start(self) -> Place:
+        directory = self.directory
+        self.cluster.start()
+        self.control = ControlClient(self.cluster.control_url)
+        self.old, self.new = Authority("old clients"), Authority("new clients")
+        proxy = Authority("proxy CA")
+        proxy.server(["127.0.0.1", "judged.test"]).write(directory, "proxy")
+        self.ca = directory / "ca.crt"
+        self.ca.write_bytes(proxy.pem)
+        for name, authority in (("old", self.old), ("new", self.new)):
+            authority.client("alice", ["dev"]).write(directory, name)
+        self.trust(self.old)
+        self.write_tokens("first", "second")
+        self.port = free_port()
+        for name in ("east-one", "plugin-one"):
+            self.account(name)
+        write_over(directory / "own-token", self.token("east-one"))
+        self.answer("plugin-one")
+        (directory / "plugin.py").write_text(PLUGIN)
+        config = CONFIG.format(
+            port=self.port,
+            judge=self.cluster.urls[0],
+            east=self.cluster.urls[1],
+            ca=self.cluster.ca,
+            python=sys.executable,
+            directory=directory,
+            kept=int(KEPT * 1000),
+        )
+        self._daemon = Daemon(directory, config).start()
+        self._daemon.wait_for("takes requests", count=3)
+        self._plugin_ran = time.monotonic()
+        return self
+
+    def wait_for_the_plugins_turn(self) -> None:
+        """Wait until a refused credential has the plugin run again: it is not, a moment after it was run."""
+        eventually("five seconds are over", lambda: time.monotonic() > self._plugin_ran + 5.2)
+
+    @property
+    def daemon(self) -> Daemon:
+        assert self._daemon is not None
+        return self._daemon
+
+    def stop(self) -> None:
+        if self._daemon is not None:
+            self._daemon.stop()
+        self.cluster.cleanup()
+
+    def address(self, certificate: str = "", server: str = "") -> Address:
+        context = ssl.create_default_context(cafile=str(self.ca))
+        if certificate:
+            context.load_cert_chain(self.directory / f"{certificate}.crt", self.directory / f"{certificate}.key")
+        return Address(self.port, context, server)
+
+    def trust(self, *authorities: Authority) -> None:
+        (self.directory / "clients.crt").write_bytes(b"".join(authority.pem for authority in authorities))
+
+    def write_tokens(self, *tokens: str) -> None:
+        (self.directory / "tokens.csv").write_text("".join(f'{token},alice,,"dev"\n' for token in tokens))
+
+    def reload(self) -> None:
+        done = self.daemon.reload()
+        assert done.returncode == 0, done.stderr
+
+    def admin(self, method: str, path: str, body: object = None) -> Answer:
+        context = ssl.create_default_context(cafile=self.cluster.ca)
+        data = None if body is None else json.dumps(body).encode()
+        headers = [*bearer("admin-test-token"), ("Content-Type", "application/json")]
+        return ask(Address(self.cluster.ports[1], context), path, method=method, headers=headers, body=data)
+
+    def account(self, name: str) -> None:
+        """A service account that may do what mcproxy may."""
+        metadata = {"name": name, "namespace": "demo"}
+        binding = {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "mcproxy"},
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+        }
+        self.control.create([{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, binding])
+
+    def token(self, name: str) -> str:
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        answer = self.admin("POST", f"/api/v1/namespaces/demo/serviceaccounts/{name}/token", body)
+        assert answer.status == 201, answer
+        return str(answer.json["status"]["token"])
+
+    def revoke(self, name: str) -> None:
+        """From now on no token of this account is good."""
+        assert self.admin("DELETE", f"/api/v1/namespaces/demo/serviceaccounts/{name}").status == 200
+
+    def answer(self, name: str) -> str:
+        """Have the plugin give a token of this account."""
+        token = self.token(name)
+        credential = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "status": {"token": token},
+        }
+        write_over(self.directory / "answer", json.dumps(credential))
+        return token
+
+
+def write_over(path: Path, text: str) -> None:
+    """Put a file in the place of another, as agents that rotate credentials do."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    os.replace(new, path)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(tmp_path_factory.mktemp("changes"))
+    try:
+        yield place.start()
+    finally:
+        place.stop()
+
+
+def test_a_replaced_authority_stops_working_with_the_reload(place: Place) -> None:
+    with Client(place.address("old")) as old, Client(place.address("new")) as new:
+        assert (old.request("GET", PODS).status, new.request("GET", PODS).status) == (200, 401)
+        place.trust(place.new)
+        assert (old.request("GET", PODS).status, new.request("GET", PODS).status) == (200, 401)
+        place.reload()
+        assert (old.request("GET", PODS).status, new.request("GET", PODS).status) == (401, 200)
+        assert ask(place.address("old"), PODS).status == 401
+        assert ask(place.address("new"), PODS).status == 200
+        place.trust(place.old, place.new)
+        place.reload()
+        assert (old.request("GET", PODS).status, new.request("GET", PODS).status) == (200, 200)
+
+
+def test_a_token_that_the_file_lost_stops_working_with_the_reload(place: Place) -> None:
+    with Client(place.address()) as client:
+        assert [client.request("GET", PODS, bearer(name)).status for name in ("first", "second")] == [200, 200]
+        place.write_tokens("second", "third")
+        place.reload()
+        statuses = [client.request("GET", PODS, bearer(name)).status for name in ("first", "second", "third")]
+        assert statuses == [401, 200, 200]
+        assert ask(place.address(), PODS, headers=bearer("first")).status == 401
+
+
+def test_a_revoked_token_stops_within_the_time_of_success(place: Place) -> None:
+    place.account("leaver")
+    token = place.token("leaver")
+    path = PODS.replace("east", "judge")
+    with Client(place.address()) as client:
+        assert client.request("GET", path, bearer(token)).status == 403  # known, without any right
+        place.revoke("leaver")
+        begin = time.monotonic()
+        eventually("the token is refused", lambda: client.request("GET", path, bearer(token)).status == 401)
+        assert time.monotonic() - begin < KEPT + 2
+    assert ask(place.address(), path, headers=bearer(token)).status == 401
+
+
+def test_a_refused_token_is_accepted_once_the_time_of_failure_is_over(place: Place) -> None:
+    place.account("joiner")
+    token = place.token("joiner")
+    path = PODS.replace("east", "judge")
+    refusal = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": {"authenticated": False}}
+    body = json.dumps(refusal).encode()
+    head = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    fault = place.control.fault("raw", paths=[TOKEN_REVIEWS], raw=base64.b64encode(head + body).decode())
+    assert ask(place.address(), path, headers=bearer(token)).status == 401
+    place.control.clear_faults(fault)
+    begin = time.monotonic()
+    eventually("the token is accepted", lambda: ask(place.address(), path, headers=bearer(token)).status == 403)
+    assert time.monotonic() - begin < KEPT + 2
+
+
+def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(place: Place) -> None:
+    judged = place.address("new", "judged.test")
+    under = PODS.removeprefix("/clusters/east")
+    assert ask(judged, under).status == 200
+    place.control.stop_endpoint(0)
+    try:
+        for number in range(2):
+            answer = ask(place.address(), PODS, headers=bearer(f"unknown-{number}"))
+            assert (answer.status, answer.json["reason"]) == (503, "ServiceUnavailable")
+            assert answer.header("Retry-After") == "1"
+        eventually("what was allowed is not known for ever", lambda: ask(judged, under).status == 503)
+        assert ask(place.address("new"), PODS).status == 200
+        assert ask(place.address(), PODS, headers=bearer("second")).status == 200
+    finally:
+        place.control.start_endpoint(0)
+    eventually("requests are judged again", lambda: ask(judged, under).status == 200)
+    answer = ask(place.address(), PODS, headers=bearer("unknown-2"))
+    assert answer.status == 401
+    assert len(place.daemon.lines("tokenReview by cluster judge", "level=warn")) == 1
+
+
+class Busy:
+    """Clients that ask without a pause; what they are answered with."""
+
+    def __init__(self, place: Place, target: str, count: int = 3) -> None:
+        self.statuses: list[int] = []
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(place.address("new"), target)) for _ in range(count)]
+
+    def _run(self, address: Address, target: str) -> None:
+        with Client(address) as client:
+            while not self._stopping.is_set():
+                self.statuses.append(client.request("GET", target).status)
+
+    def wait_for_more(self, count: int = 30) -> None:
+        enough = len(self.statuses) + count
+        eventually("more was answered", lambda: len(self.statuses) >= enough)
+
+    def __enter__(self) -> Busy:
+        for thread in self._threads:
+            thread.start()
+        self.wait_for_more()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(20)
+
+
+def rotate_file(place: Place, account: str) -> str:
+    token = place.token(account)
+    write_over(place.directory / "own-token", token)
+    return token
+
+
+def rotate_plugin(place: Place, account: str) -> str:
+    return place.answer(account)
+
+
+@pytest.mark.parametrize(("cluster", "rotate"), [("east", rotate_file), ("plugin", rotate_plugin)])
+def test_the_proxys_own_credential_rotates_at_the_cost_of_no_request(
+    place: Place, cluster: str, rotate: Callable[[Place, str], str]
+) -> None:
+    old, new = f"{cluster}-one", f"{cluster}-two"
+    place.account(new)
+    if cluster == "plugin":
+        place.wait_for_the_plugins_turn()
+    mark = place.control.mark()
+    with Busy(place, PODS.replace("east", cluster)) as busy:
+        token = rotate(place, new)
+        place.revoke(old)  # at once: requests with the old token are refused by the cluster from now on
+        busy.wait_for_more()
+    assert set(busy.statuses) == {200}
+    records = place.control.audit(mark, path="/api/v1/namespaces/demo/pods")
+    assert header_values(records[-1], "Authorization") == [f"Bearer {token}"]
+    assert {record["user"] for record in records if record["status"] == 200} == {"alice"}
+
+
+def test_a_write_after_the_rotation_goes_with_the_new_credential(place: Place) -> None:
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {}}
+    spec: dict[str, Any] = {"resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "demo"}}
+    data = json.dumps({**body, "spec": spec}).encode()
+    target = "/clusters/east/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    answer = ask(place.address("new"), target, method="POST", headers=[("Content-Type", "application/json")], body=data)
+    assert (answer.status, answer.json["status"]["allowed"]) == (201, True)
+
+
+def test_no_credential_is_ever_logged(place: Place) -> None:
+    log = place.daemon.log
+    secrets = [(place.directory / name).read_text().strip() for name in ("own-token", "answer")]
+    for secret in (*secrets, "eyJhbGci", "Bearer ", "mcproxy-test-token"):
+        assert secret not in log
