@@ -1,0 +1,183 @@
+"""With the rights that `mcproxy rbac` prints, and no others, the running proxy does all that its configuration says."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mcproxy.demo.certificates import Authority
+from mcproxy.demo.client import ControlClient
+from mcproxy.demo.process import SimulatedClusterProcess
+from tests.e2e.identity_estate import bearer
+from tests.e2e.programs import Daemon, eventually, free_port, mcproxy
+from tests.e2e.wire import Address, Answer, ask
+
+CONFIG = """\
+version: 1
+listeners:
+  - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
+certificates:
+  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+clusters:
+  - name: east
+    endpoints: [{{url: "{east}"}}]
+    tls: {{caFile: "{ca}"}}
+    credentials: {{token: mcproxy-test-token}}
+    impersonateExtras: [scopes, example.com/origin]
+    healthCheck: {{interval: 100ms, timeout: 2s, unhealthyAfter: 1}}
+authentication:
+  - {{name: corp, clientCertificates: {{caFile: "{ca}"}}, tokenReview: {{cacheSuccess: 0s, cacheFailure: 0s}}}}
+authorization:
+  - {{name: delegated, subjectAccessReview: {{cacheAllowed: 0s, cacheDenied: 0s}}}}
+servers:
+  - {{name: east, default: true, backend: {{cluster: east}}, authentication: corp, authorization: delegated}}
+"""
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+JSON = [("Content-Type", "application/json")]
+
+
+class Place:
+    """A cluster that gives mcproxy nothing, and a proxy before it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.cluster = SimulatedClusterProcess(
+            "east", options=("--empty", "--no-controllers"), directory=directory / "east"
+        )
+        self.daemon: Daemon | None = None
+
+    def start(self) -> Place:
+        self.cluster.start()
+        for name in ("system:public-info-viewer", "system:discovery", "mcproxy"):
+            assert self.direct("DELETE", f"{RBAC}/clusterrolebindings/{name}").status == 200
+        authority = Authority("proxy CA")
+        authority.server(["127.0.0.1"]).write(self.directory, "proxy")
+        (self.directory / "ca.crt").write_bytes(authority.pem)
+        metadata = {"name": "builder", "namespace": "demo"}
+        self.control = ControlClient(self.cluster.control_url)
+        self.control.create([{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}])
+        self.port = free_port()
+        config = CONFIG.format(port=self.port, east=self.cluster.url, ca=self.cluster.ca)
+        self.daemon = Daemon(self.directory, config).start()
+        self.daemon.wait_for("/readyz answered 403")
+        path = "/api/v1/namespaces/demo/serviceaccounts/builder/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        self.account: str = self.direct("POST", path, body).json["status"]["token"]
+        return self
+
+    def stop(self) -> None:
+        if self.daemon is not None:
+            self.daemon.stop()
+        self.cluster.cleanup()
+
+    def direct(self, method: str, path: str, body: object = None) -> Answer:
+        address = Address(self.cluster.ports[0], ssl.create_default_context(cafile=self.cluster.ca))
+        data = None if body is None else json.dumps(body).encode()
+        return ask(address, path, method=method, headers=[*JSON, *bearer("admin-test-token")], body=data)
+
+    def ask(
+        self, path: str, *headers: tuple[str, str], user: str = "", method: str = "GET", body: Any = None
+    ) -> Answer:
+        context = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
+        if user:
+            context.load_cert_chain(self.cluster.user(user).certificate, self.cluster.user(user).key)
+        data = None if body is None else json.dumps(body).encode()
+        return ask(Address(self.port, context), path, method=method, headers=[*JSON, *headers], body=data)
+
+    def whoami(self, *headers: tuple[str, str], user: str = "") -> dict[str, Any]:
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = self.ask(REVIEW, *headers, user=user, method="POST", body=body)
+        found: dict[str, Any] = answer.json["status"]["userInfo"] if answer.status == 201 else {}
+        return found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(tmp_path_factory.mktemp("rights"))
+    try:
+        yield place.start()
+    finally:
+        place.stop()
+
+
+def healthy(place: Place) -> bool:
+    """An endpoint that refuses the check counts as alive, so only the cluster knows."""
+    return bool(place.control.audit(path="/readyz")[-1]["status"] == 200)
+
+
+def certificate(place: Place) -> bool:
+    found = place.whoami(user="alice")
+    return (found.get("username"), found.get("groups")) == ("alice", ["dev", "system:authenticated"])
+
+
+def token_with_uid(place: Place) -> bool:
+    found = place.whoami(*bearer("alice-test-token"))
+    return (found.get("username"), found.get("uid")) == ("alice", "alice-uid")
+
+
+def account(place: Place) -> bool:
+    return place.whoami(*bearer(place.account)).get("username") == "system:serviceaccount:demo:builder"
+
+
+def extra(key: str) -> Callable[[Place], bool]:
+    def works(place: Place) -> bool:
+        escaped = key.replace("/", "%2F")
+        headers = [("Impersonate-User", "bob"), (f"Impersonate-Extra-{escaped}", "a")]
+        found = place.whoami(*headers, user="admin")
+        return found.get("username") == "bob" and found.get("extra") == {key: ["a"]}
+
+    return works
+
+
+def refusal(place: Place) -> bool:
+    answer = place.ask("/api/v1/secrets", user="alice")
+    return answer.status == 403 and 'User "alice" cannot list' in answer.json["message"]
+
+
+def impersonation_refused(place: Place) -> bool:
+    answer = place.ask("/api/v1/namespaces/demo/pods", ("Impersonate-User", "bob"), user="alice")
+    return answer.status == 403 and 'User "alice" cannot impersonate' in answer.json["message"]
+
+
+FEATURES: dict[str, Callable[[Place], bool]] = {
+    "health": healthy,
+    "certificate": certificate,
+    "token with uid": token_with_uid,
+    "service account": account,
+    "extra": extra("scopes"),
+    "extra with a slash": extra("example.com/origin"),
+    "refusal": refusal,
+    "impersonation refused": impersonation_refused,
+}
+
+
+def failing(place: Place) -> list[str]:
+    return [name for name, works in FEATURES.items() if not works(place)]
+
+
+def test_printed_rights_are_enough_and_each_is_needed(place: Place, kubectl: str) -> None:
+    assert failing(place) == list(FEATURES)
+    printed = mcproxy("rbac", "-c", str(place.directory / "mcproxy.yaml"), "--cluster", "east", "--user", "mcproxy")
+    assert printed.returncode == 0, printed.stderr
+    command = [kubectl, "--kubeconfig", place.cluster.kubeconfig, "apply", "--validate=false", "-f", "-"]
+    subprocess.run(command, input=printed.stdout, capture_output=True, text=True, timeout=60, check=True)
+    eventually("all features work", lambda: failing(place) == [])
+    (role,) = [item for item in yaml.safe_load_all(printed.stdout) if item["kind"] == "ClusterRole"]
+    path = f"{RBAC}/clusterroles/{role['metadata']['name']}"
+    broken: dict[str, list[str]] = {}
+    for rule in role["rules"]:
+        less = {**role, "rules": [other for other in role["rules"] if other is not rule]}
+        assert place.direct("PUT", path, less).status == 200
+        eventually(f"something needs {rule}", lambda: failing(place) != [])
+        broken[json.dumps(rule)] = failing(place)
+        assert place.direct("PUT", path, role).status == 200
+        eventually("all features work again", lambda: failing(place) == [])
+    assert {name for names in broken.values() for name in names} == set(FEATURES)
