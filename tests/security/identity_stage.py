@@ -42,6 +42,7 @@ MALLORY_TOKEN = b"mallory-0123456789-secret-token"  # of a line with system:mast
 ROOT_TOKEN = b"root-0123456789-very-secret-token"  # of a line that names system:admin
 LENT = b"lent-0123456789-the-proxys-own-token"
 
+BROKEN = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 UNAUTHORIZED = (
     b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized",'
     b'"reason":"Unauthorized","code":401}\n'
@@ -216,6 +217,10 @@ class IdentityStage(Stage):
             status = self.verdict(review)
             if status is not None:
                 self.answer_review(end, {**review, "status": status})
+
+    def judge_breaks(self) -> None:
+        """From now on answer reviews with 500."""
+        self.judge.reply = lambda end: end.send(BROKEN) if end.received.endswith(b"}") else None
 
     def answer_review(self, end: UpstreamEnd, review: dict[str, Any]) -> None:
         body = json.dumps(review).encode()

@@ -21,7 +21,7 @@ from twisted.internet.threads import deferToThread
 from mcproxy.config import model
 from tests.identity import issuer
 from tests.identity.certificates import Held, user
-from tests.proxy.stage import NAME, UpstreamEnd, always
+from tests.proxy.stage import NAME, UpstreamEnd
 from tests.security.identity_stage import (
     ALICE_TOKEN,
     ALL,
@@ -508,7 +508,7 @@ class TestReviewsUnderWay:
 
     async def test_a_reviewer_that_is_down_is_503(self, identity_stage: IdentityStage) -> None:
         stage = identity_stage
-        stage.judge.reply = always(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n")
+        stage.judge_breaks()
         message = "the token cannot be checked now; try again later"
         body = status(503, "ServiceUnavailable", message, details={"retryAfterSeconds": 1})
         await stage.refuses(request(bearer(UNKNOWN)), 503, body)

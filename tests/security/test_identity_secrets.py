@@ -1,0 +1,175 @@
+"""Secrets are never written: whatever way a token takes, whatever breaks on it, and whoever asks for a dump."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+from twisted.python.failure import Failure
+
+from mcproxy.config.dump import effective, to_json, to_yaml
+from mcproxy.daemon.logging import format_line
+from mcproxy.identity import reviewer, telling
+from mcproxy.identity.authenticator import Authenticator
+from mcproxy.identity.authorizer import Authorizer
+from mcproxy.identity.oidc import OIDC
+from mcproxy.identity.presented import Presented
+from mcproxy.identity.token_cache import TokenHash
+from mcproxy.identity.token_chain import TokenChain
+from mcproxy.observe.record import AccessRecord
+from mcproxy.proxy.client_facts import ClientFacts
+from mcproxy.proxy.forward import Forward
+from tests.identity import issuer
+from tests.security.identity_stage import (
+    ALICE_TOKEN,
+    ALL,
+    BOSS_TOKEN,
+    LENT,
+    MALLORY_TOKEN,
+    ROOT_TOKEN,
+    IdentityStage,
+    bearer,
+    id_token,
+    request,
+)
+
+REVIEWED = b"reviewed-0123456789-secret-token"
+GUESSED = b"guessed-0123456789-secret-token"
+LATE = b"late-0123456789-very-secret-token"  # sent when no reviewer answers
+OFFERED = b"Sec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authorization.k8s.io."
+
+#: Where the identity room and the pipeline hold a token, or are called by what does.
+PLACES: list[tuple[Any, str]] = [
+    (Authenticator, "at_once"),
+    (Authenticator, "authenticate"),
+    (TokenChain, "at_once"),
+    (TokenChain, "judge"),
+    (TokenChain, "_ask"),
+    (TokenChain, "_taken"),
+    (TokenHash, "__call__"),
+    (OIDC, "known"),
+    (reviewer, "question"),
+    (reviewer, "answer"),
+    (Authorizer, "at_once"),
+    (telling, "tell"),
+    (ClientFacts, "presented"),
+    (Forward, "sent_at_once"),
+    (Forward, "_send"),
+]
+
+
+class Tokens:
+    """All that is secret in a test, in each form in which it might be written."""
+
+    def __init__(self) -> None:
+        self.id = id_token()
+        self.expired = id_token(exp=1)
+        plain = (ALICE_TOKEN, BOSS_TOKEN, MALLORY_TOKEN, ROOT_TOKEN, LENT, REVIEWED, GUESSED, LATE)
+        encoded = [issuer.b64(token).encode() for token in plain]
+        parts = [part for token in (self.id, self.expired) for part in token.split(b".")[1:]]
+        self.secrets = [secret[:16].decode() for secret in (*plain, *encoded, *parts)]
+
+    def ways(self) -> list[bytes]:
+        """Requests with tokens in all ways, good and bad."""
+        host: dict[str, Any] = {"host": ALL, "target": b"/clusters/pass/api/v1/pods"}
+        tokens = (ALICE_TOKEN, MALLORY_TOKEN, ROOT_TOKEN, REVIEWED, GUESSED, self.id, self.expired)
+        offers = [OFFERED + issuer.b64(token).encode() for token in (ALICE_TOKEN, GUESSED)]
+        fields = [*map(bearer, tokens), *offers, bearer(GUESSED * 1000), b"Authorization: Basic " + GUESSED]
+        return [
+            *[request(field) for field in fields],
+            *[request(field, **host) for field in fields],
+            request(bearer(ALICE_TOKEN), b"Impersonate-User: admin"),
+            request(bearer(BOSS_TOKEN), b"Impersonate-User: carol", b"Impersonate-Extra-Scopes: a"),
+            request(bearer(ALICE_TOKEN), bearer(BOSS_TOKEN)),
+            request(bearer(ALICE_TOKEN), b"Connection: authorization"),
+            request(bearer(ALICE_TOKEN) + b"\x00"),
+            request(bearer(ALICE_TOKEN) + b"\n"),
+            request(target=b"/api/v1/pods?token=" + GUESSED),
+            request(bearer(GUESSED * 50_000)),
+        ]
+
+    async def go(self, stage: IdentityStage) -> None:
+        for raw in self.ways():
+            name = "127.0.0.1" if b"Host: all" in raw else "k8s.test"
+            await stage.answer(raw, server_name=name)
+
+    def seen_in(self, text: str) -> list[str]:
+        return [secret for secret in self.secrets if secret in text]
+
+
+def reviewing(review: dict[str, Any]) -> dict[str, Any]:
+    token = review["spec"]["token"]
+    if token == REVIEWED.decode():
+        return {"authenticated": True, "user": {"username": "carol", "extra": {"scopes": ["a"]}}}
+    return {"authenticated": False, "error": f"no such token: {token[:20]}…"}
+
+
+def written(stage: IdentityStage) -> str:
+    """The log at its most talkative, with the longest tracebacks that Twisted writes; access logs; dumps."""
+    failures = [event["log_failure"] for event in stage.events if isinstance(event.get("log_failure"), Failure)]
+    tracebacks = [failure.getTraceback(detail=detail) for failure in failures for detail in ("default", "verbose")]
+    runtime = stage.service.runtime
+    assert runtime is not None
+    document = effective(runtime.config)
+    lines = map(format_line, stage.events)
+    return "\n".join([stage.output(), *lines, *tracebacks, to_json(document), to_yaml(document), repr(runtime.config)])
+
+
+async def test_no_way_of_a_token_leaves_it_anywhere(identity_stage: IdentityStage) -> None:
+    stage, tokens = identity_stage, Tokens()
+    stage.verdict = reviewing
+    await tokens.go(stage)
+    stage.judge_breaks()
+    await tokens.go(stage)
+    await stage.answer(request(bearer(LATE)))
+    assert {record.status for record in stage.records} == {200, 400, 401, 403, 503}
+    assert tokens.seen_in(written(stage)) == []
+
+
+async def test_no_object_shows_one(identity_stage: IdentityStage) -> None:
+    stage, tokens = identity_stage, Tokens()
+    stage.verdict = reviewing
+    held = [await stage.client() for _ in tokens.ways()[:-1]]
+    for client, raw in zip(held, tokens.ways(), strict=False):
+        client.send(raw)
+        await stage.answered(client)
+    kinds: set[str] = set()
+    for thing in gc.get_objects():
+        # A record has the query as it was sent; what is written of it is masked.
+        if str(type(thing).__module__).startswith("mcproxy.") and not isinstance(thing, AccessRecord):
+            kinds.add(type(thing).__name__)
+            assert tokens.seen_in(repr(thing)) == []
+    assert kinds >= {"TokenChain", "Authenticator", "OIDC", "StaticTokens", "Presented", "ClientFacts", "Caller"}
+
+
+@pytest.mark.parametrize(("owner", "name"), PLACES, ids=lambda value: getattr(value, "__name__", value))
+async def test_nor_does_a_part_that_breaks(
+    identity_stage: IdentityStage, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    stage, tokens = identity_stage, Tokens()
+    stage.verdict = reviewing
+
+    def breaks(*arguments: Any) -> Any:
+        secret_in_a_local_variable = [getattr(each, "token", each) for each in arguments]
+        raise RuntimeError(f"broken with {len(secret_in_a_local_variable)} arguments")
+
+    monkeypatch.setattr(owner, name, breaks)
+    answers = [
+        await stage.answer(request(field))
+        for field in (bearer(ALICE_TOKEN), bearer(REVIEWED), bearer(tokens.id), bearer(GUESSED))
+    ]
+    monkeypatch.undo()
+    assert 500 in [code for code, _ in answers]
+    assert all(tokens.seen_in(body.decode()) == [] for _, body in answers)
+    bugs = [line for line in stage.told() if "traceback=" in line]
+    assert bugs
+    assert all("broken with" in line and line.count("\n") == 1 for line in bugs)
+    assert tokens.seen_in(written(stage)) == []
+    await stage.passes(request(bearer(ALICE_TOKEN)))  # nothing was left behind that refuses the next
+
+
+def test_what_a_token_passes_through_shows_nothing() -> None:
+    presented = Presented(bearer(ALICE_TOKEN))
+    presented.token = ALICE_TOKEN
+    assert repr(presented) == "<Presented>"
