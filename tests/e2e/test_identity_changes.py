@@ -36,12 +36,16 @@ clusters:
   - name: judge
     endpoints: [{{url: "{judge}"}}]
     tls: {{caFile: "{ca}"}}
-    credentials: {{token: mcproxy-test-token}}
+    credentials: {{tokenFile: judge-token}}
     healthCheck: {{interval: 200ms, timeout: 2s, unhealthyAfter: 1}}
   - name: east
     endpoints: [{{url: "{east}"}}]
     tls: {{caFile: "{ca}"}}
     credentials: {{tokenFile: own-token}}
+  - name: certificate
+    endpoints: [{{url: "{east}"}}]
+    tls: {{caFile: "{ca}"}}
+    credentials: {{certFile: own.crt, keyFile: own.key}}
   - name: plugin
     endpoints: [{{url: "{east}"}}]
     tls: {{caFile: "{ca}"}}
@@ -89,9 +93,11 @@ class Place:
         self.trust(self.old)
         self.write_tokens("first", "second")
         self.port = free_port()
-        for name in ("east-one", "plugin-one"):
+        for name in ("east-one", "judge-one", "plugin-one"):
             self.account(name)
         write_over(directory / "own-token", self.token("east-one"))
+        write_over(directory / "judge-token", self.token("judge-one"))
+        self.lend_certificate("mcproxy")
         self.answer("plugin-one")
         (directory / "plugin.py").write_text(PLUGIN)
         config = CONFIG.format(
@@ -104,7 +110,7 @@ class Place:
             kept=int(KEPT * 1000),
         )
         self._daemon = Daemon(directory, config).start()
-        self._daemon.wait_for("takes requests", count=3)
+        self._daemon.wait_for("takes requests", count=4)
         self._plugin_ran = time.monotonic()
         return self
 
@@ -137,6 +143,11 @@ class Place:
     def reload(self) -> None:
         done = self.daemon.reload()
         assert done.returncode == 0, done.stderr
+
+    def lend_certificate(self, user: str) -> None:
+        pair = self.cluster.user(user)
+        write_over(self.directory / "own.crt", Path(pair.certificate).read_text())
+        write_over(self.directory / "own.key", Path(pair.key).read_text())
 
     def admin(self, method: str, path: str, body: object = None) -> Answer:
         context = ssl.create_default_context(cafile=self.cluster.ca)
@@ -334,8 +345,33 @@ def test_a_write_after_the_rotation_goes_with_the_new_credential(place: Place) -
     assert (answer.status, answer.json["status"]["allowed"]) == (201, True)
 
 
+def test_reviews_go_on_while_the_credential_for_them_rotates(place: Place) -> None:
+    place.account("judge-two")
+    write_over(place.directory / "judge-token", place.token("judge-two"))
+    place.revoke("judge-one")
+    assert ask(place.address(), PODS, headers=bearer("unknown-3")).status == 401
+    under = PODS.removeprefix("/clusters/east")
+    assert ask(place.address("new", "judged.test"), under).status == 200
+
+
+def test_the_proxys_own_certificate_changes_with_the_reload_at_the_cost_of_no_request(place: Place) -> None:
+    mark = place.control.mark()
+    with Busy(place, PODS.replace("east", "certificate")) as busy:
+        place.lend_certificate("admin")
+        busy.wait_for_more()
+        place.reload()
+        after = place.control.mark()
+        busy.wait_for_more(100)
+    assert set(busy.statuses) == {200}
+    pods = "/api/v1/namespaces/demo/pods"
+    subjects = [record["client_subject"] for record in place.control.audit(mark, path=pods)]
+    assert subjects.index("CN=admin,O=system:masters") > 20, set(subjects)
+    late = [record["client_subject"] for record in place.control.audit(after, path=pods)][10:]
+    assert set(late) == {"CN=admin,O=system:masters"}
+
+
 def test_no_credential_is_ever_logged(place: Place) -> None:
     log = place.daemon.log
-    secrets = [(place.directory / name).read_text().strip() for name in ("own-token", "answer")]
-    for secret in (*secrets, "eyJhbGci", "Bearer ", "mcproxy-test-token"):
+    secrets = [(place.directory / name).read_text().strip() for name in ("own-token", "judge-token")]
+    for secret in (*secrets, "eyJhbGci", "Bearer ", "-test-token"):
         assert secret not in log
