@@ -139,6 +139,11 @@ class Faults:
         if event is not None:
             event.set()
 
+    async def goes_on(self, request: web.BaseRequest) -> bool:
+        """Waits while the endpoint of a stream that is under way hangs; False when the client leaves first."""
+        hung = self._hung.get(request["endpoint"])
+        return hung is None or await _held(request, hung)
+
     def pick(self, method: str, path: str, endpoint: int) -> Fault | None:
         """The fault for a request, counted as used."""
         for fault in self._faults:
@@ -159,8 +164,8 @@ class Faults:
         self, request: web.Request, endpoint: int, handler: Handler, note: Callable[[str], None] | None = None
     ) -> web.StreamResponse:
         """Runs a request's handler, or what a fault does instead; `note` is told the kind of the fault."""
-        hung = self._hung.get(endpoint)
-        if hung is not None and not await _held(request, hung):
+        request["endpoint"] = endpoint
+        if not await self.goes_on(request):
             return Hijacked()
         fault = self.pick(request.method, request.raw_path, endpoint)
         if fault is None:

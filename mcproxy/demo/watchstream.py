@@ -69,6 +69,8 @@ async def serve_watch(call: Call) -> web.StreamResponse:
     stream = lines(call, options, accepted)
     try:
         async for line in stream:
+            if not await call.cluster.faults.goes_on(call.request):
+                return response
             await response.write(line)
         await response.write_eof()
     except ConnectionError:

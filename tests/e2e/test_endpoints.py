@@ -1,0 +1,387 @@
+"""Four endpoints of one cluster that die, hang, slow down, come back, are disabled, removed and renamed under load.
+
+Only requests that had been sent to a dying endpoint, and were not safe to repeat, may fail.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcproxy.demo.certificates import Authority
+from mcproxy.demo.client import ControlClient
+from mcproxy.demo.process import SimulatedClusterProcess
+from tests.e2e.bustle import Bustle, Failure
+from tests.e2e.programs import PATIENCE, Daemon, eventually, free_port
+from tests.e2e.wire import Address, Client, ask
+
+INTERVAL, TIMEOUT, FAILURES = 0.4, 0.5, 2
+#: How long a read may take that was sent to an endpoint which then hangs: until its checks have failed, and some more.
+OUT_WITHIN = FAILURES * (INTERVAL * 1.1 + TIMEOUT) + 1.0
+RESPONSE_TIMEOUT = 4.0
+DRAIN = 1.0
+ADMIN = (("Authorization", "Bearer admin-test-token"),)
+USERS = tuple(f"user-{number}" for number in range(24))
+NAMES = ("a", "b", "c", "d")
+
+CONFIG = """\
+version: 1
+daemon: {{controlSocket: control.sock, drainTimeout: {drain}ms}}
+listeners:
+  - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
+certificates:
+  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+clusters:
+  - name: east
+    endpoints: {endpoints}
+    tls: {{caFile: "{ca}"}}
+    credentials: {{token: admin-test-token}}
+    identity: Proxy
+    healthCheck: {{interval: {interval}ms, timeout: {timeout}ms, unhealthyAfter: {failures}}}
+    connections: {{responseTimeout: {response}ms, connectTimeout: 2s}}
+  - name: told
+    endpoints: {told}
+    tls: {{caFile: "{ca}"}}
+    credentials: {{token: admin-test-token}}
+    healthCheck: {{interval: {interval}ms, timeout: {timeout}ms, unhealthyAfter: {failures}}}
+authentication:
+  - {{name: users, tokenFile: users.csv}}
+servers:
+  - name: east
+    default: true
+    backend: {{cluster: east}}
+    dispatch:
+      - name: lists
+        rules: [{{verbs: [list, watch], apiGroups: ["*"], resources: ["*"]}}]
+        strategy: LeastRequests
+      - name: other-reads
+        rules:
+          - {{verbs: [get], apiGroups: ["*"], resources: ["*"]}}
+          - {{verbs: ["*"], nonResourceURLs: ["*"]}}
+        strategy: ConsistentHash
+      - name: writes
+        rules: [{{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}]
+  - name: shares
+    serverNames: [shares.test]
+    backend: {{cluster: told}}
+    authentication: users
+    dispatch:
+      - name: round-robin
+        rules: [{{verbs: ["*"], apiGroups: [""], resources: [pods]}}]
+      - name: least
+        rules: [{{verbs: ["*"], apiGroups: [""], resources: [services]}}]
+        strategy: LeastRequests
+      - name: hash
+        rules: [{{verbs: ["*"], apiGroups: [""], resources: [secrets]}}]
+        strategy: ConsistentHash
+      - name: subset
+        rules: [{{verbs: ["*"], apiGroups: [""], resources: [nodes]}}]
+        endpoints: [d, b]
+"""
+
+
+class Site:
+    """The cluster, the proxy before it, and what happens to either."""
+
+    def __init__(self, directory: Path) -> None:
+        self.cluster = SimulatedClusterProcess("east", options=("--endpoints", "4"), directory=directory / "east")
+        self.cluster.spawn()
+        authority = Authority("e2e CA")
+        authority.server(["127.0.0.1", "shares.test"]).write(directory, "proxy")
+        (directory / "users.csv").write_text("".join(f"{name}-token,{name},,\n" for name in USERS))
+        self.cluster.wait_ready()
+        self.control = ControlClient(self.cluster.control_url)
+        self.port = free_port()
+        mine = ssl.create_default_context(cadata=authority.pem.decode())
+        self.address = Address(self.port, mine)
+        self.shares = Address(self.port, mine, "shares.test")
+        self.direct = Address(self.cluster.ports[0], ssl.create_default_context(cafile=self.cluster.ca))
+        self.endpoints: list[dict[str, Any]] = [
+            {"name": name, "url": url} for name, url in zip(NAMES, self.cluster.urls, strict=True)
+        ]
+        self.daemon = Daemon(directory, self.config(self.endpoints))
+        self.daemon.start()
+        self.daemon.wait_for("takes requests", count=8)
+
+    def config(self, endpoints: list[dict[str, Any]]) -> str:
+        return CONFIG.format(
+            port=self.port,
+            ca=self.cluster.ca,
+            endpoints=json.dumps(endpoints),
+            told=json.dumps(endpoints if {each["name"] for each in endpoints} == set(NAMES) else self.endpoints),
+            drain=int(DRAIN * 1000),
+            interval=int(INTERVAL * 1000),
+            timeout=int(TIMEOUT * 1000),
+            failures=FAILURES,
+            response=int(RESPONSE_TIMEOUT * 1000),
+        )
+
+    def reload(self, endpoints: list[dict[str, Any]], *, by_signal: bool = False) -> None:
+        self.daemon.file.write_text(self.config(endpoints))
+        if by_signal:
+            count = len(self.daemon.lines("configuration reloaded"))
+            self.daemon.signal(signal.SIGHUP)
+            self.daemon.wait_for("configuration reloaded", count=count + 1)
+        else:
+            done = self.daemon.reload()
+            assert done.returncode == 0, done
+
+    def changed(self, name: str, **fields: Any) -> list[dict[str, Any]]:
+        return [{**each, **fields} if each["name"] == name else each for each in self.endpoints]
+
+    def until(self, name: str, state: str, act: Callable[[], object]) -> None:
+        """Do something that brings an endpoint of `east` into a state, and wait until the daemon has seen it."""
+        texts = ("endpoint " + name + " of cluster east", state)
+        count = len(self.daemon.lines(*texts))
+        act()
+        self.daemon.wait_for(*texts, count=count + 1)
+
+    def asked(self, since: int) -> Counter[str]:
+        """How many requests of clients each endpoint got."""
+        return Counter(NAMES[each["endpoint"]] for each in self.control.audit(since) if "readyz" not in each["path"])
+
+    def close(self) -> None:
+        self.daemon.stop()
+        self.cluster.cleanup()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = Site(tmp_path_factory.mktemp("endpoints"))
+    try:
+        yield site
+    finally:
+        site.close()
+
+
+class Judged:
+    """A load, and what may fail of it: nothing but what `dying` allows while it does."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.bustle = Bustle(site.address)
+
+    def __enter__(self) -> Judged:
+        self.bustle.start()
+        self.works()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        changes = self.bustle.finish(self.site.direct, ADMIN)
+        with Client(self.site.direct) as client:
+            target = "/api/v1/namespaces/demo/configmaps/the-end"
+            assert client.request("DELETE", target, ADMIN).status == 200
+        if kind is not None:
+            return
+        assert self.bustle.failures == []
+        assert len(changes) > 20
+        for seen in self.bustle.seen:
+            assert seen == changes  # nothing lost, nothing twice
+
+    def works(self) -> None:
+        """All kinds of clients get on with their work."""
+        reads, writes = self.bustle.reads, self.bustle.writes
+        eventually("reads and writes", lambda: self.bustle.reads > reads + 40 and self.bustle.writes > writes + 40)
+
+    def forgive(self, *names: str, statuses: tuple[int, ...] = (502,)) -> list[Failure]:
+        """Take off the list the writes that failed because they had been sent to an endpoint that died."""
+        forgiven = []
+        for failure in list(self.bustle.failures):
+            culprit = re.search(r'endpoint (\w+) of cluster \\"east\\": ', failure.text)
+            if failure.kind == "write" and failure.status in statuses and culprit and culprit[1] in names:
+                self.bustle.failures.remove(failure)
+                forgiven.append(failure)
+        return forgiven
+
+
+def test_a_killed_endpoint_fails_only_writes_that_were_sent_to_it(site: Site) -> None:
+    with Judged(site) as load:
+        for number, name in ((0, "a"), (3, "d")):
+            site.until(name, "is out", lambda number=number: site.control.stop_endpoint(number))  # type: ignore[misc]
+            load.works()
+            site.until(name, "takes requests", lambda number=number: site.control.start_endpoint(number))  # type: ignore[misc]
+            load.works()
+            load.forgive(name)
+        assert load.bustle.resumed >= 1
+
+
+def test_two_endpoints_killed_at_once(site: Site) -> None:
+    with Judged(site) as load:
+        for _ in range(3):
+            site.control.stop_endpoint(1)
+            site.until("c", "is out", lambda: site.control.stop_endpoint(2))
+            load.works()
+            site.control.start_endpoint(1)
+            site.until("c", "takes requests", lambda: site.control.start_endpoint(2))
+        site.daemon.wait_for("endpoint b of cluster east", "takes requests")
+        load.works()
+        load.forgive("b", "c")
+
+
+def test_connections_that_are_reset_fail_only_writes_that_were_sent(site: Site) -> None:
+    with Judged(site) as load:
+        for _ in range(5):
+            for number in range(4):
+                site.control.reset_connections(number)
+            load.works()
+        load.forgive(*NAMES)
+
+
+def test_a_hanging_endpoint_holds_reads_until_its_checks_fail_and_writes_until_their_timeout(site: Site) -> None:
+    with Judged(site) as load:
+        begun = time.monotonic()
+        site.until("b", "is out", lambda: site.control.hang_endpoint(1))
+        assert time.monotonic() - begun < OUT_WITHIN
+        load.works()
+        eventually("writes give up", lambda: time.monotonic() - begun > RESPONSE_TIMEOUT + 1)
+        assert load.bustle.slowest_read < OUT_WITHIN
+        site.until("b", "takes requests", lambda: site.control.resume_endpoint(1))
+        load.works()
+        for failure in load.forgive("b", statuses=(504,)):
+            assert RESPONSE_TIMEOUT <= failure.after < RESPONSE_TIMEOUT + 1
+
+
+def test_a_slow_endpoint_fails_nothing(site: Site) -> None:
+    with Judged(site) as load:
+        fault = site.control.fault("latency", endpoint=2, seconds=0.3)
+        load.works()
+        site.control.clear_faults(fault)
+        load.works()
+
+
+def test_an_endpoint_that_says_it_is_not_ready_gets_nothing_more_and_fails_nothing(site: Site) -> None:
+    faults: list[int] = []
+    with Judged(site) as load:
+        site.until("d", "is out", lambda: faults.append(site.control.fault("unhealthy", endpoint=3)))
+        load.works()
+        mark = site.control.mark()
+        load.works()
+        asked = site.asked(mark)
+        assert asked["d"] == 0
+        assert asked["a"]
+        site.until("d", "takes requests", lambda: site.control.clear_faults(faults[0]))
+        load.works()
+
+
+def test_a_disabled_endpoint_gets_nothing_more_and_fails_nothing(site: Site) -> None:
+    with Judged(site) as load:
+        site.reload(site.changed("a", disabled=True))
+        load.works()
+        mark = site.control.mark()
+        load.works()
+        assert site.asked(mark)["a"] == 0
+        site.reload(site.endpoints, by_signal=True)
+        mark = site.control.mark()
+        load.works()
+        assert site.asked(mark)["a"]
+
+
+def test_a_removed_endpoint_ends_what_it_has_in_time_and_may_then_die(site: Site) -> None:
+    with Judged(site) as load:
+        site.reload([each for each in site.endpoints if each["name"] != "b"], by_signal=True)
+        time.sleep(DRAIN)
+        load.works()
+        assert load.bustle.failures == []
+        mark = site.control.mark()
+        site.control.stop_endpoint(1)
+        load.works()
+        assert site.asked(mark)["b"] == 0
+        assert load.bustle.failures == []
+        site.control.start_endpoint(1)
+        site.until("b", "takes requests", lambda: site.reload(site.endpoints))
+        mark = site.control.mark()
+        load.works()
+        assert site.asked(mark)["b"]
+
+
+def test_all_endpoints_replaced_by_others_at_once(site: Site) -> None:
+    with Judged(site) as load:
+        for _ in range(2):
+            site.reload(site.endpoints[:2])
+            load.works()
+            site.reload(site.endpoints[2:], by_signal=True)
+            load.works()
+        site.reload(site.endpoints)
+        load.works()
+
+
+def test_a_renamed_endpoint_keeps_its_connections_and_watches(site: Site) -> None:
+    with Judged(site) as load:
+        load.works()
+        resumed = load.bustle.resumed
+        for name in ("north", "south", "c"):
+            site.reload([{**each, "name": name} if each["name"] == "c" else each for each in site.endpoints])
+            load.works()
+        assert load.bustle.resumed == resumed
+
+
+class TestShares:
+    """What each endpoint gets, counted there."""
+
+    def counted(self, site: Site, target: str, users: tuple[str, ...], count: int) -> Counter[str]:
+        mark = site.control.mark()
+        with Client(site.shares) as client:
+            for _ in range(count):
+                for user in users:
+                    assert client.request("GET", target, [("Authorization", f"Bearer {user}-token")]).status == 403
+        return site.asked(mark)
+
+    def test_round_robin_gives_exact_turns_and_goes_on_over_a_reload(self, site: Site) -> None:
+        assert self.counted(site, "/api/v1/pods", USERS[:1], 20) == dict.fromkeys(NAMES, 5)
+        mark = site.control.mark()
+        self.counted(site, "/api/v1/pods", USERS[:1], 2)
+        site.reload(site.changed("a", disabled=False), by_signal=True)
+        self.counted(site, "/api/v1/pods", USERS[:1], 2)
+        assert site.asked(mark) == dict.fromkeys(NAMES, 1)
+
+    def test_weights_are_exact_shares(self, site: Site) -> None:
+        site.reload(site.changed("c", weight=3))
+        assert self.counted(site, "/api/v1/pods", USERS[:1], 60) == {"a": 10, "b": 10, "c": 30, "d": 10}
+        site.reload(site.endpoints)
+
+    def test_a_subset_gets_all_and_others_nothing(self, site: Site) -> None:
+        assert self.counted(site, "/api/v1/nodes/x", USERS[:1], 10) == {"b": 5, "d": 5}
+
+    def test_a_user_stays_with_one_endpoint_and_moves_only_while_that_is_away(self, site: Site) -> None:
+        def homes() -> dict[str, str]:
+            homes = {}
+            for user in USERS:
+                (homes[user],) = self.counted(site, "/api/v1/secrets", (user,), 2)
+            return homes
+
+        before = homes()
+        assert set(before.values()) == set(NAMES)
+        site.reload(site.changed("b", disabled=True))
+        without = homes()
+        assert {user for user in USERS if without[user] != before[user]} == {
+            user for user in USERS if before[user] == "b"
+        }
+        site.reload(site.endpoints)
+        assert homes() == before
+
+    def test_least_requests_leaves_a_busy_endpoint_alone(self, site: Site) -> None:
+        fault = site.control.fault("latency", endpoint=0, seconds=2.0, paths=["/api/v1/services/slow"])
+        busy = []
+        mark = site.control.mark()
+        for _ in range(4):  # one of them goes to the slow one
+            busy.append(Client(site.shares))
+            busy[-1].send("GET", "/api/v1/services/slow", [("Authorization", "Bearer user-0-token")])
+        eventually("all are asked", lambda: sum(site.asked(mark).values()) == 4, PATIENCE)
+        assert set(self.counted(site, "/api/v1/services", USERS[:1], 8)) == {"b", "c", "d"}
+        site.control.clear_faults(fault)
+        for client in busy:
+            client.close()
+
+
+def test_nothing_was_a_bug(site: Site) -> None:
+    assert site.daemon.lines("bug") == []
+    assert ask(site.address, "/version").status == 200
