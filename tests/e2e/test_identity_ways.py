@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kubernetes.client.exceptions import ApiException
 
 from mcproxy.demo.client import header_values
@@ -180,6 +182,43 @@ def test_the_clients_credentials_stay_here(identities: IdentityEstate, way: str,
         groups = header_values(record, f"{prefix}-Group")
         assert len(groups) == len(set(groups)) == 2
     assert header_values(records[2], "Sec-WebSocket-Protocol") == ["v5.channel.k8s.io"]
+
+
+NAMES = ("alice", "", " alice ", "a b", "\xc3\xa9va", "a%41", "system:anonymous", "system:node:n1", "x" * 300)
+ACCOUNTS = ("system:serviceaccount:demo:default", "system:serviceaccount:demo", "system:serviceaccount:demo:a:b")
+GROUPS = (
+    "dev",
+    "system:masters",
+    "system:serviceaccounts",
+    "system:authenticated",
+    "system:unauthenticated",
+    "a,b",
+    "",
+)
+EXTRAS = ("scopes", "SCOPES", "scop%65s")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    user=st.sampled_from((*NAMES, *ACCOUNTS)),
+    groups=st.lists(st.sampled_from(GROUPS), max_size=3, unique=True),
+    uids=st.lists(st.sampled_from(("u-1", "u-2", "")), max_size=2),
+    extras=st.lists(st.tuples(st.sampled_from(EXTRAS), st.sampled_from(("a", "b", ""))), max_size=2),
+)
+def test_whoever_is_asked_for_is_who_it_would_be_directly(
+    identities: IdentityEstate, user: str, groups: list[str], uids: list[str], extras: list[tuple[str, str]]
+) -> None:
+    headers = [("Impersonate-User", user), *(("Impersonate-Group", group) for group in groups)]
+    headers += [("impersonate-uid", uid) for uid in uids]
+    headers += [(f"Impersonate-Extra-{key}", value) for key, value in extras]
+    direct = whoami(identities.direct("admin"), "", headers)
+    for way in ("token", "front"):
+        found = whoami(identities.proxy("", "admin"), f"/clusters/{way}", headers)
+        assert found.status == direct.status
+        if direct.status == 201:
+            assert user_of(found) == user_of(direct)
+        else:
+            assert found.json == direct.json
 
 
 def test_own_credentials_pass_once_the_proxy_knows_the_caller(identities: IdentityEstate) -> None:
