@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 
@@ -138,7 +139,12 @@ def write_to_stderr(line: str) -> None:
 
 
 def start_logging(level: str) -> LineObserver:
-    """Send all events of this process to standard error, and what would have been printed as a traceback as well."""
+    """Send all events of this process to standard error, and what would have been printed as a traceback as well.
+
+    Warnings of libraries are not shown: they would be lines of another form, and a client's certificate can bring them
+    about (a name of an odd length), each remembered for ever.
+    """
+    warnings.simplefilter("ignore")
     observer = LineObserver(write_to_stderr, level)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     sys.excepthook = _log_uncaught

@@ -24,6 +24,8 @@ log = Logger()
 _FRESH = 300.0  # seconds for which fetched keys are used without another look
 _OLD = 900.0  # from this age on, the look is waited for
 _PAUSE = 10.0  # seconds between two tries
+_SLOW = 1.0  # seconds for a try that failed, from which on nobody waits for the next one
+_SHUNNED = 30.0  # seconds after such a try for which that is so; by then the next one has ended
 
 
 class KeySource(Protocol):
@@ -90,6 +92,7 @@ class FetchedKeys:
         self._fetched = 0.0  # when the keys at hand were got
         self._tried = -_PAUSE  # when the last try ended
         self._trouble: Trouble | None = None  # of the last try
+        self._took = 0.0  # seconds that the last try took, if it failed
         self._waiting: list[Deferred[None]] | None = None  # of the try that is under way
         self._running: Deferred[None] | None = None
 
@@ -99,7 +102,7 @@ class FetchedKeys:
         age = self._clock.seconds() - self._fetched
         if age >= _FRESH:
             self._try()
-            if age >= _OLD and self._waiting is not None:
+            if age >= _OLD and self._waiting is not None and not self._is_slow():
                 return None
         return self._keys
 
@@ -108,7 +111,8 @@ class FetchedKeys:
         if keys is not None:
             return keys
         self._try()
-        await self._end_of_try()
+        if not self._is_slow():
+            await self._end_of_try()
         if self._keys is None:
             assert self._trouble is not None
             raise self._trouble
@@ -116,7 +120,8 @@ class FetchedKeys:
 
     async def renewed(self) -> Keys:
         self._try()
-        await self._end_of_try()
+        if not self._is_slow():
+            await self._end_of_try()
         if self._trouble is not None:
             raise self._trouble
         assert self._keys is not None
@@ -129,6 +134,12 @@ class FetchedKeys:
     def stop(self) -> None:
         if self._waiting is not None and self._running is not None:
             self._running.cancel()
+
+    def _is_slow(self) -> bool:
+        """Whether a try failed slowly a moment ago (an issuer behind a firewall). Nobody waits for the next one then:
+        each who waits has a turn of the chain, and those whose tokens are judged elsewhere must get one too.
+        """
+        return self._took >= _SLOW and self._clock.seconds() < self._tried + _SHUNNED
 
     async def _end_of_try(self) -> None:
         if self._waiting is not None:
@@ -144,6 +155,7 @@ class FetchedKeys:
         self._running = Deferred.fromCoroutine(self._run())
 
     async def _run(self) -> None:
+        begun = self._clock.seconds()
         try:
             self._keys = await self._fetch()
         except Trouble as trouble:
@@ -159,6 +171,7 @@ class FetchedKeys:
             self._log.works()
         finally:
             self._tried = self._clock.seconds()
+            self._took = 0.0 if self._trouble is None else self._tried - begun
             waiting, self._waiting = self._waiting or [], None
             while waiting:  # one that is called may cancel another
                 waiting.pop(0).callback(None)

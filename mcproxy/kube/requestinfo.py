@@ -125,7 +125,7 @@ def _is_true(value: str | None) -> bool:
 def _selected_name(selector: str) -> str:
     for term in selector.split(","):
         field, equals, name = term.partition("=")
-        if equals and field.strip() == "metadata.name":
+        if equals and field == "metadata.name":
             name = name.removeprefix("=")
             return "" if name in (".", "..") or "/" in name or "%" in name else name
     return ""

@@ -1,6 +1,8 @@
 """A log line is one line, whatever is in it, and tells an operator what to do."""
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -122,3 +124,13 @@ def test_logger_of_twisted_fits() -> None:
     lines: list[str] = []
     Logger(namespace="mcproxy.upstream", observer=LineObserver(lines.append)).info("up {n}", n=1, cluster="east")
     assert re.search(r'level=info event="up 1" cluster=east n=1\n$', lines[0])
+
+
+def test_a_warning_of_a_library_is_no_line_of_the_log() -> None:
+    """One that a client's certificate brings about would be a way to write to the log in any form."""
+    code = (
+        "import warnings; from mcproxy.daemon.logging import start_logging; start_logging('debug');"
+        "warnings.warn('forged'); print('done')"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert (ran.stdout, ran.stderr) == ("done\n", "")

@@ -18,6 +18,7 @@ from tests.upstream.fakes import FakeReactor
 FIRST = parse_keys(jwks(ec_jwk(name="first")))
 SECOND = parse_keys(jwks(ec_jwk(name="second")))
 DOWN = Trouble("connection", "login.example.com:443 refused the connection", "see that it runs")
+TIMEOUT = Trouble("connection", "no answer within 10 s", "see that it runs")
 
 
 class Bench:
@@ -67,6 +68,30 @@ def test_one_who_leaves_does_not_end_the_fetch_for_the_others(bench: Bench) -> N
     assert isinstance(gone[0], CancelledError)
     bench.fetches[0].callback(FIRST)
     assert stays == [FIRST]
+
+
+def test_nobody_waits_for_an_issuer_that_was_waited_for_in_vain_a_moment_ago(bench: Bench) -> None:
+    first, _ = bench.ask()
+    bench.clock.advance(20)
+    bench.fetches.pop().errback(TIMEOUT)
+    bench.clock.advance(10)
+    for renewed in (False, True):
+        assert bench.ask(renewed)[0] == [TIMEOUT]
+    assert (first, len(bench.fetches)) == ([TIMEOUT], 1)
+    bench.fetches.pop().callback(FIRST)
+    assert bench.ask()[0] == [FIRST]
+    bench.clock.advance(1000)
+    assert bench.ask()[0] == []  # it is well again, and waited for again
+
+
+def test_known_keys_are_used_without_waiting_for_such_an_issuer(bench: Bench) -> None:
+    bench.with_keys()
+    bench.clock.advance(1000)
+    waits, _ = bench.ask()
+    bench.clock.advance(20)
+    bench.fetches.pop().errback(TIMEOUT)
+    bench.clock.advance(10)
+    assert (waits, bench.ask()[0], len(bench.fetches)) == ([FIRST], [FIRST], 1)
 
 
 def test_one_who_gets_the_keys_may_make_another_leave(bench: Bench) -> None:

@@ -93,6 +93,7 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("GET /api/v1/pods?fieldSelector=spec.nodeName=n,metadata.name=b", resource("list", "pods", name="b")),
     ("GET /api/v1/pods?fieldSelector=metadata.name!=b", resource("list", "pods")),
     ("GET /api/v1/pods?fieldSelector=metadata.namespace=b", resource("list", "pods")),
+    ("GET /api/v1/pods?fieldSelector=%20metadata.name=b", resource("list", "pods")),
     ("GET /api/v1/pods?fieldSelector=metadata.name=a/b", resource("list", "pods")),
     ("GET /api/v1/pods?fieldSelector=metadata.name=..", resource("list", "pods")),
     ("GET /api/v1/pods?fieldSelector=a=b&fieldSelector=metadata.name=b", resource("list", "pods")),
