@@ -278,6 +278,22 @@ def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(place: Place) 
     assert len(place.daemon.lines("tokenReview by cluster judge", "level=warn")) == 1
 
 
+@pytest.mark.parametrize("expect", [[], [("Expect", "100-continue")]], ids=["at-once", "expecting"])
+def test_a_body_that_comes_while_its_sender_is_judged_arrives_whole(
+    place: Place, expect: list[tuple[str, str]]
+) -> None:
+    data = "0123456789" * 90_000
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": {"a": data}}
+    headers = [*bearer("admin-test-token"), ("Content-Type", "application/json"), *expect]
+    path = "/api/v1/namespaces/demo/configmaps?dryRun=All"
+    reviews = ["/apis/authentication.k8s.io", "/apis/authorization.k8s.io"]
+    fault = place.control.fault("latency", paths=reviews, seconds=0.2)
+    body = json.dumps(config_map).encode()
+    answer = ask(place.address("", "judged.test"), path, method="POST", headers=headers, body=body)
+    place.control.clear_faults(fault)
+    assert (answer.status, answer.json["data"]) == (201, {"a": data})
+
+
 class Busy:
     """Clients that ask without a pause; what they are answered with."""
 
