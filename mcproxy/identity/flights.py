@@ -29,45 +29,56 @@ class Flights(Generic[K, V]):
         self._clock = clock
         self._timeout = timeout
         self._turns = DeferredSemaphore(at_once)
-        self._waiting: dict[K, list[Deferred[V]]] = {}
+        self._flights: dict[K, _Flight[V]] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._flights)
 
     def join(self, key: K, ask: Callable[[], Coroutine[Deferred[Any], Any, V]]) -> Awaitable[V]:
         """Return the answer to `key`, by `ask` unless that question is under way; fails as `ask` does, or `TooLate`."""
-        waiting = self._waiting.get(key)
-        if waiting is not None:
-            return _waiter(waiting)
-        waiting = self._waiting[key] = []
-        waiter = _waiter(waiting)
+        flight = self._flights.get(key)
+        if flight is not None:
+            return flight.waiter()
+        flight = self._flights[key] = _Flight()
+        waiter = flight.waiter()
 
         async def turn() -> V:
-            if not waiting:
-                raise TooLate("nobody waits for it any more")
+            flight.begun = True
             return await ask()
 
         def too_late(_: object, seconds: float) -> None:
             raise TooLate(f"no answer within {seconds:g} s")
 
-        asking: Deferred[Any] = self._turns.run(turn)
-        asking.addTimeout(self._timeout, self._clock, too_late)
-        asking.addBoth(self._land, key)
+        flight.asking = self._turns.run(turn)
+        flight.asking.addTimeout(self._timeout, self._clock, too_late)
+        flight.asking.addBoth(self._land, key)
         return waiter
 
     def _land(self, result: V | Failure, key: K) -> None:
-        waiting = self._waiting.pop(key)
+        waiting = self._flights.pop(key).waiting
         while waiting:  # one that is called may cancel another
             waiting.pop(0).callback(result)  # a Failure given to `callback` fails it
 
 
-def _waiter(waiting: list[Deferred[V]]) -> Deferred[V]:
-    """Return one more Deferred in a list, which it leaves when it is cancelled."""
+class _Flight(Generic[V]):
+    """One question: who waits for it, and whether it has had its turn."""
 
-    def leave(gone: Deferred[V]) -> None:
-        if gone in waiting:
-            waiting.remove(gone)
+    __slots__ = ("asking", "begun", "waiting")
 
-    waiter: Deferred[V] = Deferred(leave)
-    waiting.append(waiter)
-    return waiter
+    asking: Deferred[Any]
+
+    def __init__(self) -> None:
+        self.waiting: list[Deferred[V]] = []
+        self.begun = False
+
+    def waiter(self) -> Deferred[V]:
+        """Return one more Deferred that waits; it leaves when it is cancelled."""
+        waiter: Deferred[V] = Deferred(self._leave)
+        self.waiting.append(waiter)
+        return waiter
+
+    def _leave(self, gone: Deferred[V]) -> None:
+        if gone in self.waiting:
+            self.waiting.remove(gone)
+            if not self.waiting and not self.begun:
+                self.asking.cancel()

@@ -51,3 +51,48 @@ def test_a_failure_reaches_everybody_and_the_next_question_is_asked_anew() -> No
     assert [failure.type for failure in failed] == [ValueError, ValueError]
     flights.join("question", ask)
     assert len(asked) == 2
+
+
+def test_a_question_that_nobody_waits_for_any_more_gives_up_its_place() -> None:
+    """Whoever asks and leaves, again and again, must not fill the queue for those who stay."""
+    clock = Clock()
+    flights: Flights[str, str] = Flights(clock, at_once=1, timeout=10.0)
+    running: Deferred[str] = Deferred()
+    asked: list[str] = []
+    left: list[Failure] = []
+
+    async def ask(name: str) -> str:
+        asked.append(name)
+        return await running
+
+    stays = flights.join("first", lambda: ask("first"))
+    for number in range(100):
+        gone = flights.join(f"{number}", lambda: ask("of one who leaves"))
+        assert isinstance(gone, Deferred)
+        gone.addErrback(left.append)
+        gone.cancel()
+        assert len(flights) == 1
+    assert isinstance(stays, Deferred)
+    seen: list[str] = []
+    stays.addCallback(seen.append)
+    running.callback("yes")
+    assert (seen, asked, len(flights), clock.getDelayedCalls()) == (["yes"], ["first"], 0, [])
+    assert all(failure.check(CancelledError) for failure in left)
+
+
+def test_a_question_under_way_is_not_broken_off_by_one_who_leaves() -> None:
+    flights: Flights[str, str] = Flights(Clock(), at_once=1, timeout=10.0)
+    running: Deferred[str] = Deferred()
+    kept: list[str] = []
+    left: list[Failure] = []
+
+    async def ask() -> str:
+        kept.append(await running)
+        return kept[-1]
+
+    gone = flights.join("first", ask)
+    assert isinstance(gone, Deferred)
+    gone.addErrback(left.append)
+    gone.cancel()
+    running.callback("yes")
+    assert (kept, len(left)) == (["yes"], 1)
