@@ -3,7 +3,8 @@
 Bare forwarding is mcproxy with `authentication: none`, and a cluster that is told nobody. Against it: a bearer token
 that a TokenReview vouched for and the cache knows, and a client certificate, each told to the cluster by impersonation;
 and the whole chain, which is the certificate, impersonation, 50 policies of which the last matches, a token bucket for
-each user, and the access log, the one hook that is called for each request.
+each user, and the access log, the one hook that is called for each request. What the log takes of that, bare forwarding
+with an access log tells.
 
 All of them see the same client (`bench.load`). Throughput is judged twice: as the ratio of rates, and as that of the
 processor time for a request the other way round, which is the same for a proxy whose core is busy, and steadier.
@@ -27,7 +28,7 @@ from bench.report import Section, limit
 from bench.stats import paired_ratios, shuffled_rounds, spread
 from bench.subjects import Place, mcproxy_argv
 
-BARE, TOKEN, CERTIFICATE, CHAIN = "bare", "token", "certificate", "whole chain"
+BARE, TOKEN, CERTIFICATE, CHAIN, LOG = "bare", "token", "certificate", "whole chain", "access log alone"
 POLICIES = 50
 CONNECTIONS = 16
 
@@ -87,10 +88,11 @@ def settings(client_authority: Path) -> list[Setting]:
     """Return what is compared, bare forwarding first."""
     reviewed = {"name": "bench", "tokenReview": {"cluster": "bench", "cacheSuccess": "1h"}}
     certified = {"name": "bench", "clientCertificates": {"caFile": str(client_authority)}}
+    logged = {"logging": {"level": "warn", "access": {"file": "/dev/null", "format": "json"}}}
     whole = {
+        **logged,
         "authentication": [certified],
         "flowControls": [{"name": "each", "type": "TokenBucket", "qps": 1_000_000, "burst": 1_000_000, "per": "User"}],
-        "logging": {"level": "warn", "access": {"file": "/dev/null", "format": "json"}},
     }
     chain = {**_WITH_IDENTITY, "dispatch": policies(POLICIES), "accessLog": True}
     told: dict[str, Any] = {"cluster": _IMPERSONATE, "server": _WITH_IDENTITY}
@@ -101,6 +103,7 @@ def settings(client_authority: Path) -> list[Setting]:
         ),
         Setting(CERTIFICATE, _USER, shows_certificate=True, sections={"authentication": [certified]}, **told),
         Setting(CHAIN, _USER, shows_certificate=True, cluster=_IMPERSONATE, server=chain, sections=whole),
+        Setting(LOG, server={"accessLog": True}, sections=logged),
     ]
 
 
@@ -174,17 +177,18 @@ def summarise(rounds: Sequence[Round]) -> Section:
     good = [{name: one for name, one in taken.items() if not one.report.errors} for taken in rounds]
     rates = [{name: one.report.rate for name, one in taken.items()} for taken in good]
     costs = [{name: one.cost for name, one in taken.items()} for taken in good]
-    for name in (BARE, TOKEN, CERTIFICATE, CHAIN):
+    for name in (BARE, TOKEN, CERTIFICATE, CHAIN, LOG):
         samples = [taken[name] for taken in good if name in taken]
         ratios = [paired_ratios(values, name, BARE) for values in (rates, costs)]
         section.rows.append(_row(name, samples, ratios))
         errors = {taken[name].report.errors for taken in rounds if name in taken} - {""}
         section.comparisons.extend(f"errors of {name}: {text}" for text in sorted(errors))
     added = [{name: cost - taken[BARE] for name, cost in taken.items()} for taken in costs if BARE in taken]
-    for name, least in ((TOKEN, 0.85), (CERTIFICATE, 0.85), (CHAIN, 0.8)):
+    for name in (TOKEN, CERTIFICATE, CHAIN, LOG):
         extra = [taken[name] * 1e6 for taken in added if name in taken]
         if extra:
             section.comparisons.append(f"{name} adds to a request: {spread(extra).show(1)} us of processor time")
+    for name, least in ((TOKEN, 0.85), (CERTIFICATE, 0.85), (CHAIN, 0.8)):
         section.targets += [
             limit(f"rate, {name} / bare", paired_ratios(rates, name, BARE), at_least=least),
             limit(f"CPU per request, bare / {name}", paired_ratios(costs, BARE, name), at_least=least),

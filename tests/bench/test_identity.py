@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from bench import identity, pki
-from bench.identity import BARE, CERTIFICATE, CHAIN, TOKEN, Sample
+from bench.identity import BARE, CERTIFICATE, CHAIN, LOG, TOKEN, Sample
 from bench.meter import Usage
 from bench.subjects import Place
 from bench.wrk import Report
@@ -34,12 +34,13 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, model.Config]:
 
 
 def test_all_have_the_same_listener_and_differ_in_what_is_known_of_the_client(loaded: dict[str, model.Config]) -> None:
-    assert list(loaded) == [BARE, TOKEN, CERTIFICATE, CHAIN]
+    assert list(loaded) == [BARE, TOKEN, CERTIFICATE, CHAIN, LOG]
     assert len({config.listeners for config in loaded.values()}) == 1
     assert loaded[BARE].servers[0].authentication is None
-    assert [config.clusters[0].identity for config in loaded.values()] == ["Proxy", *["Impersonate"] * 3]
+    assert [config.clusters[0].identity for config in loaded.values()] == ["Proxy", *["Impersonate"] * 3, "Proxy"]
     assert loaded[TOKEN].authentication[0].token_review is not None
     assert loaded[CERTIFICATE].authentication[0].client_ca is not None
+    assert [name for name, config in loaded.items() if config.servers[0].access_log] == [CHAIN, LOG]
 
 
 def test_the_whole_chain_has_policies_a_bucket_for_each_user_and_an_access_log(loaded: dict[str, model.Config]) -> None:
