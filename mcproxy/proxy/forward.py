@@ -54,6 +54,7 @@ class Forward:
         "_fresh",
         "_lends",
         "_picked",
+        "_renewed",
         "_repeated",
         "_request",
         "_target",
@@ -84,6 +85,7 @@ class Forward:
         self._fresh = False  # the connection was opened for this request
         self._picked: Endpoint | None = None  # whose turn it is, but a connection must be opened
         self._tried: list[Endpoint] = []
+        self._renewed = False
         self._repeated = False
         self._chunked_body = exchange.head.length == CHUNKED
         self._border: EventBorder | None = None
@@ -291,9 +293,9 @@ class Forward:
         if isinstance(problem, ConnectionClosed) and not began:
             if self._fresh:
                 endpoint.doubt()  # no failure yet: a request that breaks its connection must not eject the endpoint
-            if self._repeatable and not self._repeated:
+            if self._repeatable:
                 self._repeated = True
-                if self._fresh:
+                if self._fresh:  # so each endpoint is asked once, and a kept connection that had died counts for none
                     self._tried.append(endpoint)
                 self._again()
                 return
@@ -419,12 +421,12 @@ class Forward:
 
     def _credential_renewed(self) -> bool:
         """After a 401 to the proxy's own credential: ask again with a newer one, if there is one and it is safe."""
-        if self._repeated or self._exchange.head.length != 0:
+        if self._renewed or self._exchange.head.length != 0:
             self._cluster.credentials.invalidate(self._authorization)
             return False
         if not self._cluster.credentials.invalidate(self._authorization):
             return False
-        self._repeated = True
+        self._renewed = True
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.cancel()

@@ -102,7 +102,7 @@ class Bustle:
         count = 0
         while not self._stopping.is_set():
             count += 1
-            name = f"w{number}-{count}"
+            name = f"w{self._first}-{number}-{count}"
             one = f"{CONFIGMAPS}/{name}"
             body: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
             self._ask(client, "write", "POST", CONFIGMAPS, JSON, body=body)

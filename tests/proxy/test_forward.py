@@ -238,6 +238,21 @@ class TestFailures:
         assert 'endpoint a of cluster "east"' in body["message"]
         assert upstream.received.count(b"POST") == 1
 
+    async def test_a_get_is_asked_of_each_endpoint_once(self, stage: Stage) -> None:
+        upstreams = [stage.upstream() for _ in range(4)]
+        for upstream in upstreams[:3]:
+            upstream.reply = lambda end: end.abort()
+        upstreams[3].reply = always(OK)
+        made = [upstream.endpoint(name) for upstream, name in zip(upstreams, "abcd", strict=True)]
+        await stage.serve(config([cluster(*made)]))
+        runtime = stage.service.runtime
+        assert runtime is not None
+        await stage.until(lambda: all(endpoint.ready for endpoint in runtime.clusters["east"].endpoints), "readiness")
+        client = await stage.asks(get())
+        await stage.until(lambda: client.received.endswith(b"}"))
+        assert status(client)[0] == 200
+        assert [upstream.received.count(b"GET") for upstream in upstreams] == [1, 1, 1, 1]
+
     async def test_a_get_is_asked_again_only_once(self, stage: Stage) -> None:
         upstream = await one(stage)
         upstream.reply = lambda end: end.abort()
