@@ -31,6 +31,9 @@ EXTRAS = (
 FOLDERS = ("auth", "frontproxy", "impersonation-legacy", "errors")
 OF_ERRORS = ("401-", "403-", "200-bad-token-beside-good-cert", "200-static-token", "200-alice-allowed")
 
+JUDGES = ("cluster", "proxy")
+"""Who refuses what a user may not: the cluster, or the proxy after a SubjectAccessReview, in the same words."""
+
 NOT_AUDITED = 'headers.audit-id: missing, expected ["<present>"]'
 """What the proxy refuses itself is in no cluster's audit log, so no Audit-Id refers to it."""
 NOSNIFF = 'headers.x-content-type-options: unexpected ["nosniff"]'
@@ -66,7 +69,7 @@ class Stage:
 
     def __init__(self, directory: Path) -> None:
         self.lab = BusyLab(directory)
-        self.clusters: dict[tuple[str, str], tuple[SimulatedCluster, int]] = {}
+        self.clusters: dict[tuple[str, str], tuple[SimulatedCluster, dict[str, int]]] = {}
         sections: dict[str, list[str]] = {"listeners": [], "clusters": [], "authentication": [], "servers": []}
         (directory / "ca.crt").write_bytes(self.lab.authority.pem)
         (directory / "front-proxy-ca.crt").write_bytes(self.lab.front_proxy_authority.pem)
@@ -74,11 +77,12 @@ class Stage:
         for folder, of in places:
             cluster = golden_folders.seed(folder, of)
             allow_proxy(cluster)
-            behind, before = self.lab.serve(cluster)("").port, free_port()
+            behind, before = self.lab.serve(cluster)("").port, {judge: free_port() for judge in JUDGES}
             self.clusters[folder, of] = (cluster, before)
             for section, text in section_texts(f"{folder}-{of}", behind, before, anonymous=of == "east").items():
                 sections[section].append(text)
         config = "version: 1\ncertificates: [{name: proxy, certFile: server.crt, keyFile: server.key}]\n"
+        config += "authorization: [{name: proxy, subjectAccessReview: {}}]\n"
         config += "".join(f"{section}:\n{''.join(texts)}" for section, texts in sections.items())
         self.daemon = Daemon(directory, config).start()
         self.daemon.wait_for("takes requests", count=len(places))
@@ -106,9 +110,12 @@ def allow_proxy(cluster: SimulatedCluster) -> None:
     cluster.store.revision = revision
 
 
-def section_texts(name: str, behind: int, before: int, *, anonymous: bool) -> dict[str, str]:
+def section_texts(name: str, behind: int, before: dict[str, int], *, anonymous: bool) -> dict[str, str]:
     return {
-        "listeners": f'  - {{name: {name}, bind: "127.0.0.1:{before}", tls: {{certificates: [proxy]}}}}\n',
+        "listeners": "".join(
+            f'  - {{name: {name}-{judge}, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}\n'
+            for judge, port in before.items()
+        ),
         "clusters": f"""\
   - name: {name}
     endpoints: [{{url: "https://127.0.0.1:{behind}"}}]
@@ -123,8 +130,12 @@ def section_texts(name: str, behind: int, before: int, *, anonymous: bool) -> di
     tokenReview: {{}}
     anonymous: {{enabled: {str(anonymous).lower()}}}
 """,
-        "servers": f"  - {{name: {name}, listeners: [{name}], default: true, backend: {{cluster: {name}}}, "
-        f"authentication: {name}}}\n",
+        "servers": f"""\
+  - {{name: {name}-cluster, listeners: [{name}-cluster], default: true, backend: {{cluster: {name}}},
+     authentication: {name}}}
+  - {{name: {name}-proxy, listeners: [{name}-proxy], default: true, backend: {{cluster: {name}}},
+     authentication: {name}, authorization: proxy}}
+""",
     }
 
 
@@ -135,12 +146,13 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     stage.close()
 
 
+@pytest.mark.parametrize("judge", JUDGES)
 @pytest.mark.parametrize("name", recordings())
-def test_the_recorded_answer_comes_through_the_proxy(stage: Stage, name: str) -> None:
+def test_the_recorded_answer_comes_through_the_proxy(stage: Stage, name: str, judge: str) -> None:
     recording = golden.load(name)
-    cluster, port = stage.clusters[name.partition("/")[0], recording["cluster"]]
+    cluster, ports = stage.clusters[name.partition("/")[0], recording["cluster"]]
     request = golden_folders.prepare(name, recording, cluster)
-    target = Target(port, stage.lab.contexts[golden_folders.certificate(recording["auth"])])
+    target = Target(ports[judge], stage.lab.contexts[golden_folders.certificate(recording["auth"])])
     answer = asyncio.run(send(target, request, recording["response"]))
     found = compare(recording, answer, revisions=True)
     if found and answer.header("Audit-Id") is None:
