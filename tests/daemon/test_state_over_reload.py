@@ -1,0 +1,203 @@
+"""What a reload keeps of everything whose configuration did not change: health, turns, buckets, counts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from mcproxy.config import model
+from mcproxy.config.model import FlowControl, FlowControlType, Strategy
+from mcproxy.upstream.endpoint import Endpoint
+from tests.dispatch.making import policy, rule
+from tests.proxy import conftest
+from tests.proxy.stage import OK, Client, Stage, Upstream, always, cluster, config, get
+
+reactor, stage = conftest.reactor, conftest.stage
+
+PODS, NODES = b"/api/v1/pods", b"/api/v1/nodes"
+POD_RULE = rule(resources=("pods",), non_resource_urls=())
+INFLIGHT, BUCKET = FlowControlType.MAX_REQUESTS_INFLIGHT, FlowControlType.TOKEN_BUCKET
+
+
+def configuration(
+    *endpoints: model.Endpoint,
+    policies: tuple[model.Policy, ...] = (policy("pods", POD_RULE), policy("rest", rule())),
+    flow_controls: tuple[FlowControl, ...] = (),
+    **fields: Any,
+) -> model.Config:
+    server = model.Server(
+        name="main", listeners=("tls",), default=True, backend=model.ClusterBackend("east"), dispatch=policies
+    )
+    return config([cluster(*endpoints, **fields)], [server], flow_controls=flow_controls)
+
+
+def live(stage: Stage) -> tuple[Endpoint, ...]:
+    runtime = stage.service.runtime
+    assert runtime is not None
+    return runtime.clusters["east"].endpoints
+
+
+async def three(stage: Stage) -> list[Upstream]:
+    upstreams = [stage.upstream() for _ in range(3)]
+    for upstream in upstreams:
+        upstream.reply = always(OK)
+    return upstreams
+
+
+async def ready(stage: Stage) -> None:
+    await stage.until(lambda: all(endpoint.ready for endpoint in live(stage)), "readiness")
+
+
+async def status(stage: Stage, target: bytes = PODS) -> int:
+    client = await stage.asks(get(target))
+    await stage.until(lambda: client.received.endswith((b"{}", b"}\n")), "the answer")
+    return client.answer()[0]
+
+
+async def held(stage: Stage, upstream: Upstream, target: bytes = PODS) -> Client:
+    """A request that its upstream has and does not answer."""
+    upstream.reply = None
+    before = len(upstream.received)
+    client = await stage.asks(get(target))
+    await stage.until(lambda: len(upstream.received) > before, "the request")
+    return client
+
+
+def turn(upstreams: list[Upstream]) -> str:
+    """Who was asked, once each, in letters; they forget it."""
+    asked = "".join(name for name, upstream in zip("abc", upstreams, strict=True) if upstream.received)
+    for upstream in upstreams:
+        upstream.forget()
+        upstream.reply = always(OK)
+    return asked
+
+
+class TestHealth:
+    async def test_of_an_endpoint_outlasts_what_changes_beside_it(self, stage: Stage) -> None:
+        upstreams = await three(stage)
+        a, b, c = (each.endpoint(name) for each, name in zip(upstreams, "abc", strict=True))
+        await stage.serve(configuration(a, b))
+        await ready(stage)
+        before = live(stage)
+        for _ in range(3):
+            before[0].record_check("down")
+        before[1].record_check("down")
+        changed = [
+            configuration(a, b, c),
+            configuration(dataclasses.replace(a, name="x", weight=7), b, c),
+            configuration(b, a, preserve_host=True),
+            configuration(a, b, health_check=model.HealthCheck(path="/readyz-check", interval=1800.0)),
+            configuration(a, b, policies=(policy("one", rule(), strategy=Strategy.CONSISTENT_HASH),)),
+        ]
+        for next_one in changed:
+            await stage.serve(next_one)
+            kept = {endpoint.config.port: endpoint for endpoint in live(stage)}
+            assert kept[a.port] is before[0]
+            assert kept[b.port] is before[1]
+            assert (before[0].ready, before[1].ready) == (False, True)
+            assert before[0].why.startswith("down (out for ")
+        before[1].record_check("down")
+        before[1].record_check("down")
+        assert not before[1].ready  # with the first failure, which was counted under the first configuration
+
+    async def test_of_one_that_is_enabled_again_is_known(self, stage: Stage) -> None:
+        upstreams = await three(stage)
+        a, b, _ = (each.endpoint(name) for each, name in zip(upstreams, "abc", strict=True))
+        await stage.serve(configuration(a, b))
+        await ready(stage)
+        await stage.serve(configuration(dataclasses.replace(a, disabled=True), b))
+        assert [endpoint.ready for endpoint in live(stage)] == [False, True]
+        await stage.serve(configuration(a, b))
+        assert [endpoint.ready for endpoint in live(stage)] == [True, True]
+
+
+class TestTurns:
+    async def test_each_policy_goes_on_where_it_was_however_many_reloads_there_were(self, stage: Stage) -> None:
+        upstreams = await three(stage)
+        endpoints = [each.endpoint(name) for each, name in zip(upstreams, "abc", strict=True)]
+        await stage.serve(configuration(*endpoints))
+        await ready(stage)
+        assert await status(stage, NODES) == 200
+        turn(upstreams)
+        asked = ""
+        for number in range(4):
+            assert await status(stage) == 200
+            asked += turn(upstreams)
+            await stage.serve(configuration(*endpoints, preserve_host=number % 2 == 0))
+            await stage.serve(configuration(*endpoints, policies=(policy("pods", POD_RULE), policy("rest", rule()))))
+        assert asked == "abca"
+        assert await status(stage, NODES) == 200
+        assert turn(upstreams) == "b"
+
+    async def test_a_policy_that_is_new_or_of_another_strategy_begins_anew(self, stage: Stage) -> None:
+        upstreams = await three(stage)
+        endpoints = [each.endpoint(name) for each, name in zip(upstreams, "abc", strict=True)]
+        await stage.serve(configuration(*endpoints, policies=(policy("one", rule()),)))
+        await ready(stage)
+        await status(stage)
+        await stage.serve(configuration(*endpoints, policies=(policy("other", rule()),)))
+        turn(upstreams)
+        await status(stage)
+        assert turn(upstreams) == "a"
+
+    async def test_requests_in_flight_still_count_for_the_least_busy(self, stage: Stage) -> None:
+        upstreams = await three(stage)
+        endpoints = [each.endpoint(name) for each, name in zip(upstreams, "abc", strict=True)]
+        least = (policy("least", rule(), strategy=Strategy.LEAST_REQUESTS),)
+        await stage.serve(configuration(*endpoints, policies=least))
+        await ready(stage)
+        await held(stage, upstreams[0])
+        await stage.serve(configuration(*endpoints, policies=least, preserve_host=True))
+        asked = ""
+        for _ in range(4):
+            for upstream in upstreams[1:]:
+                upstream.forget()
+                upstream.reply = always(OK)
+            await status(stage)
+            asked += "".join(name for name, each in zip("bc", upstreams[1:], strict=True) if each.received)
+        assert sorted(asked) == ["b", "b", "c", "c"]
+
+
+class TestLimits:
+    async def test_a_bucket_keeps_its_level_and_a_smaller_one_is_cut(self, stage: Stage) -> None:
+        upstream, *_ = await three(stage)
+        bucket = FlowControl(name="bulk", type=BUCKET, qps=0.001, burst=6)
+
+        async def serve(flow: FlowControl, **fields: Any) -> None:
+            policies = (policy("all", rule(), flow_control="bulk"),)
+            await stage.serve(configuration(upstream.endpoint(), policies=policies, flow_controls=(flow,), **fields))
+
+        await serve(bucket)
+        assert [await status(stage) for _ in range(2)] == [200, 200]
+        await serve(bucket, preserve_host=True)  # four are left
+        assert await status(stage) == 200
+        await serve(dataclasses.replace(bucket, burst=2))  # of three, two are left
+        assert [await status(stage) for _ in range(3)] == [200, 200, 429]
+        await serve(dataclasses.replace(bucket, burst=9))  # a larger one is not filled by that
+        assert await status(stage) == 429
+
+    async def test_those_under_way_go_on_counting_against_the_new_maximum(self, stage: Stage) -> None:
+        upstream, *_ = await three(stage)
+        few = FlowControl(name="few", type=INFLIGHT, max=1)
+
+        async def serve(maximum: int, **fields: Any) -> None:
+            policies = (policy("all", rule(), flow_control="few"),)
+            flow = dataclasses.replace(few, max=maximum)
+            await stage.serve(configuration(upstream.endpoint(), policies=policies, flow_controls=(flow,), **fields))
+
+        await serve(1)
+        clients = [await held(stage, upstream)]
+        await serve(1, preserve_host=True)
+        assert await status(stage) == 429
+        await serve(3)
+        clients += [await held(stage, upstream), await held(stage, upstream)]
+        assert await status(stage) == 429
+        await serve(2)
+        assert await status(stage) == 429
+        clients.pop().abort()
+        await stage.turns()
+        assert await status(stage) == 429  # two are under way, as many as may be
+        clients.pop().abort()
+        await stage.turns()
+        clients.append(await held(stage, upstream))
+        assert await status(stage) == 429
