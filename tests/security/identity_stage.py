@@ -273,9 +273,12 @@ class IdentityStage(Stage):
 
     def output(self) -> str:
         """Everything that was written or could be: log lines, events with all they hold, records in each format."""
+        return "\n".join([*self.lines, *map(repr, self.events), *self.access_lines()])
+
+    def access_lines(self) -> list[str]:
+        """The records, in each format of the access log."""
         formats = [make() for make in FORMATTERS.values()]
-        shown = [write(record) for record in self.records for write in formats]
-        return "\n".join([*self.lines, *map(repr, self.events), *shown])
+        return [write(record) for record in self.records for write in formats]
 
     async def close(self) -> None:
         globalLogPublisher.removeObserver(cast(Any, self._observe))

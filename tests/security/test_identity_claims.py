@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mcproxy.config import model
 from tests.proxy.stage import NAME, OK
 from tests.security.identity_stage import (
     ALICE_TOKEN,
@@ -117,11 +118,11 @@ class TestXRemoteOfAFrontProxy:
         await identity_stage.refuses(lines, 401, UNAUTHORIZED, certificate=holder("front", "front"))
 
 
-def not_allowed(resource: str, name: str) -> bytes:
+def not_allowed(resource: str, name: str, who: str = "alice") -> bytes:
     return status(
         403,
         "Forbidden",
-        f'{resource} "{name}" is forbidden: User "alice" cannot impersonate resource "{resource}" in API group "" at '
+        f'{resource} "{name}" is forbidden: User "{who}" cannot impersonate resource "{resource}" in API group "" at '
         "the cluster scope",
         details={"name": name, "kind": resource},
     )
@@ -168,6 +169,38 @@ class TestImpersonation:
         message = "impersonation is not possible here: the cluster is told the proxy's own identity"
         lines = request(b"Impersonate-User: x", bearer(BOSS_TOKEN), host=ALL, target=b"/clusters/own/api/v1/pods")
         await identity_stage.refuses(lines, 403, status(403, "Forbidden", message), server_name=ALL)
+
+    @pytest.mark.parametrize("away", ["own", "pass", "west"])
+    async def test_a_policy_that_sends_it_elsewhere_is_no_way_round(
+        self, identity_stage: IdentityStage, away: str
+    ) -> None:
+        stage = identity_stage
+        everything = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",), non_resource_urls=("*",))
+        server = model.Server(
+            name=NAME,
+            listeners=("tls",),
+            server_names=(NAME,),
+            backend=model.ClusterBackend("east"),
+            authentication="corp",
+            authorization="rules",
+            dispatch=(model.Policy(name="away", rules=(everything,), backend=model.ClusterBackend(away)),),
+        )
+        rules = model.Authorization(
+            name="rules",
+            rules=(
+                model.Rule(verbs=("get", "list"), api_groups=("*",), resources=("*",)),
+                model.Rule(
+                    users=("boss",), verbs=("impersonate",), api_groups=("*",), resources=("*",), clusters=("east",)
+                ),
+            ),
+        )
+        await stage.serve(stage.configuration(servers=(server,), authorization=(rules,)))
+        body = not_allowed("users", "carol", "boss")
+        if away == "own":
+            message = "impersonation is not possible here: the cluster is told the proxy's own identity"
+            body = status(403, "Forbidden", message)
+        await stage.refuses(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)), 403, body)
+        await stage.passes(request(bearer(BOSS_TOKEN)))
 
     async def test_by_somebody_who_may_is_told_exactly_once(self, identity_stage: IdentityStage) -> None:
         stage = identity_stage
