@@ -142,6 +142,25 @@ class TestReload:
         await stage.until(lambda: staying.received.endswith(b"[]\n\r\n"))
         await stage.until(lambda: all(connection.over for connection in gone.connections))
 
+    async def test_a_watch_of_a_removed_server_that_begins_only_then_ends_in_time_too(self, stage: Stage) -> None:
+        upstream = stage.upstream()
+        upstream.reply = always(EVENTS)
+        one = model.FlowControl(
+            name="one",
+            type=model.FlowControlType.MAX_REQUESTS_INFLIGHT,
+            max_long_running=1,
+            queue=model.Queue(size=1, timeout=5.0),
+        )
+        before = config([cluster(upstream.endpoint(), flow_controls=("one",))], flow_controls=(one,))
+        await stage.serve(before)
+        first = await watching(stage, upstream)
+        second = await stage.asks(WATCH)  # waits for its turn
+        await stage.turns()
+        renamed = dataclasses.replace(before.servers[0], name="other")
+        await stage.serve(drains_within(dataclasses.replace(before, servers=(renamed,)), 0.8))
+        await stage.until(lambda: second.received.endswith(b"{}\n\r\n" + END), "its clean end")
+        assert first.received.endswith(END)
+
     async def test_a_watch_inside_an_event_is_broken_off_at_the_end_of_the_time(self, stage: Stage) -> None:
         gone, kept = stage.upstream(), stage.upstream()
         gone.reply = always(EVENTS + b"2\r\n{}\r\n")

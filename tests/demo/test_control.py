@@ -126,6 +126,25 @@ def test_a_hanging_endpoint_takes_connections_and_says_nothing(cluster: Simulate
     kept.close()
 
 
+def test_a_watch_on_a_hanging_endpoint_hears_nothing_until_that_goes_on(cluster: Simulated) -> None:
+    watch, other = cluster.connect(1), cluster.connect()
+    watch.request("GET", f"{PATH}/configmaps?watch=1&fieldSelector=metadata.name%3Dunheard-of")
+    stream = watch.getresponse()
+    assert stream.status == 200
+    cluster.control.hang_endpoint(1)
+    body = b'{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unheard-of"}}'
+    other.request("POST", f"{PATH}/configmaps", body, {"Content-Type": "application/json"})
+    assert other.getresponse().status == 201
+    watch.sock.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        stream.readline()
+    cluster.control.resume_endpoint(1)
+    watch.sock.settimeout(5)
+    assert b"unheard-of" in watch.sock.recv(65536)
+    watch.close()
+    other.close()
+
+
 def test_the_audit_tells_what_was_received(cluster: Simulated) -> None:
     mark = cluster.control.mark()
     connection = cluster.connect()

@@ -72,6 +72,19 @@ def test_watches_are_asked_to_end_one_after_the_other_within_the_time() -> None:
     assert not play.clock.getDelayedCalls()
 
 
+def test_what_becomes_a_watch_meanwhile_is_asked_too() -> None:
+    play = Play()
+    requests = [FakeRequest(play.running, lasting=lasting) for lasting in (True, False, False)]
+    play.ends(requests, 10)
+    play.passes(5)
+    requests[1].lasting = True
+    play.passes(4.5)
+    requests[2].lasting = True
+    play.passes(0.2)
+    assert all(request.asked_at is not None and request.broken_at is None for request in requests)
+    assert play.ended_at is not None
+
+
 def test_short_requests_are_only_waited_for() -> None:
     play = Play()
     request = FakeRequest(play.running, lasting=False)
