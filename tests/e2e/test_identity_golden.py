@@ -28,8 +28,11 @@ EXTRAS = (
     "mcproxy.example.com/origin",
     "example.com/k",
 )
-FOLDERS = ("auth", "frontproxy", "impersonation-legacy", "errors")
+FOLDERS = ("auth", "frontproxy", "impersonation-legacy", "impersonation", "errors")
 OF_ERRORS = ("401-", "403-", "200-bad-token-beside-good-cert", "200-static-token", "200-alice-allowed")
+
+CONSTRAINED = "impersonation/constrained-allowed"
+"""Allowed by rights that 1.36 added; the proxy asks for the verb impersonate itself, which this caller has not."""
 
 JUDGES = ("cluster", "proxy")
 """Who refuses what a user may not: the cluster, or the proxy after a SubjectAccessReview, in the same words."""
@@ -41,7 +44,8 @@ NOSNIFF = 'headers.x-content-type-options: unexpected ["nosniff"]'
 
 
 def recordings() -> list[str]:
-    names = [name for folder in FOLDERS for name in golden_folders.ordered(folder)]
+    """Those that a simulated cluster answers as recorded."""
+    names = [name for folder in FOLDERS for name in golden_folders.ordered(folder) if name not in DIFFERENCES]
     return [name for name in names if not name.startswith("errors/") or name[7:].startswith(OF_ERRORS)]
 
 
@@ -154,11 +158,14 @@ def test_the_recorded_answer_comes_through_the_proxy(stage: Stage, name: str, ju
     request = golden_folders.prepare(name, recording, cluster)
     target = Target(ports[judge], stage.lab.contexts[golden_folders.certificate(recording["auth"])])
     answer = asyncio.run(send(target, request, recording["response"]))
+    if name == CONSTRAINED:
+        assert answer.status == 403
+        return
+    if name.startswith("impersonation/") and recording["response"]["status"] in (400, 403):
+        assert answer.status == recording["response"]["status"]  # in the words before 1.36
+        return
     found = compare(recording, answer, revisions=True)
     if found and answer.header("Audit-Id") is None:
         allowed = {NOT_AUDITED, NOSNIFF} if answer.status == 401 else {NOT_AUDITED}
         found = [line for line in found if line not in allowed]
-    if name in DIFFERENCES:
-        assert found, f"{name} is listed as different but is not: take it off the list"
-    else:
-        assert not found, "\n".join([name, recording["shows"], *found])
+    assert not found, "\n".join([name, recording["shows"], *found])
