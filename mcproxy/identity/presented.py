@@ -21,6 +21,8 @@ from mcproxy.kube.status import StatusError
 #: Bytes of a bearer token. Real ones have one or two thousand; each costs a hash, a signature or a review.
 MAX_TOKEN = 16 * 1024
 
+_MOST_PROTOCOLS = 100  # Kubernetes has some ten of them; each is looked at before anybody knows who sent it
+
 BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
 
 # A line of a `fields` block (lower case, a line feed before it) that speaks of identity or origin. X-Forwarded-For has
@@ -62,7 +64,8 @@ def present(fields: bytes) -> Presented:
     """Sort the fields of a head (a block as in `RequestHead.fields`).
 
     Raises StatusError (400) for two Authorization headers: Kubernetes reads the first and another server might read
-    the second, so there is no telling whose request it would be.
+    the second, so there is no telling whose request it would be. And for so many WebSocket subprotocols beside a bearer
+    token that they would take longer than all else of a request.
     """
     presented = Presented(fields)
     suspects = list(_SUSPECT.finditer(b"\n" + fields.lower()))
@@ -124,6 +127,8 @@ class _Sorting:
             self._kept.append(line)
             self._others_offered = self._others_offered or (believed and bool(value))
             return
+        if value.count(b",") > _MOST_PROTOCOLS:
+            raise StatusError(400, f"more than {_MOST_PROTOCOLS} WebSocket subprotocols beside a bearer token")
         others = []
         for protocol in value.split(b","):
             protocol = protocol.strip(b" \t")

@@ -53,3 +53,8 @@ def test_a_reason_is_appended() -> None:
 )
 def test_names_are_quoted_as_go_does(text: str, quoted: str) -> None:
     assert go_quote(text) == quoted
+
+
+def test_what_is_not_printable_is_escaped_once_among_all_else() -> None:
+    text = 'a"b\\x7f\x7f\x85\xa0\u200b\U000e0001\nä'
+    assert go_quote(text) == r'"a\"b\\x7f\x7f\u0085\u00a0\u200b\U000e0001\nä"'

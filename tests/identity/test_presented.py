@@ -319,3 +319,12 @@ def test_any_block_is_taken_without_an_error(data: bytes) -> None:
         present(data + b"\r\n")
     except StatusError:
         assert data.lower().count(b"authorization") > 1
+
+
+def test_a_bearer_token_among_very_many_subprotocols_is_refused_unread() -> None:
+    with pytest.raises(StatusError) as caught:
+        present(b"Sec-WebSocket-Protocol: " + b"a," * 101 + b"base64url.bearer.authorization.k8s.io.eA\r\n")
+    assert (caught.value.code, caught.value.message) == (
+        400,
+        "more than 100 WebSocket subprotocols beside a bearer token",
+    )
