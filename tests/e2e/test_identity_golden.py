@@ -54,7 +54,7 @@ class BusyLab(Lab):
 
     def __init__(self, directory: Path) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         super().__init__(directory)
 
@@ -88,8 +88,13 @@ class Stage:
         config = "version: 1\ncertificates: [{name: proxy, certFile: server.crt, keyFile: server.key}]\n"
         config += "authorization: [{name: proxy, subjectAccessReview: {}}]\n"
         config += "".join(f"{section}:\n{''.join(texts)}" for section, texts in sections.items())
-        self.daemon = Daemon(directory, config).start()
-        self.daemon.wait_for("takes requests", count=len(places))
+        self.daemon = Daemon(directory, config)
+        self._endpoints = len(places)
+
+    def start(self) -> Stage:
+        self.daemon.start()
+        self.daemon.wait_for("takes requests", count=self._endpoints)
+        return self
 
     def close(self) -> None:
         self.daemon.stop()
@@ -146,8 +151,10 @@ def section_texts(name: str, behind: int, before: dict[str, int], *, anonymous: 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     stage = Stage(tmp_path_factory.mktemp("golden"))
-    yield stage
-    stage.close()
+    try:
+        yield stage.start()
+    finally:
+        stage.close()
 
 
 @pytest.mark.parametrize("judge", JUDGES)

@@ -164,8 +164,11 @@ def test_a_bad_token_beside_a_good_certificate_does_no_harm(identities: Identity
 # What the cluster is told, and who may be somebody else.
 
 
-@pytest.mark.parametrize(("way", "own"), [("east", ""), ("token", "mcproxy-test-token"), ("front", "")])
-def test_the_clients_credentials_stay_here(identities: IdentityEstate, way: str, own: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "own", "subject"),
+    [("east", "", "CN=mcproxy,O=mcproxy"), ("token", "mcproxy-test-token", ""), ("front", "", "CN=front-proxy")],
+)
+def test_the_clients_credentials_stay_here(identities: IdentityEstate, way: str, own: str, subject: str) -> None:
     mark = identities.control().mark()
     protocols = "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWRtaW4tdGVzdC10b2tlbg"
     exec_path = f"/clusters/{way}{PODS}/db-0/exec?command=hostname&stdout=true"
@@ -175,6 +178,7 @@ def test_the_clients_credentials_stay_here(identities: IdentityEstate, way: str,
     assert answer.status == 101
     records = identities.control().audit(mark, path=PODS)
     assert [record["user"] for record in records] == ["alice", "alice", "admin"]
+    assert {record["client_subject"] for record in records} == {subject}
     for record in records:
         assert header_values(record, "Authorization") == ([f"Bearer {own}"] if own else [])
         assert "test-token" not in json.dumps([value for name, value in record["headers"] if name != "Authorization"])
@@ -198,7 +202,7 @@ GROUPS = (
 EXTRAS = ("scopes", "SCOPES", "scop%65s")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     user=st.sampled_from((*NAMES, *ACCOUNTS)),
     groups=st.lists(st.sampled_from(GROUPS), max_size=3, unique=True),
@@ -230,6 +234,12 @@ def test_own_credentials_pass_once_the_proxy_knows_the_caller(identities: Identi
     assert header_values(record, "Impersonate-User") == ["alice"]
     assert header_values(record, "X-Remote-User") == []
     assert record["client_subject"] == ""
+
+
+def test_health_is_asked_with_the_proxys_own_credential_whatever_the_way(identities: IdentityEstate) -> None:
+    records = identities.control().audit(path="/readyz")
+    assert {(record["user"], record["status"]) for record in records} == {("mcproxy", 200)}
+    assert {record["client_subject"] for record in records} == {"", "CN=mcproxy,O=mcproxy"}
 
 
 def test_nobody_becomes_somebody_else_with_the_proxys_own_rights(identities: IdentityEstate) -> None:
