@@ -220,12 +220,10 @@ def _user(config: model.Config, server: model.Server, name: str | None) -> tuple
 
 def _unauthenticated(config: model.Config, server: model.Server) -> list[str]:
     """Notes on a server that authenticates nobody: with Passthrough it is the cluster that does."""
-    from mcproxy.config.model import ClusterBackend, Identity
+    from mcproxy.config.model import Identity
 
-    backend = server.backend
-    names = (backend.cluster,) if isinstance(backend, ClusterBackend) else backend.clusters
     clusters = {cluster.name: cluster for cluster in config.clusters}
-    own = [name for name in names if clusters[name].identity is Identity.PASSTHROUGH]
+    own = [name for name in server.clusters if clusters[name].identity is Identity.PASSTHROUGH]
     return [f"add to the user the client's own token for {', '.join(own)}"] if own else []
 
 

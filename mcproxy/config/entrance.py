@@ -18,7 +18,6 @@ from mcproxy.config.model import (
     Authentication,
     Authorization,
     Cluster,
-    ClusterBackend,
     Identity,
     Listener,
     Server,
@@ -56,14 +55,10 @@ def _by_name(entries: Sequence[Named[T]]) -> dict[str, Named[T]]:
     return {entry.name: entry for entry in entries if entry.name}
 
 
-def backend_clusters(server: Server) -> tuple[str, ...]:
-    return (server.backend.cluster,) if isinstance(server.backend, ClusterBackend) else server.backend.clusters
-
-
 def reached_clusters(server: Server) -> tuple[str, ...]:
     """Return the clusters that requests to a server may go to, by its backend or by a policy of its dispatch."""
     others = (policy.backend.cluster for policy in server.dispatch or () if policy.backend is not None)
-    return tuple(dict.fromkeys((*backend_clusters(server), *others)))
+    return tuple(dict.fromkeys((*server.clusters, *others)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +150,7 @@ class _Checker:
         if review is None or review.cluster is not None or found is None or where is None:
             return
         written = found.place.get("tokenReview")
-        clusters = backend_clusters(server)
+        clusters = server.clusters
         if (written is not None and written.has("cluster")) or not clusters:
             return
         if len(clusters) > 1:

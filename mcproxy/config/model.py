@@ -481,6 +481,11 @@ class Server:
     dispatch: tuple[Policy, ...] | None = None  # None: everything passes
     access_log: bool = True
 
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The names of the clusters that requests can ask for."""
+        return (self.backend.cluster,) if isinstance(self.backend, ClusterBackend) else self.backend.clusters
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessLog:

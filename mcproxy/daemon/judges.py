@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
-from mcproxy.config.entrance import backend_clusters
 from mcproxy.identity.authenticator import NOBODY, Authenticator, Nobody
 from mcproxy.identity.authorizer import Authorizer
 from mcproxy.identity.reviews import AccessReviews
@@ -128,7 +127,7 @@ class Judges:
         review = self._authentication[server.authentication].token_review
         if review is None:
             return server.authentication, ""
-        return server.authentication, review.cluster or backend_clusters(server)[0]
+        return server.authentication, review.cluster or server.clusters[0]
 
     def _make_authenticator(self, server: model.Server) -> None:
         key = self._key(server)

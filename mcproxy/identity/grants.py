@@ -99,12 +99,7 @@ _PARTS: tuple[Callable[[model.Config, model.Cluster], Iterator[Grant]], ...] = (
 
 def _servers(config: model.Config, cluster: model.Cluster) -> tuple[model.Server, ...]:
     """The servers whose requests may go to `cluster`."""
-    return tuple(server for server in config.servers if cluster.name in {*_backends(server), *_diversions(server)})
-
-
-def _backends(server: model.Server) -> tuple[str, ...]:
-    backend = server.backend
-    return (backend.cluster,) if isinstance(backend, model.ClusterBackend) else backend.clusters
+    return tuple(server for server in config.servers if cluster.name in {*server.clusters, *_diversions(server)})
 
 
 def _diversions(server: model.Server) -> Iterator[str]:
@@ -119,7 +114,7 @@ def _reviews(config: model.Config, server: model.Server, cluster: model.Cluster)
     if used is None or used.token_review is None:
         return False
     reviewer = used.token_review.cluster
-    return _backends(server) == (cluster.name,) if reviewer is None else reviewer == cluster.name
+    return server.clusters == (cluster.name,) if reviewer is None else reviewer == cluster.name
 
 
 def _authorization(config: model.Config, server: model.Server) -> model.Authorization | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from twisted.logger import Logger
 
@@ -18,15 +18,16 @@ from mcproxy.config import model
 from mcproxy.identity.caller import Caller
 from mcproxy.identity.flights import Flights, TooLate
 from mcproxy.identity.judge_log import JudgeLog, Trouble, shown
-from mcproxy.identity.oidc import OIDC
 from mcproxy.identity.system_names import authenticated, without_system_names
 from mcproxy.identity.token_cache import TokenCache, TokenHash
-from mcproxy.identity.token_review import LiveCluster, token_reviews
 from mcproxy.identity.tokens import Accepted, Refused, TokenAuthenticator, TokenResult, Unavailable
-from mcproxy.identity.webhook import webhook
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import NODE_PREFIX, SERVICE_ACCOUNT_PREFIX, UserInfo
 from mcproxy.upstream.shared import Shared
+
+if TYPE_CHECKING:
+    from mcproxy.identity.oidc import OIDC
+    from mcproxy.identity.token_review import LiveCluster
 
 log = Logger()
 
@@ -66,9 +67,14 @@ class TokenChain:
         share_service_accounts: bool,
         shared: Shared,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        oidc: OIDC | None = None,
         key: Hashable = None,
     ) -> None:
-        """`key` is what a reload compares: a chain with the same one says the same of every token."""
+        """`oidc` is the judge of ID tokens among `judges`, whose keys the next chain may take over.
+
+        `key` is what a reload compares: a chain with the same one says the same of every token.
+        """
+        self.oidc = oidc
         self.key = key
         self._judges = judges
         self._allow_system = allow_system_names
@@ -100,14 +106,22 @@ class TokenChain:
         key = _key(config, cluster)
         if previous is not None and previous.key == key:
             return previous
+        # A judge is imported where the file has one: together they would take 50 ms of a daemon's start.
         judges: list[TokenAuthenticator] = [] if static is None else [static]
+        oidc = None
         if config.oidc:
-            before = None if previous is None else previous.oidc
-            judges.append(OIDC(config.oidc, shared, before))
+            from mcproxy.identity.oidc import OIDC
+
+            oidc = OIDC(config.oidc, shared, None if previous is None else previous.oidc)
+            judges.append(oidc)
         if config.token_review is not None:
+            from mcproxy.identity.token_review import token_reviews
+
             assert cluster is not None
             judges.append(token_reviews(config.token_review, cluster.name, live, shared.reactor))
         if config.webhook is not None:
+            from mcproxy.identity.webhook import webhook
+
             judges.append(webhook(config.webhook, shared))
         if not judges:
             return None
@@ -116,13 +130,9 @@ class TokenChain:
             allow_system_names=config.allow_system_names,
             share_service_accounts=config.share_service_accounts,
             shared=shared,
+            oidc=oidc,
             key=key,
         )
-
-    @property
-    def oidc(self) -> OIDC | None:
-        """The judge of ID tokens, whose keys the next chain may take over."""
-        return next((judge for judge in self._judges if isinstance(judge, OIDC)), None)
 
     def start(self) -> None:
         """Get what the judges need before the first token comes; may be called again."""

@@ -189,8 +189,11 @@ class Judged:
 
     def works(self) -> None:
         """All kinds of clients get on with their work."""
-        reads, writes = self.bustle.reads, self.bustle.writes
-        eventually("reads and writes", lambda: self.bustle.reads > reads + 40 and self.bustle.writes > writes + 40)
+        bustle = self.bustle
+        reads, writes = bustle.reads, bustle.writes
+        eventually("reads and writes", lambda: bustle.reads > reads + 40 and bustle.writes > writes + 40)
+        seen = [len(each) for each in bustle.seen]
+        eventually("events", lambda: all(len(each) > count for each, count in zip(bustle.seen, seen, strict=True)))
 
     def forgive(self, *names: str, statuses: tuple[int, ...] = (502,)) -> list[Failure]:
         """Take off the list the writes that failed because they had been sent to an endpoint that died."""
