@@ -4,11 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
+from hypothesis import HealthCheck, settings
 
 from mcproxy.net import reactor as lean
 
 # Before pytest-twisted chooses one: tests run on the reactor that the daemon runs on.
 reactor = lean.install()
+
+# How long an example takes says something of the machine's load, nothing of the code.
+settings.register_profile("mcproxy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mcproxy")
 
 
 def _open_things() -> set[object]:
