@@ -49,15 +49,17 @@ class Running:
 
         def look() -> None:
             elapsed = self._clock.seconds() - begun
-            # Looked for each time: one that waited for something has become a watch meanwhile, which can be asked.
-            lasting = [request for request in requests if request.lasting and request not in asked]
+            # Looked at anew each time: one that waited for something may be a watch now, which can be asked to end, and
+            # one that began anew elsewhere is another request now, and this one is over.
+            here = self.requests.intersection(requests)
+            lasting = [request for request in here if request.lasting and request not in asked]
             count = len(lasting) + len(asked)
             due = count if timeout <= 0 else int(count * elapsed / (timeout * _SPREAD)) + 1
             for request in lasting[: max(0, due - len(asked))]:
                 request.finish_up()
                 asked.add(request)
             if elapsed >= timeout:
-                for request in requests:
+                for request in here:
                     request.break_off()
             if self.requests.isdisjoint(requests):
                 loop.stop()

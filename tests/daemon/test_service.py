@@ -161,6 +161,30 @@ class TestReload:
         await stage.until(lambda: second.received.endswith(b"{}\n\r\n" + END), "its clean end")
         assert first.received.endswith(END)
 
+    async def test_a_request_that_began_anew_is_none_of_what_was_removed(self, stage: Stage) -> None:
+        goes, other = stage.upstream(), stage.upstream()
+        queue = model.Queue(size=1, timeout=5.0)
+        few = model.FlowControl(name="few", type=model.FlowControlType.MAX_REQUESTS_INFLIGHT, max=2, queue=queue)
+        before = config([cluster(goes.endpoint("a"), flow_controls=("few",))], flow_controls=(few,))
+        await stage.serve(before)
+        stays, leaves = await stage.asks(get()), await stage.asks(get())
+        await stage.until(lambda: goes.received.count(b"GET") == 2, "the first two")
+        waits = await stage.asks(get(b"/third"))
+        await stage.turns()
+        after = dataclasses.replace(
+            before,
+            clusters=(cluster(other.endpoint("b"), flow_controls=("few",)),),
+            servers=(dataclasses.replace(before.servers[0], name="other"),),
+        )
+        await stage.serve(drains_within(after, 0.3))
+        leaves.abort()
+        await stage.until(lambda: other.received, "the third, on the new endpoint")
+        await stage.until(lambda: stays.over, "the end of what was on the old one")
+        await stage.turns()
+        other.last.send(OK)
+        await stage.until(lambda: waits.received, "the answer")
+        assert waits.answer()[0] == 200
+
     async def test_a_watch_inside_an_event_is_broken_off_at_the_end_of_the_time(self, stage: Stage) -> None:
         gone, kept = stage.upstream(), stage.upstream()
         gone.reply = always(EVENTS + b"2\r\n{}\r\n")
