@@ -43,10 +43,11 @@ class Telling:
         block = self._blocks.get(user)
         if block is None:
             block = tell(self._cluster, user)
+            if len(block) > _CACHED_BYTES:
+                return block
             if len(self._blocks) >= _CACHED_USERS:
                 del self._blocks[next(iter(self._blocks))]  # the oldest; one that still calls is made again
-            if len(block) <= _CACHED_BYTES:
-                self._blocks[user] = block
+            self._blocks[user] = block
         return block
 
 

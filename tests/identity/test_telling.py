@@ -156,6 +156,10 @@ def test_users_that_were_here_are_remembered_in_bounds() -> None:
         telling.told(UserInfo(f"user-{number}"))
     telling.told(UserInfo("x" * 5000))
     assert len(telling._blocks) <= 1024
+    kept = set(telling._blocks)
+    for number in range(3):
+        telling.told(UserInfo("long", tuple(f"group-{number}-{count}" for count in range(1000))))
+    assert set(telling._blocks) == kept
     assert telling.told(ALICE) == block
 
 
