@@ -204,8 +204,8 @@ class IdentityStage(Stage):
             head, separator, rest = end.received[end.answered :].partition(b"\r\n\r\n")
             if not separator:
                 return
-            fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-            length = int(fields.get(b"content-length", b"0"))
+            lines = (line.lower().partition(b":") for line in head.split(b"\r\n")[1:])
+            length = int({name: value for name, _, value in lines}.get(b"content-length", b"0"))
             if len(rest) < length:
                 return
             end.answered += len(head) + 4 + length

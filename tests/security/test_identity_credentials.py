@@ -465,6 +465,23 @@ class TestReviewsUnderWay:
         await stage.passes(request(bearer(UNKNOWN)))  # the answer was not lost
         assert len(stage.asked) == 1
 
+    async def test_nothing_is_asked_for_one_that_left_before_its_turn(self, identity_stage: IdentityStage) -> None:
+        stage = identity_stage
+        stage.verdict = lambda _: None
+        at_once = 64
+        stay = [await stage.asks(request(bearer(b"of-nobody-%d" % number))) for number in range(at_once)]
+        await stage.until(lambda: len(stage.asked) == at_once, "the reviews")
+        leaves = await stage.asks(request(bearer(UNKNOWN)))
+        await stage.turns()
+        leaves.abort()
+        await stage.until(lambda: stage.records, "the end of the request")
+        stage.verdict = lambda _: {"authenticated": False}
+        for end in stage.judge.connections:
+            stage.answer_review(end, {**stage.asked[0], "status": {"authenticated": False}})
+        for client in stay:
+            assert await stage.answered(client) == (401, UNAUTHORIZED)
+        assert len(stage.asked) == at_once
+
     async def test_nor_does_one_that_leaves_amidst_a_body(self, identity_stage: IdentityStage) -> None:
         """It is not read on meanwhile, so that it left is seen only afterwards."""
         stage = identity_stage
