@@ -142,7 +142,7 @@ class IdentityEstate:
         options = ("--legacy-impersonation",)
         self.east = SimulatedClusterProcess("east", options=options, directory=directory / "east")
         self.west = SimulatedClusterProcess("west", options=options, directory=directory / "west")
-        self.port = free_port()
+        self.port = 0  # until the clusters have theirs
         self.authority = Authority("identity CA")
         self.front_proxies = Authority("corp front proxies")
         self.home = directory / "home"
@@ -166,6 +166,7 @@ class IdentityEstate:
         self.control().create(right_to_pass(CREDENTIAL_ID))
         self._site = Site(*pair)
         self._publish_keys()
+        self.port = free_port()
         self._daemon = Daemon(self.directory, self.config()).start()
         self._daemon.wait_for("takes requests", count=6)  # all endpoints were found healthy
         self.kubeconfig.write_text(json.dumps(self._kubeconfig()))

@@ -92,7 +92,6 @@ class Place:
             authority.client("alice", ["dev"]).write(directory, name)
         self.trust(self.old)
         self.write_tokens("first", "second")
-        self.port = free_port()
         for name in ("east-one", "judge-one", "plugin-one"):
             self.account(name)
         write_over(directory / "own-token", self.token("east-one"))
@@ -100,6 +99,7 @@ class Place:
         self.lend_certificate("mcproxy")
         self.answer("plugin-one")
         (directory / "plugin.py").write_text(PLUGIN)
+        self.port = free_port()
         config = CONFIG.format(
             port=self.port,
             judge=self.cluster.urls[0],

@@ -20,7 +20,7 @@ from tests.demo.conftest import Lab
 from tests.demo.golden_differences import DIFFERENCES
 from tests.demo.golden_replay import compare, send
 from tests.demo.rawclient import Target
-from tests.e2e.programs import Daemon, free_port
+from tests.e2e.programs import Daemon, free_ports
 
 EXTRAS = (
     "authentication.kubernetes.io/credential-id",  # every certificate's user has it
@@ -78,10 +78,14 @@ class Stage:
         (directory / "ca.crt").write_bytes(self.lab.authority.pem)
         (directory / "front-proxy-ca.crt").write_bytes(self.lab.front_proxy_authority.pem)
         places = sorted({(name.partition("/")[0], golden.load(name)["cluster"]) for name in recordings()})
+        served = {}
         for folder, of in places:
             cluster = golden_folders.seed(folder, of)
             allow_proxy(cluster)
-            behind, before = self.lab.serve(cluster)("").port, {judge: free_port() for judge in JUDGES}
+            served[folder, of] = (cluster, self.lab.serve(cluster)("").port)
+        ports = iter(free_ports(len(places) * len(JUDGES)))
+        for (folder, of), (cluster, behind) in served.items():
+            before = {judge: next(ports) for judge in JUDGES}
             self.clusters[folder, of] = (cluster, before)
             for section, text in section_texts(f"{folder}-{of}", behind, before, anonymous=of == "east").items():
                 sections[section].append(text)
