@@ -32,6 +32,7 @@ class ClientFacts:
         "_fields",
         "_forwarded",
         "_host",
+        "_noted",
         "_presented",
         "_scheme",
         "_server",
@@ -60,6 +61,7 @@ class ClientFacts:
         self._server: VirtualServer | None = None
         self._fields: bytes | None = None
         self._presented: Presented
+        self._noted: tuple[str, str] | None = None
 
     def server(self, host: bytes) -> VirtualServer:
         """Return the virtual server for a Host header; raises StatusError as `Routes.find` does."""
@@ -82,7 +84,16 @@ class ClientFacts:
             if len(fields) > _REMEMBERED:
                 return presented
             self._fields, self._presented = fields, presented
+            self._noted = None
         return self._presented
+
+    def noted(self, head: RequestHead) -> tuple[str, str]:
+        """Return what a log tells of a head's fields: Audit-ID and User-Agent, each "" if it is absent."""
+        if head.fields != self._fields:
+            return _noted(head)
+        if self._noted is None:
+            self._noted = _noted(head)
+        return self._noted
 
     def forwarded(self, head: RequestHead) -> bytes:
         """Return the X-Forwarded-For, -Proto and -Host fields to send, as a block.
@@ -98,6 +109,13 @@ class ClientFacts:
         if head.host == self._host and self._forwarded:
             return self._forwarded
         return _fields(self.address.encode(), self._scheme, head.host)
+
+
+def _noted(head: RequestHead) -> tuple[str, str]:
+    return (
+        (head.header(b"audit-id") or b"").decode("latin-1"),
+        (head.header(b"user-agent") or b"").decode("latin-1"),
+    )
 
 
 def _fields(chain: bytes, scheme: bytes, host: bytes) -> bytes:

@@ -389,6 +389,18 @@ class Forward:
             connection.cancel()
             self._again()
 
+    def start_over(self) -> bool:
+        """Let the configuration in force serve the request from its beginning, if no answer came and that is safe.
+
+        False: it is not, or the request began under that one; nothing was done then.
+        """
+        connection = self._connection
+        if connection is None or connection.began or not self._repeatable or not self._request.begin_anew():
+            return False
+        self._connection = None
+        connection.cancel()
+        return True
+
     # -- once more ----------------------------------------------------------------------------------------------
 
     @property

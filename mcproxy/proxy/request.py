@@ -107,6 +107,11 @@ class Request:
         handle = exchange.connection.factory.handle
         if handle == self.client.pipeline.handle or exchange.ended or exchange.responded:
             return False
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            waiting.cancel()
+            if exchange.ended:  # whoever waited has made an answer of that
+                return True
         exchange.on_done = exchange.handler = None
         self._let_go()
         handle(exchange)
@@ -163,6 +168,7 @@ class Request:
         total = now - exchange.started_at
         info, caller, user = self.info, self.caller, self.user
         real = caller.user.name if self.server is not None and self.server.authenticates else ""
+        request_id, user_agent = self.client.noted(head)
         return AccessRecord(
             time=time.time() - total,
             client=self.client.address,
@@ -178,8 +184,8 @@ class Request:
             policy=self.plan.policy if self.plan else "",
             verb=info.verb if info and info.is_resource else "",
             resource=_resource(info) if info and info.is_resource else "",
-            request_id=(head.header(b"audit-id") or b"").decode("latin-1"),
-            user_agent=(head.header(b"user-agent") or b"").decode("latin-1"),
+            request_id=request_id,
+            user_agent=user_agent,
             bytes_in=exchange.bytes_in,
             bytes_out=exchange.bytes_out,
             first_byte=exchange.first_byte_at - exchange.started_at if exchange.first_byte_at else None,

@@ -43,7 +43,11 @@ class Running:
                 handler.endpoint_out()
 
     async def end(self, requests: Collection[Request], timeout: float) -> None:
-        """Wait for `requests` to end, ask those that would go on to end within `timeout` seconds, then break off."""
+        """Wait for `requests` to end, ask those that would go on to end within `timeout` seconds, then break off.
+
+        Those that have no answer yet are not broken off if a reload has come since and they can be served by what it
+        brought.
+        """
         begun = self._clock.seconds()
         asked: set[Request] = set()
 
@@ -60,7 +64,8 @@ class Running:
                 asked.add(request)
             if elapsed >= timeout:
                 for request in here:
-                    request.break_off()
+                    if not _began_anew(request):
+                        request.break_off()
             if self.requests.isdisjoint(requests):
                 loop.stop()
 
@@ -68,3 +73,11 @@ class Running:
         loop.clock = self._clock
         ended: Deferred[LoopingCall] = loop.start(_STEP)
         await ended
+
+
+def _began_anew(request: Request) -> bool:
+    """Let the configuration in force serve a request that what was removed has not begun to answer, if that is safe."""
+    handler = request.exchange.handler
+    if handler is None:
+        return request.waiting is not None and request.begin_anew()
+    return isinstance(handler, Forward) and handler.start_over()

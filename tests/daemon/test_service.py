@@ -167,8 +167,8 @@ class TestReload:
         few = model.FlowControl(name="few", type=model.FlowControlType.MAX_REQUESTS_INFLIGHT, max=2, queue=queue)
         before = config([cluster(goes.endpoint("a"), flow_controls=("few",))], flow_controls=(few,))
         await stage.serve(before)
-        stays, leaves = await stage.asks(get()), await stage.asks(get())
-        await stage.until(lambda: goes.received.count(b"GET") == 2, "the first two")
+        stays, leaves = await stage.asks(get(method=b"DELETE")), await stage.asks(get(method=b"DELETE"))
+        await stage.until(lambda: goes.received.count(b"DELETE") == 2, "the first two")
         waits = await stage.asks(get(b"/third"))
         await stage.turns()
         after = dataclasses.replace(
@@ -184,6 +184,20 @@ class TestReload:
         other.last.send(OK)
         await stage.until(lambda: waits.received, "the answer")
         assert waits.answer()[0] == 200
+
+    @pytest.mark.parametrize(("method", "again"), [(b"GET", True), (b"DELETE", False)])
+    async def test_a_read_that_a_removed_endpoint_never_answers_is_asked_of_others_in_the_end(
+        self, stage: Stage, method: bytes, again: bool
+    ) -> None:
+        goes, other = stage.upstream(), stage.upstream()
+        await stage.serve(config([cluster(goes.endpoint("a"))]))
+        client = await stage.asks(get(method=method))
+        await stage.until(lambda: goes.received, "the request")
+        other.reply = always(OK)
+        await stage.serve(drains_within(config([cluster(other.endpoint("b"))]), 0.2))
+        await stage.until(lambda: client.received or client.over, "the end")
+        assert client.received.startswith(b"HTTP/1.1 200 OK") == again
+        await stage.until(lambda: all(connection.over for connection in goes.connections), "the old connection's end")
 
     async def test_a_watch_inside_an_event_is_broken_off_at_the_end_of_the_time(self, stage: Stage) -> None:
         gone, kept = stage.upstream(), stage.upstream()

@@ -139,3 +139,13 @@ def test_fields_that_are_refused_are_refused_each_time() -> None:
         with pytest.raises(StatusError, match="one Authorization"):
             client.presented(b"Authorization: Bearer bob\r\nAuthorization: Bearer alice\r\n")
     assert client.presented(b"Authorization: Bearer alice\r\n") is good
+
+
+def test_what_is_logged_of_a_head_is_that_heads_own() -> None:
+    client = facts(CLIENT)
+    first, second = head(b"User-Agent: kubectl", b"Audit-ID: 1"), head(b"Audit-ID: 2")
+    for asked, told in [(first, ("1", "kubectl")), (second, ("2", "")), (first, ("1", "kubectl"))]:
+        assert client.noted(asked) == told  # not yet sorted
+        client.presented(asked.fields)
+        assert client.noted(asked) == told
+        assert client.noted(asked) == told

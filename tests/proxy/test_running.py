@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -19,6 +20,8 @@ class FakeRequest:
         self.obeys = obeys
         self.asked_at: float | None = None
         self.broken_at: float | None = None
+        self.exchange = SimpleNamespace(handler=None)
+        self.waiting = None
         self._running = running
         running.requests.add(self)
 
