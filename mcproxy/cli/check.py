@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE, explain
+from mcproxy.cli import BAD_CONFIG, OK, USAGE, configuration, explain
 
 if TYPE_CHECKING:
     from mcproxy.config.load import Loaded
@@ -28,9 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Check a configuration file with all that it names, and try whether its addresses can be bound. "
         "Exit status: 0 good, 78 errors, 3 warnings under --strict.",
     )
-    parser.add_argument(
-        "-c", "--config", metavar="FILE", default=DEFAULT_FILE, help="configuration file (default: %(default)s)"
-    )
+    configuration.add_option(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="show errors only")
     parser.add_argument("--offline", action="store_true", help="do not try the binds")
     parser.add_argument("--strict", action="store_true", help="let warnings fail the check")

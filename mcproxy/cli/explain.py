@@ -68,23 +68,23 @@ def run(args: argparse.Namespace, config: model.Config) -> int:
 
 
 def find_server(servers: Sequence[model.Server], name: str | None) -> model.Server:
-    """Return the server of a name or server name; without one the only server, else the default one."""
+    """Return the server of a name, else of an exact server name, else of a wildcard; without one the only server, else
+    the default one. Raises WrongQuestion where that is not one: listeners may have servers of the same server name.
+    """
     if name is None:
         found = [server for server in servers if server.default] if len(servers) > 1 else list(servers)
     else:
-        found = [server for server in servers if server.name == name] or [
-            server for server in servers if _serves(server, name.lower())
-        ]
+        wanted = name.lower()
+        found = (
+            [server for server in servers if server.name == name]
+            or [server for server in servers if wanted in server.server_names]
+            or [server for server in servers if f"*.{wanted.partition('.')[2]}" in server.server_names]
+        )
     if len(found) == 1:
         return found[0]
     names = ", ".join(server.name for server in found or servers) or "none"
     what = "--server must say which server" if name is None else f"no single server is called {shown(name)}"
     raise WrongQuestion(f"{what}; there are: {names}")
-
-
-def _serves(server: model.Server, name: str) -> bool:
-    _, _, rest = name.partition(".")
-    return name in server.server_names or f"*.{rest}" in server.server_names
 
 
 def _request_line(method: str, path: str) -> tuple[bytes, bytes]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE
+from mcproxy.cli import BAD_CONFIG, OK, USAGE, configuration
 
 if TYPE_CHECKING:
     from mcproxy.config import model
@@ -42,9 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Print a kubeconfig for clients of one of the configuration's servers. What only the client has "
         "(its certificate, a login) is left out, and standard error says what to add.",
     )
-    parser.add_argument(
-        "-c", "--config", metavar="FILE", default=DEFAULT_FILE, help="configuration file (default: %(default)s)"
-    )
+    configuration.add_option(parser)
     parser.add_argument("--server", metavar="NAME", required=True, help="the server's name in the configuration")
     parser.add_argument(
         "--user", metavar="NAME", help="a user of the server's token file, whose token is printed as well"
@@ -59,14 +57,9 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print it; 2 if the configuration does not hold what is asked for, 78 where the file has faults."""
     from mcproxy.config.dump import to_yaml
-    from mcproxy.config.load import load
-    from mcproxy.config.problem import ConfigErrors
 
-    try:
-        config = load(args.config).config
-    except ConfigErrors as found:
-        for problem in found.problems:
-            print(problem, file=sys.stderr)
+    config = configuration.read(args.config)
+    if config is None:
         return BAD_CONFIG
     try:
         document, notes = _kubeconfig(config, args)
@@ -125,6 +118,8 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
     from mcproxy.config.model import TCPBind
 
     mine = [listener for listener in config.listeners if listener.name in server.listeners]
+    if not mine:
+        raise _CannotTell(f"server {server.name} is on no listener")
     by_address = [listener for listener in mine if isinstance(listener.bind, TCPBind)]
     # With TLS first: there a name is enough, and nothing is sent in the clear.
     listener = min(by_address, key=lambda listener: listener.tls is None, default=mine[0])
@@ -144,19 +139,27 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
         raise _CannotTell(f"nothing says at which port clients reach server {server.name}; say --address HOST:PORT")
     scheme = "http" if listener.tls is None else "https"
     shown = f"[{host}]" if ":" in host else host
-    return _Place(f"{scheme}://{shown}:{port}", _name_to_ask_for(server, host, exact, listener), listener)
+    return _Place(f"{scheme}://{shown}:{port}", _name_to_ask_for(config, server, host, exact, listener), listener)
 
 
-def _name_to_ask_for(server: model.Server, host: str, exact: str, listener: model.Listener) -> str:
+def _name_to_ask_for(
+    config: model.Config, server: model.Server, host: str, exact: str, listener: model.Listener
+) -> str:
     """Return the TLS server name that leads to `server`; "" where `host` leads there by itself."""
-    if not server.server_names or any(_matches(name, host) for name in server.server_names):
+    from mcproxy.net.names import NameTable
+
+    here = [other for other in config.servers if listener.name in other.listeners]
+    named = NameTable((name, other.name) for other in here for name in other.server_names).find(host)
+    if named == server.name:
         return ""
+    if named is not None:  # by the Host header, whatever is asked for by TLS
+        raise _CannotTell(f"{host} is a name of server {named}; say another --address")
     if exact and listener.tls is not None:
         return exact
     if server.default:
         return ""
-    names = ", ".join(server.server_names)
-    raise _CannotTell(f"server {server.name} is found by its name ({names}), and {host} is none of them")
+    names = f"by its name ({', '.join(server.server_names)})" if server.server_names else "by nothing"
+    raise _CannotTell(f"server {server.name} is found {names}, and {host} leads elsewhere")
 
 
 _ADDRESS = re.compile(
@@ -180,24 +183,19 @@ def _is_unspecified(host: str) -> bool:
         return host in ("", "*")
 
 
-def _matches(name: str, host: str) -> bool:
-    """Whether a server or certificate name (exact, or a one-label wildcard) is that of `host`."""
-    return name == host or (name.startswith("*.") and "." in host and name[1:] == host[host.index(".") :])
-
-
 def _root(config: model.Config, place: _Place) -> bytes | None:
     """Return the self-signed certificate of the chain that a client is shown, as PEM; None if none is in it."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
+    from mcproxy.net.names import NameTable
+
     assert place.listener.tls is not None
     host = place.name or place.url.rpartition("/")[2].rpartition(":")[0].strip("[]")
     by_name = {certificate.name: certificate for certificate in config.certificates}
     offered = [by_name[name] for name in place.listener.tls.certificates]
-    shown = next(
-        (item for item in offered if any(_matches(name, host) for name in item.server_names)),
-        offered[0],
-    )
+    names = NameTable((name.lower(), certificate) for certificate in offered for name in certificate.server_names)
+    shown = names.find(host) or offered[0]
     for certificate in reversed(x509.load_pem_x509_certificates(shown.chain.data)):
         if certificate.issuer == certificate.subject:
             return certificate.public_bytes(Encoding.PEM)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE
+from mcproxy.cli import BAD_CONFIG, OK, USAGE, configuration
 
 if TYPE_CHECKING:
     from mcproxy.config import model
@@ -36,9 +36,7 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Print, as YAML for kubectl apply, the ClusterRole with the least rights that each cluster must "
         "grant the proxy for this configuration, and the ClusterRoleBinding.",
     )
-    parser.add_argument(
-        "-c", "--config", metavar="FILE", default=DEFAULT_FILE, help="configuration file (default: %(default)s)"
-    )
+    configuration.add_option(parser)
     parser.add_argument("--cluster", metavar="NAME", help="only for this cluster (default: all, one after the other)")
     whom = parser.add_mutually_exclusive_group()
     whom.add_argument(
@@ -56,14 +54,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print them; 2 for a cluster that the file has not, 78 where the file has faults."""
-    from mcproxy.config.load import load
-    from mcproxy.config.problem import ConfigErrors
-
-    try:
-        config = load(args.config).config
-    except ConfigErrors as found:
-        for problem in found.problems:
-            print(problem, file=sys.stderr)
+    config = configuration.read(args.config)
+    if config is None:
         return BAD_CONFIG
     clusters = [cluster for cluster in config.clusters if args.cluster in (None, cluster.name)]
     if args.cluster is not None and not clusters:
@@ -76,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespace) -> Iterator[str]:
+    from mcproxy.config.model import Identity
     from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX
 
     account_name = f"{SERVICE_ACCOUNT_PREFIX}{':'.join(_ACCOUNT)}"
@@ -91,7 +84,7 @@ def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespac
         subject = _named_by(cluster.credentials) or unknown
     yield f"# Cluster {cluster.name}: what it must grant mcproxy, which it knows as {json.dumps(subject.user)}"
     yield f"# ({subject.because})."
-    if cluster.identity.value == "Proxy":
+    if cluster.identity is Identity.PROXY:
         yield "# Identity Proxy: whatever clients shall be able to do there has to be granted besides."
     if args.service_account:
         yield from _account()

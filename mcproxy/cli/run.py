@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import DEFAULT_FILE
+from mcproxy.cli import configuration
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -18,9 +18,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="run the daemon",
         description="Run the daemon in the foreground. HUP reloads, TERM stops, USR1 opens log files anew.",
     )
-    parser.add_argument(
-        "-c", "--config", metavar="FILE", default=DEFAULT_FILE, help="configuration file (default: %(default)s)"
-    )
+    configuration.add_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:

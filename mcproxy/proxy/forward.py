@@ -427,7 +427,14 @@ class Forward:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.cancel()
-        message = f'cluster "{self._cluster.name}" cannot be asked: it does not accept the proxy\'s credential'
+        name = self._cluster.name
+        log.warn(
+            "cluster {cluster} does not accept the proxy's own credential",
+            cluster=name,
+            endpoint=self._request.endpoint.name if self._request.endpoint is not None else "",
+            todo="give the cluster a valid credential, in `credentials` or `frontProxy`",
+        )
+        message = f'cluster "{name}" cannot be asked: it does not accept the proxy\'s credential'
         self._request.refuse(StatusError(503, message), "credential_refused")
         return True
 
