@@ -1,6 +1,7 @@
 """`mcproxy check --explain`: what the file makes of a request, step by step, and an exit status for scripts."""
 
 import argparse
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,15 @@ def test_a_server_that_cannot_be_told_is_wrong_usage(ask: Explain) -> None:
     status, told = ask("GET", "/api", "--server", "west", config=without)
     assert told == {"error": ['mcproxy check: no single server is called "west"; there are: east, all']}
     assert status == 2
+
+
+def test_an_exact_server_name_goes_before_a_wildcard(ask: Explain) -> None:
+    config = dataclasses.replace(
+        CONFIG,
+        servers=(server("wide", server_names=("*.test",)), server("close", server_names=("east.test",))),
+    )
+    assert ask("GET", "/api", "--server", "east.test", config=config)[1]["server"] == ['"close"']
+    assert ask("GET", "/api", "--server", "west.test", config=config)[1]["server"] == ['"wide"']
 
 
 def test_a_path_of_several_clusters_is_judged_below_the_name(ask: Explain) -> None:

@@ -191,6 +191,15 @@ def test_an_address_that_would_lead_elsewhere_is_refused(command: Command) -> No
     assert command("one", "--address", "a.k8s.example.com", config=config).status == 0
 
 
+def test_an_address_that_is_another_servers_name_is_refused(command: Command) -> None:
+    output = command("one", "--address", "other.example.com")  # 421: its Host and the TLS name are not one server's
+    assert (output.status, output.out) == (2, "")
+    assert "a name of server nobody" in output.err
+    config = CONFIG.replace("[other.example.com]", "[nobody.k8s.example.com]")
+    assert "a name of server nobody" in command("one", "--address", "nobody.k8s.example.com", config=config).err
+    assert command("one", "--address", "a.k8s.example.com", config=config).status == 0
+
+
 @pytest.mark.parametrize("address", ["", ":443", "a:0", "a:x", "a:70000", "https://a", "[::1", "a/b"])
 def test_an_address_that_is_none_is_wrong_usage(command: Command, address: str) -> None:
     assert command("one", "--address", address).status == 2
@@ -222,6 +231,30 @@ def test_the_authority_is_that_of_the_certificate_that_the_name_gets(command: Co
     assert authority("one") == "CN=Test CA"
     assert authority("nobody") == "CN=Stranger CA"
     assert authority("all", "--address", "10.0.0.1") == "CN=Stranger CA"  # the first is for whoever names none
+
+
+def test_a_certificate_of_the_very_name_goes_before_a_wildcard(command: Command, folder: Path) -> None:
+    from cryptography import x509
+
+    stranger = pki.make("Stranger CA")
+    pair = pki.make("wild", names=("*.example.com",), issuer=stranger)
+    (folder / "wild.crt").write_bytes(pki.cert_pem(pair[0], stranger[0]))
+    (folder / "wild.key").write_bytes(pki.key_pem(pair[1]))
+    config = CONFIG.replace("certFile: other.crt, keyFile: other.key", "certFile: wild.crt, keyFile: wild.key")
+    data = command("one", config=config).cluster["certificate-authority-data"]
+    authority = x509.load_pem_x509_certificate(base64.b64decode(data)).subject.rfc4514_string()
+    assert authority == "CN=Test CA", "its listener's first certificate is for *.example.com"
+
+
+def test_a_server_without_a_listener_cannot_be_reached(command: Command) -> None:
+    config = """
+version: 1
+clusters: [{name: own, endpoints: [{url: "https://127.0.0.1:3"}], identity: Passthrough}]
+servers: [{name: alone, default: true, backend: {cluster: own}}]
+"""
+    output = command("alone", "--address", "a.example", config=config)
+    assert (output.status, output.out) == (2, "")
+    assert "server alone is on no listener" in output.err
 
 
 @pytest.mark.parametrize(

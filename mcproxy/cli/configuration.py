@@ -1,0 +1,32 @@
+"""The configuration file, as commands name it and read it: the option, and its faults on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from mcproxy.cli import DEFAULT_FILE
+
+if TYPE_CHECKING:
+    from mcproxy.config import model
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Add -c and --config."""
+    parser.add_argument(
+        "-c", "--config", metavar="FILE", default=DEFAULT_FILE, help="configuration file (default: %(default)s)"
+    )
+
+
+def read(path: str) -> model.Config | None:
+    """Return what the file says; None where it has faults, which have been shown: the command ends with BAD_CONFIG."""
+    from mcproxy.config.load import load
+    from mcproxy.config.problem import ConfigErrors
+
+    try:
+        return load(path).config
+    except ConfigErrors as found:
+        for problem in found.problems:
+            print(problem, file=sys.stderr)
+        return None
