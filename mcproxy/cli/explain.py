@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from mcproxy.cli import FAILED, OK, USAGE
 from mcproxy.config import model
 from mcproxy.dispatch.explain import Explanation, RuleVerdict, explain_rules, shown, title
-from mcproxy.dispatch.index import PolicyIndex
+from mcproxy.dispatch.explain import explain as explain_policies
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
@@ -114,7 +114,6 @@ class Story:
         self.user = user
         self.refusal: str | None = None
         self._clusters = {cluster.name: cluster for cluster in config.clusters}
-        self._several = isinstance(server.backend, model.ClustersBackend)
 
     def lines(self, method: bytes, target: bytes) -> Iterator[tuple[str, str]]:
         """Yield the story, as a word and a text for each line."""
@@ -181,7 +180,7 @@ class Story:
             yield "policy", "none: the server has no dispatch, so everything passes"
             yield from self._gives(model.Policy(name="", rules=()), cluster, info)
             return
-        explanation = PolicyIndex(policies, several_clusters=self._several).explain(self.user, info, cluster)
+        explanation = explain_policies(policies, self.user, info, cluster)
         for line in explanation.lines():
             yield "tried", line
         yield "policy", _applies(explanation)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mcproxy.config import model
-from mcproxy.dispatch.rules import Asked, Rules, resource_names
+from mcproxy.dispatch.rules import Asked, compile_rule, resource_names
 from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo
 
 # The fields of a rule by their names in the file.
@@ -43,7 +43,7 @@ class Refusal:
 class RuleVerdict:
     """What a rule says: it matches, or which of its fields said no."""
 
-    number: int  # place in the policy, from 0
+    number: int  # place in the list of rules, from 0
     refusals: tuple[Refusal, ...]
 
     @property
@@ -90,29 +90,25 @@ class Explanation:
                 yield f"{title(policy.number, policy.name)}, rules[{rule.number}]: {rule}"
 
 
-def explain(policies: Sequence[model.Policy], rules: Rules, user: UserInfo, info: Asked, cluster: str) -> Explanation:
-    """Try the policies in order; `rules` are those of all of them, compiled one after the other."""
+def explain(policies: Sequence[model.Policy], user: UserInfo, info: Asked, cluster: str) -> Explanation:
+    """Try a server's policies in order: why `PolicyIndex.find` says what it says of a request to `cluster`."""
     tried: list[PolicyVerdict] = []
-    first = 0
     for number, policy in enumerate(policies):
-        verdicts = []
-        for place, rule in enumerate(policy.rules):
-            fields = rules.refusals(first + place, user, info, cluster)
-            refusals = tuple(_refusal(field, rule, user, info, cluster) for field in fields)
-            verdicts.append(RuleVerdict(place, refusals))
-            if not refusals:
-                break
-        tried.append(PolicyVerdict(number, policy.name, tuple(verdicts)))
+        tried.append(PolicyVerdict(number, policy.name, explain_rules(policy.rules, user, info, cluster)))
         if tried[-1].matches:
             break
-        first += len(policy.rules)
     return Explanation(tuple(tried))
 
 
 def explain_rules(rules: Sequence[model.Rule], user: UserInfo, info: Asked, cluster: str) -> tuple[RuleVerdict, ...]:
-    """Try a plain list of rules, such as an authorizer's, up to the first that matches."""
-    policy = model.Policy(name="", rules=tuple(rules))
-    return explain((policy,), Rules(policy.rules), user, info, cluster).policies[0].rules
+    """Try rules, of a policy or of an authorizer, up to the first that matches."""
+    verdicts: list[RuleVerdict] = []
+    for number, rule in enumerate(rules):
+        fields = compile_rule(rule).refusals(user, info, cluster)
+        verdicts.append(RuleVerdict(number, tuple(_refusal(field, rule, user, info, cluster) for field in fields)))
+        if verdicts[-1].matches:
+            break
+    return tuple(verdicts)
 
 
 def title(number: int, name: str) -> str:

@@ -57,11 +57,10 @@ class Dispatch:
         previous: Dispatch | None = None,
     ) -> None:
         """`clusters` has every live cluster of the Runtime; `previous` is the same server's before a reload."""
-        several = isinstance(server.backend, model.ClustersBackend)
         self._server = server
         self._clusters = clusters
         self._flow_controls = flow_controls
-        self._index = None if server.dispatch is None else PolicyIndex(server.dispatch, several_clusters=several)
+        self._index = None if server.dispatch is None else PolicyIndex(server.dispatch)
         self._plans: dict[tuple[int, str], Plan] = {}
         self._positions: dict[tuple[str, str], Balance] = (
             {} if previous is None else previous._positions_of(server.dispatch or ())

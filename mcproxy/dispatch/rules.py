@@ -7,7 +7,7 @@ and remembers it. Both take anything that has the attributes of `Asked`, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -120,6 +120,7 @@ class Rules:
 
     __slots__ = (
         "_clusters",
+        "_count",
         "_groups",
         "_names",
         "_namespaces",
@@ -129,7 +130,6 @@ class Rules:
         "_remembered",
         "_resource_key",
         "_resources",
-        "_rules",
         "_urls",
         "_user_groups",
         "_user_key",
@@ -137,10 +137,10 @@ class Rules:
         "_verbs",
     )
 
-    def __init__(self, rules: Iterable[model.Rule], *, several_clusters: bool = True, remembered: int = 2048) -> None:
-        """`several_clusters`: `clusters` is looked at. Of the decisions twice `remembered` are kept at most."""
-        self._rules = tuple(rules) if several_clusters else tuple(replace(rule, clusters=()) for rule in rules)
-        compiled = [compile_rule(rule) for rule in self._rules]  # not kept: the tables are all that decisions need
+    def __init__(self, rules: Iterable[model.Rule], *, remembered: int = 2048) -> None:
+        """Of the decisions twice `remembered` are kept at most."""
+        compiled = [compile_rule(rule) for rule in rules]  # not kept: the tables are all that decisions need
+        self._count = len(compiled)
         self._verbs = Table([rule.verbs for rule in compiled])
         self._users = Table([rule.users for rule in compiled], [rule.service_accounts for rule in compiled])
         self._user_groups = Table([rule.user_groups for rule in compiled])
@@ -171,15 +171,11 @@ class Rules:
         """Return how many decisions are kept."""
         return len(self._recent) + len(self._old)
 
-    def refusals(self, number: int, user: UserInfo, info: Asked, cluster: str) -> tuple[str, ...]:
-        """Return the fields of a rule that do not admit a request; none: it matches."""
-        return tuple(compile_rule(self._rules[number]).refusals(user, info, cluster))
-
     def _judge(self, key: object, user: UserInfo, info: Asked, cluster: str) -> int:
         found = self._old.get(key)
         if found is None:
             left = self._left(user, info, cluster)
-            found = len(self._rules) - left.bit_length() if left else -1
+            found = self._count - left.bit_length() if left else -1
             if _length(user, info) > _LONGEST_KEY:
                 return found
         if len(self._recent) >= self._remembered:

@@ -1,7 +1,6 @@
 """Explanations are data: which policies were tried, and which field of which rule said no, with what it saw."""
 
-from mcproxy.dispatch.explain import Explanation, PolicyVerdict, Refusal, RuleVerdict, explain_rules
-from mcproxy.dispatch.index import PolicyIndex
+from mcproxy.dispatch.explain import Explanation, PolicyVerdict, Refusal, RuleVerdict, explain, explain_rules
 from mcproxy.kube.user import UserInfo
 from tests.dispatch.making import ALICE, other_request, policy, resource_request, rule
 
@@ -10,14 +9,12 @@ PODS = rule(resources=("pods", "pods/*"), non_resource_urls=())
 
 
 def test_what_was_tried_up_to_the_rule_that_matches() -> None:
-    index = PolicyIndex(
-        [
-            policy("a", rule(users=("bob",), service_accounts=(("ns", "sa"),))),
-            policy("b", PODS, rule(verbs=("get",)), rule()),
-            policy("c", rule()),
-        ]
-    )
-    explanation = index.explain(ALICE, resource_request(what="nodes"), "east")
+    policies = [
+        policy("a", rule(users=("bob",), service_accounts=(("ns", "sa"),))),
+        policy("b", PODS, rule(verbs=("get",)), rule()),
+        policy("c", rule()),
+    ]
+    explanation = explain(policies, ALICE, resource_request(what="nodes"), "east")
     wanted = ("bob", "system:serviceaccount:ns:sa")
     assert explanation == Explanation(
         (
@@ -37,8 +34,10 @@ def test_every_field_that_says_no_is_named_as_the_file_names_it() -> None:
         verbs=("list",), users=("bob",), user_groups=("-dev",), api_groups=("apps",), resources=("-pods/log",),
         resource_names=("a*",), namespaces=("",), clusters=("west",), non_resource_urls=("/api",),
     )  # fmt: skip
-    index = PolicyIndex([policy("p", none)])
-    explanation = index.explain(ALICE, resource_request("get", "pods/log", "batch", namespace="n", name="x"), "east")
+    policies = [policy("p", none)]
+    explanation = explain(
+        policies, ALICE, resource_request("get", "pods/log", "batch", namespace="n", name="x"), "east"
+    )
     assert (explanation.policy, explanation.rule) == (None, None)
     assert explanation.policies[0].rules[0].refusals == (
         Refusal("verbs", ("list",), ("get",)),
@@ -50,29 +49,21 @@ def test_every_field_that_says_no_is_named_as_the_file_names_it() -> None:
         Refusal("namespaces", ("",), ("n",)),
         Refusal("clusters", ("west",), ("east",)),
     )
-    verdict = index.explain(NOBODY, other_request("/version", "POST"), "west").policies[0].rules[0]
+    verdict = explain(policies, NOBODY, other_request("/version", "POST"), "west").policies[0].rules[0]
     assert [refusal.field for refusal in verdict.refusals] == ["verbs", "users", "nonResourceURLs"]
 
 
-def test_clusters_say_no_only_where_there_are_several() -> None:
-    for several in (True, False):
-        index = PolicyIndex([policy("p", rule(clusters=("west",)))], several_clusters=several)
-        assert (index.explain(ALICE, resource_request(), "east").policy is None) is several
-
-
 def test_text_for_people() -> None:
-    index = PolicyIndex(
-        [policy("dispatch[0]", rule(user_groups=("x",), verbs=())), policy('"odd\n', rule()), policy("c")]
-    )
-    assert list(index.explain(NOBODY, resource_request(), "east").lines()) == [
+    policies = [policy("dispatch[0]", rule(user_groups=("x",), verbs=())), policy('"odd\n', rule()), policy("c")]
+    assert list(explain(policies, NOBODY, resource_request(), "east").lines()) == [
         'dispatch[0], rules[0]: verbs is empty; userGroups ["x"] does not admit none',
         r'dispatch[1] "\"odd\n", rules[0]: matches',
     ]
 
 
 def test_without_policies_nothing_was_tried() -> None:
-    assert PolicyIndex([]).explain(ALICE, resource_request(), "east") == Explanation(())
-    assert PolicyIndex([policy("p")]).explain(ALICE, resource_request(), "east").policy is None
+    assert explain([], ALICE, resource_request(), "east") == Explanation(())
+    assert explain([policy("p")], ALICE, resource_request(), "east").policy is None
 
 
 def test_a_plain_list_of_rules_is_explained_alike() -> None:
