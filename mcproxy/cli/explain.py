@@ -197,18 +197,22 @@ class Story:
         if policy.reject is not None:
             self._refuse(policy.reject.code, policy.reject.message)
             return
-        for control in self.config.flow_controls:
-            if control.name == policy.flow_control:
-                yield "flow control", describe_flow_control(control)
-            if control.name in cluster.flow_controls:
-                yield "flow control", f"{describe_flow_control(control)}, of cluster {shown(cluster.name)}"
-            if control.name in (policy.flow_control, *cluster.flow_controls) and _closed(control, info):
-                self._refuse(429, f"flow control {shown(control.name)} lets none of these through")
+        yield from self._limits(policy.flow_control, cluster, info)
         endpoints = [one for one in cluster.endpoints if not policy.endpoints or one.name in policy.endpoints]
         yield "endpoints", ", ".join(f"{one.name} (disabled)" if one.disabled else one.name for one in endpoints)
         yield "strategy", policy.strategy
         if all(one.disabled for one in endpoints):
             self._refuse(503, "every endpoint that it could go to is disabled")
+
+    def _limits(self, named: str | None, cluster: model.Cluster, info: RequestInfo) -> Iterator[tuple[str, str]]:
+        """Tell of the policy's flow control and the cluster's, in the order in which they are asked, each once."""
+        controls = {control.name: control for control in self.config.flow_controls}
+        own = () if named is None else (named,)
+        for name in dict.fromkeys((*own, *cluster.flow_controls)):
+            whose = "" if name == named else f", of cluster {shown(cluster.name)}"
+            yield "flow control", f"{describe_flow_control(controls[name])}{whose}"
+            if _closed(controls[name], info):
+                self._refuse(429, f"flow control {shown(name)} lets none of these through")
 
 
 def describe(info: RequestInfo) -> str:

@@ -165,6 +165,19 @@ def test_a_server_that_cannot_be_told_is_wrong_usage(ask: Explain) -> None:
     assert status == 2
 
 
+def test_limits_are_told_in_the_order_in_which_they_are_asked_and_each_once(ask: Explain) -> None:
+    policies = (model.Policy(name="all", rules=(RESOURCES,), flow_control="busy"),)
+    config = dataclasses.replace(
+        CONFIG,
+        clusters=(cluster("east", flow_controls=("busy", "bulk")), cluster("west")),
+        servers=(server("east", dispatch=policies),),
+    )
+    assert ask("GET", "/api/v1/pods", config=config)[1]["flow control"] == [
+        '"busy" (MaxRequestsInflight, max 200)',
+        '"bulk" (TokenBucket, qps 50, burst 100, per User, queue of 10 for 5 s), of cluster "east"',
+    ]
+
+
 def test_an_exact_server_name_goes_before_a_wildcard(ask: Explain) -> None:
     config = dataclasses.replace(
         CONFIG,
