@@ -1,6 +1,6 @@
 """`mcproxy check --explain METHOD PATH`: what the file makes of one request, step by step, and why.
 
-It goes the way of a request as far as the file alone decides: server, cluster, authentication, authorization, policy.
+It goes the way of a request as far as the file alone decides: server, cluster, authentication, policy, authorization.
 Who is asked at run time (a cluster's review, the cluster itself) is named. Nothing is opened, and nobody is asked.
 """
 
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from mcproxy.cli import FAILED, OK, USAGE
 from mcproxy.config import model
 from mcproxy.dispatch.explain import Explanation, RuleVerdict, explain_rules, shown, title
 from mcproxy.dispatch.explain import explain as explain_policies
+from mcproxy.identity.attributes import Attributes, attributes_of
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
@@ -127,8 +128,13 @@ class Story:
             yield "cluster", shown(cluster)
             yield "request", describe(info)
             yield from self._identity(target)
-            yield from self._authorization(info, cluster)
-            yield from self._dispatch(info, cluster)
+            policy = yield from self._policy(info, cluster)
+            goal = cluster if policy is None or policy.backend is None else policy.backend.cluster
+            yield from self._authorization(attributes_of(info, target), goal)
+            if policy is None:
+                self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
+            else:
+                yield from self._gives(policy, self._clusters[goal], info)
         yield "result", self.refusal or "goes to the cluster, which may have its own say"
 
     def _refuse(self, code: int, message: str) -> None:
@@ -155,7 +161,8 @@ class Story:
             yield "note", f"authentication {shown(found.name)} wants a credential here; --user says who asks"
             self._refuse(401, "Unauthorized")
 
-    def _authorization(self, info: RequestInfo, cluster: str) -> Iterator[tuple[str, str]]:
+    def _authorization(self, attributes: Attributes, cluster: str) -> Iterator[tuple[str, str]]:
+        """Tell what the authorizer says of a request to `cluster`, which is where its policy sends it."""
         config = next((one for one in self.config.authorization if one.name == self.server.authorization), None)
         if config is None:
             yield "authorization", "none here: the cluster decides"
@@ -163,7 +170,7 @@ class Story:
         called, review = shown(config.name), config.subject_access_review
         verdicts: tuple[RuleVerdict, ...] = ()
         if config.rules is not None:
-            verdicts = explain_rules(config.rules, self.user, info, cluster)
+            verdicts = explain_rules(config.rules, self.user, attributes, cluster)
             for verdict in verdicts:
                 yield "authorization", f"{called}, rules[{verdict.number}]: {verdict}"
         if verdicts and verdicts[-1].matches:
@@ -174,23 +181,19 @@ class Story:
             yield "authorization", f"{called}: no rule allows it, and nobody else is asked"
             self._refuse(403, f"authorization {called} does not allow it")
 
-    def _dispatch(self, info: RequestInfo, cluster: str) -> Iterator[tuple[str, str]]:
+    def _policy(self, info: RequestInfo, cluster: str) -> Generator[tuple[str, str], None, model.Policy | None]:
+        """Tell which policies are tried, and return the one that applies."""
         policies = self.server.dispatch
         if policies is None:
             yield "policy", "none: the server has no dispatch, so everything passes"
-            yield from self._gives(model.Policy(name="", rules=()), cluster, info)
-            return
+            return model.Policy(name="", rules=())
         explanation = explain_policies(policies, self.user, info, cluster)
         for line in explanation.lines():
             yield "tried", line
         yield "policy", _applies(explanation)
-        if explanation.policy is None:
-            self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
-        else:
-            yield from self._gives(policies[explanation.policy.number], cluster, info)
+        return None if explanation.policy is None else policies[explanation.policy.number]
 
-    def _gives(self, policy: model.Policy, cluster_name: str, info: RequestInfo) -> Iterator[tuple[str, str]]:
-        cluster = self._clusters[policy.backend.cluster if policy.backend is not None else cluster_name]
+    def _gives(self, policy: model.Policy, cluster: model.Cluster, info: RequestInfo) -> Iterator[tuple[str, str]]:
         if policy.backend is not None:
             yield "backend", f"cluster {shown(cluster.name)}"
         yield "access log", "on" if self.server.access_log and policy.access_log is not False else "off"

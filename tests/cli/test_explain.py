@@ -165,6 +165,33 @@ def test_a_server_that_cannot_be_told_is_wrong_usage(ask: Explain) -> None:
     assert status == 2
 
 
+def test_the_authorizer_is_asked_about_the_cluster_that_the_policy_sends_to(ask: Explain) -> None:
+    policies = (model.Policy(name="away", rules=(RESOURCES,), backend=model.ClusterBackend("west")),)
+    local = model.Authorization(name="local", rules=(IN_EAST,), subject_access_review=model.SubjectAccessReview())
+    away = server("east", dispatch=policies, authorization="local", authentication="corp")
+    config = dataclasses.replace(CONFIG, authorization=(local,), servers=(away,))
+    _, told = ask("GET", "/api/v1/pods", "--user", "alice", config=config)
+    assert told["authorization"] == [
+        '"local", rules[0]: clusters ["east"] does not admit "west"',
+        '"local": cluster "west" is asked for a review',
+    ]
+
+
+def test_the_authorizer_is_asked_what_kubernetes_would_ask(ask: Explain) -> None:
+    """A selector's name counts for dispatch, and is not in the question about deletecollection."""
+    named = dataclasses.replace(RESOURCES, resource_names=("web",))
+    config = dataclasses.replace(
+        CONFIG,
+        authorization=(model.Authorization(name="local", rules=(named,)),),
+        servers=(server("east", dispatch=(model.Policy(name="web", rules=(named,)),), authorization="local"),),
+    )
+    path = "/api/v1/namespaces/demo/pods?fieldSelector=metadata.name%3Dweb"
+    assert ask("GET", path, config=config)[0] == 0
+    status, told = ask("DELETE", path, config=config)
+    assert (status, told["policy"]) == (1, ['dispatch[0] "web", rules[0]'])
+    assert told["authorization"][0] == '"local", rules[0]: resourceNames ["web"] does not admit ""'
+
+
 def test_limits_are_told_in_the_order_in_which_they_are_asked_and_each_once(ask: Explain) -> None:
     policies = (model.Policy(name="all", rules=(RESOURCES,), flow_control="busy"),)
     config = dataclasses.replace(
