@@ -12,6 +12,8 @@ import trustme
 
 from mcproxy.cli.main import COMMANDS, build_parser
 from mcproxy.config.load import load
+from mcproxy.observe.format import json_formatter
+from mcproxy.observe.record import AccessRecord
 
 ROOT = Path(__file__).parents[1]
 COMMAND_PAGE = (ROOT / "man" / "mcproxy.8").read_text("utf-8")
@@ -127,6 +129,16 @@ def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
     assert load(str(file)).config.servers
 
 
+def test_page_tells_every_key_of_the_access_log_and_no_other() -> None:
+    everything = AccessRecord(
+        1.0, "c", "GET", "/", 200, request_id="r", impersonated="i", policy="p", verb="get", resource="pods",
+        user_agent="u", first_byte=0.1,
+    )  # fmt: skip
+    told = FILE_PAGE[FILE_PAGE.index(".Sh THE ACCESS LOG") :].split(".El")[0]
+    keys = [key for line in re.findall(r"^\.It Li (.*)$", told, re.MULTILINE) for key in line.split(" , ")]
+    assert sorted(keys) == sorted(json.loads(json_formatter()(everything)))
+
+
 def test_readme_tells_every_command() -> None:
     table = re.findall(r"^\| `mcproxy (\w+)", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
     assert table == list(COMMANDS)
@@ -135,7 +147,7 @@ def test_readme_tells_every_command() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
 def test_places_that_the_pages_name_exist(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
-    rooms = "cli|config|daemon|demo|http|identity|kube|net|observe|proxy|upstream"
+    rooms = "cli|config|daemon|demo|dispatch|http|identity|kube|net|observe|proxy|upstream"
     for name in re.findall(rf"`((?:{rooms})/[\w/.]*)`", text):
         assert (ROOT / "mcproxy" / name).exists(), name
     for name in re.findall(r"`((?:docs|etc|man|schema|systemd|tests)/[\w/.]*)`", text):
