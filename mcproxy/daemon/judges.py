@@ -141,7 +141,7 @@ class Judges:
             config,
             static=static,
             cluster=self._clusters[reviewer].config if reviewer else None,
-            live=self._current[reviewer] if reviewer else _no_cluster,
+            live=self._current[reviewer] if reviewer else None,
             shared=self._shared,
             previous=None if previous is None else previous._chains.get(key),
         )
@@ -160,7 +160,3 @@ class Judges:
         if known is not None and previous is not None and previous._clusters[cluster.name].config == cluster:
             return known
         return Telling(cluster)
-
-
-def _no_cluster() -> Cluster | None:
-    return None

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from mcproxy.config import model
 from mcproxy.dispatch.rules import Rules
 from mcproxy.identity.attributes import Attributes
-from mcproxy.identity.forbidden import forbidden as forbidden
-from mcproxy.identity.reviews import AccessReviews
-from mcproxy.identity.reviews import Decision as Decision
+from mcproxy.identity.reviews import AccessReviews, Decision
 from mcproxy.kube.user import UserInfo
 
 _ALLOWED = Decision(True)

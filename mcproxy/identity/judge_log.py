@@ -1,4 +1,5 @@
-"""What the log tells of a judge that cannot judge: one line when that begins, one when it is over.
+"""What the log tells of a judge that cannot judge (tokens, or who may do what): one line when that begins, one when it
+is over.
 
 Its causes change with every second ("out for 12 s"), so a line is due when the *kind* of trouble is another one.
 """
@@ -33,7 +34,7 @@ class JudgeLog:
         """Note that the judge answered."""
         if self._kind:
             self._kind = ""
-            log.info("{judge} judges tokens again", judge=self._name)
+            log.info("{judge} works again", judge=self._name)
 
     def fails(self, trouble: Trouble, effect: str) -> None:
         """Note that it did not; `effect` says what that means for clients."""
@@ -41,7 +42,7 @@ class JudgeLog:
             return
         self._kind = trouble.kind
         log.warn(
-            "{judge} cannot judge tokens: {cause}; {effect}",
+            "{judge} fails: {cause}; {effect}",
             judge=self._name,
             cause=trouble.cause,
             effect=effect,

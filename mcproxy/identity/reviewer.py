@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from mcproxy.identity.asking import ABOUT_THE_QUESTION
 from mcproxy.identity.judge_log import JudgeLog, Trouble
 from mcproxy.identity.token_review_body import answer, question
 from mcproxy.identity.tokens import Accepted, CacheTimes, Refused, TokenResult, Unavailable
 from mcproxy.upstream.control import ControlResponse
 
-_ABOUT_THE_TOKEN = (400, 413, 422)  # no client may make a reviewer count as down
 _EFFECT = "clients whose tokens it alone could judge get 503"
 
 
@@ -17,10 +17,7 @@ class Server(Protocol):
     """Where the questions go."""
 
     async def send(self, body: bytes) -> ControlResponse:
-        """POST a TokenReview; within 10 s it returns an answer below 500 or raises `Trouble`."""
-
-    def refusal(self, status: int) -> Trouble:
-        """Say what an answer of this status (no 2xx) means and what to do about it."""
+        """POST a TokenReview; within 10 s it returns an answer of a status that `asking` lists, or raises `Trouble`."""
 
     def close(self) -> None:
         """End idle connections."""
@@ -66,8 +63,6 @@ class Reviewer:
 
     async def _review(self, token: str) -> Accepted | Refused:
         response = await self._server.send(question(token, self._audiences))
-        if response.status in _ABOUT_THE_TOKEN:
+        if response.status in ABOUT_THE_QUESTION:
             return Refused(f"the question was answered with status {response.status}")
-        if response.status not in (200, 201):
-            raise self._server.refusal(response.status)
         return answer(response.body, token, self._audiences)

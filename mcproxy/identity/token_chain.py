@@ -26,8 +26,8 @@ from mcproxy.kube.user import NODE_PREFIX, SERVICE_ACCOUNT_PREFIX, UserInfo
 from mcproxy.upstream.shared import Shared
 
 if TYPE_CHECKING:
+    from mcproxy.identity.asking import LiveCluster
     from mcproxy.identity.oidc import OIDC
-    from mcproxy.identity.token_review import LiveCluster
 
 log = Logger()
 
@@ -93,7 +93,7 @@ class TokenChain:
         *,
         static: TokenAuthenticator | None,
         cluster: model.Cluster | None,
-        live: LiveCluster,
+        live: LiveCluster | None,
         shared: Shared,
         previous: TokenChain | None = None,
     ) -> TokenChain | None:
@@ -101,7 +101,8 @@ class TokenChain:
         judges no tokens.
 
         `static` is the judge of `config.token_file`. `cluster` is the one that `config.token_review` asks, and `live`
-        returns it as it is at that time. Raises `CredentialError` for a webhook's credential that can never be sent.
+        returns it as it is at that time; both are None if none is asked. Raises `CredentialError` for a webhook's
+        credential that can never be sent.
         """
         key = _key(config, cluster)
         if previous is not None and previous.key == key:
@@ -118,6 +119,7 @@ class TokenChain:
             from mcproxy.identity.token_review import token_reviews
 
             assert cluster is not None
+            assert live is not None
             judges.append(token_reviews(config.token_review, cluster.name, live, shared.reactor))
         if config.webhook is not None:
             from mcproxy.identity.webhook import webhook

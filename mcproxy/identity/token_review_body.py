@@ -14,11 +14,8 @@ from mcproxy.identity.judge_log import Trouble, shown
 from mcproxy.identity.tokens import Accepted, Refused
 from mcproxy.kube.user import Extra, UserInfo
 
-PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
-HEADERS = (("content-type", "application/json"), ("accept", "application/json"))
-MAX_ANSWER = 1024 * 1024  # bytes; it repeats the question
-
-_API_VERSION = "authentication.k8s.io/v1"
+GROUP = "authentication.k8s.io"
+_API_VERSION = f"{GROUP}/v1"
 _LONGEST_REASON = 200  # characters of a server's reason that are shown
 _TELLING = 8  # characters of a token in a row that must not be seen
 _NO_REVIEW = "see what answers there: it must speak authentication.k8s.io/v1 TokenReview"

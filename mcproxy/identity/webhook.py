@@ -6,17 +6,15 @@ The URL in its kubeconfig is the review's own: nothing is added to its path.
 from __future__ import annotations
 
 from mcproxy.config import model
+from mcproxy.identity.asking import ABOUT_THE_QUESTION, GOOD, HEADERS, MAX_ANSWER, WITHIN
 from mcproxy.identity.judge_log import Trouble
 from mcproxy.identity.reviewer import Reviewer
-from mcproxy.identity.token_review_body import HEADERS, MAX_ANSWER
 from mcproxy.identity.tokens import CacheTimes
 from mcproxy.net.errors import ConnectError
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.outside import OutsideServer
 from mcproxy.upstream.shared import Shared
-
-_WITHIN = 10.0  # seconds for one review
 
 
 def webhook(config: model.Webhook, shared: Shared) -> Reviewer:
@@ -45,24 +43,21 @@ class _WebhookServer:
         todo = f"see that {self._url} runs and can be reached"
         try:
             response = await self._server.request(
-                "POST", self._path, headers=HEADERS, body=body, timeout=_WITHIN, max_body=MAX_ANSWER
+                "POST", self._path, headers=HEADERS, body=body, timeout=WITHIN, max_body=MAX_ANSWER
             )
         except CredentialError as error:
             raise Trouble("credential", error.cause, f"put a usable credential into {self._file}") from None
         except (ConnectError, ControlError) as error:
             raise Trouble("connection", error.cause, todo) from None
-        if response.status >= 500 or response.status == 429:
-            raise Trouble("status", f"it answered {response.status}", todo)
-        return response
-
-    def refusal(self, status: int) -> Trouble:
-        if status in (401, 403):
-            return Trouble(
-                str(status),
-                f"it does not accept the proxy's own credential ({status})",
+        if response.status in (401, 403):
+            raise Trouble(
+                str(response.status),
+                f"it does not accept the proxy's own credential ({response.status})",
                 f"put a credential that may review tokens into {self._file}",
             )
-        return Trouble("status", f"it answered {status}", f"see what answers at {self._url}")
+        if response.status not in GOOD + ABOUT_THE_QUESTION:
+            raise Trouble("status", f"it answered {response.status}", f"see what answers at {self._url}")
+        return response
 
     def close(self) -> None:
         self._server.close()

@@ -242,7 +242,7 @@ class TestTokenFile:
             chosen,
             static=StaticTokens(chosen.token_file, b"k" * 32),
             cluster=None,
-            live=cast(Any, None),
+            live=None,
             shared=cast(Any, SimpleNamespace(reactor=clock())),
         )
         return Authenticator.build(chosen, tokens=tokens, clock=clock())

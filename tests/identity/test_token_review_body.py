@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.identity.judge_log import Trouble
-from mcproxy.identity.token_review_body import PATH, answer, question
+from mcproxy.identity.token_review_body import GROUP, answer, question
 from mcproxy.identity.tokens import Accepted, Refused
 from mcproxy.kube.user import UserInfo
 
@@ -22,7 +22,7 @@ RECORDED = ["valid-static", "valid-sa", "invalid", "invalid-jwt", "audience", "w
 def recorded(name: str) -> tuple[dict[str, Any], bytes]:
     """Return the question and the answer's body."""
     content = json.loads((GOLDEN / f"tokenreview-{name}.json").read_text())
-    assert content["request"]["path"] == PATH
+    assert content["request"]["path"] == f"/apis/{GROUP}/v1/tokenreviews"
     return json.loads(content["request"]["body"]), content["response"]["body"].encode()
 
 
