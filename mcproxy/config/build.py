@@ -112,8 +112,8 @@ def _listener(context: Context, place: Place) -> Listener | None:
     networks = Fields(proxy_protocol).networks("from", context) if proxy_protocol is not None else None
     trusted = fields.networks("trustedProxies", context)
     if isinstance(bind, UnixBind):
-        for key in ("proxyProtocol", "trustedProxies"):
-            if place.has(key):
+        for key, named in (("proxyProtocol", networks), ("trustedProxies", trusted)):
+            if named:
                 what = f"{key} names networks, but nobody comes to a unix socket from a network"
                 context.warn(place.get(key) or place, what, "take it out")
     tls = place.get("tls")

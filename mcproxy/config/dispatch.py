@@ -128,6 +128,8 @@ def _backend(context: Context, place: Place | None, ground: _Ground) -> ClusterB
     if written.string not in ground.names:
         context.error(written, f"there is no cluster {written.shown}", suggest(written.string, ground.names))
         return None
+    if written.string == ground.one:
+        context.warn(written, f"changes nothing: {ground.one} is the server's own cluster", "take backend out")
     return ClusterBackend(written.string)
 
 

@@ -70,7 +70,7 @@ def check_needs(context: Context, place: Place, telling: Telling, access: Access
     if identity is not Identity.REQUEST_HEADER and place.has("frontProxy"):
         what = f"belongs to identity: RequestHeader, and this is identity: {identity}"
         context.warn(place.get("frontProxy") or where, what, "take it out, or write identity: RequestHeader")
-    if identity is not Identity.IMPERSONATE and place.has("impersonateExtras"):
+    if identity is not Identity.IMPERSONATE and telling.extras:
         what = f"belongs to identity: Impersonate, and this is identity: {identity}"
         right = "take it out" + ("" if identity is Identity.PASSTHROUGH else ", or write identity: Impersonate")
         context.warn(place.get("impersonateExtras") or where, what, right)

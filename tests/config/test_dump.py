@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.config.dump import MASK, effective, to_json, to_yaml
-from mcproxy.config.load import load
+from mcproxy.config.load import Loaded, load
 from mcproxy.config.model import Config
 from mcproxy.config.nodes import Mapping, Node, Scalar, Sequence
 from mcproxy.config.problem import Problems
@@ -116,8 +116,12 @@ users: [{name: a, user: {token: hush}}]
 """
 
 
+def load_at_noon(file: Path) -> Loaded:
+    return load(str(file), environ={"PATH": ""}, now=NOW)
+
+
 def read(file: Path) -> Config:
-    return replace(load(str(file), environ={"PATH": ""}, now=NOW).config, files=())
+    return replace(load_at_noon(file).config, files=())
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +139,13 @@ def test_what_is_dumped_unmasked_loads_to_the_same_model(full: Config, tmp_path:
     file = tmp_path / "again.yaml"
     file.write_text(write(effective(full, masked=False)))
     assert read(file) == full
+
+
+def test_what_is_dumped_has_no_warning_that_the_file_has_not(full: Config, folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "again.yaml"
+    file.write_text(to_yaml(effective(full, masked=False)))
+    before = {warning.what for warning in load_at_noon(folder / "dump.yaml").warnings}
+    assert {warning.what for warning in load_at_noon(file).warnings} - before == set()
 
 
 def test_what_is_dumped_is_valid_by_the_schema(full: Config) -> None:
