@@ -144,38 +144,27 @@ class _Checker:
 
     def _token_review(self, place: Place, server: Server) -> None:
         """Check a review that leaves out the cluster: the server has to have one, and the proxy a name there."""
-        found = self.sets.get(server.authentication or "")
-        review = found.value.token_review if found is not None and found.value is not None else None
-        where = place.get("authentication")
-        if review is None or review.cluster is not None or found is None or where is None:
-            return
-        written = found.place.get("tokenReview")
-        clusters = server.clusters
-        if (written is not None and written.has("cluster")) or not clusters:
+        where, clusters = place.get("authentication"), server.clusters
+        if where is None or not clusters or not _leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
             return
         if len(clusters) > 1:
-            what = f"{server.authentication} has a tokenReview without cluster, and this server has {len(clusters)}"
+            what = f"{where.string} has a tokenReview without cluster, and this server has {len(clusters)}"
             self.context.error(where, what, "name the cluster in the tokenReview, or use another set here")
-        elif self._without_credentials(clusters[0]):
-            what = f"the tokenReview of {server.authentication} asks cluster {clusters[0]}, which has no credentials"
-            self.context.error(where, what, f"give cluster {clusters[0]} credentials that may create tokenreviews")
+        else:
+            self._can_be_asked(clusters[0], where, "tokenReview", "tokenreviews")
 
     def _access_review(self, place: Place, server: Server) -> None:
-        found = self.authorizers.get(server.authorization or "")
-        review = found.value.subject_access_review if found is not None and found.value is not None else None
+        """Check a review that leaves out the cluster: the proxy has to have a name wherever requests may go."""
         where = place.get("authorization")
-        if review is None or review.cluster is not None or found is None or where is None:
-            return
-        written = found.place.get("subjectAccessReview")
-        if written is not None and written.has("cluster"):
+        if where is None or not _leaves_out_cluster(self.authorizers.get(where.string or ""), "subjectAccessReview"):
             return
         for name in reached_clusters(server):
-            if self._without_credentials(name):
-                what = (
-                    f"the subjectAccessReview of {server.authorization} asks cluster {name}, which has no credentials"
-                )
-                right = f"give cluster {name} credentials that may create subjectaccessreviews"
-                self.context.error(where, what, right)
+            self._can_be_asked(name, where, "subjectAccessReview", "subjectaccessreviews")
+
+    def _can_be_asked(self, cluster: str, where: Place, review: str, resource: str) -> None:
+        if self._without_credentials(cluster):
+            what = f"the {review} of {where.string} asks cluster {cluster}, which has no credentials"
+            self.context.error(where, what, f"give cluster {cluster} credentials that may create {resource}")
 
     def _without_credentials(self, name: str) -> bool:
         """Whether the proxy is nobody in a cluster; where that is an error of the cluster's already, no."""
@@ -205,6 +194,12 @@ class _Checker:
             for name, entry in section.items():
                 if name not in used and name != NONE and not faulty:
                     self.context.warn(entry.place, "no server uses it", f"name it in the {key} of a server")
+
+
+def _leaves_out_cluster(entry: Named[T] | None, review: str) -> bool:
+    """Whether an entry has this review, for the cluster that a request goes to."""
+    written = entry.place.get(review) if entry is not None and entry.value is not None else None
+    return written is not None and not written.has("cluster")
 
 
 def _reviewers(entries: Iterable[Place], key: str) -> Iterator[Place]:
