@@ -13,7 +13,6 @@ built but never started holds nothing that must be ended, so a reload that fails
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from mcproxy.config import model
@@ -25,9 +24,6 @@ from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health import ClusterHealth
 from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
-
-if TYPE_CHECKING:
-    from mcproxy.kube.requestinfo import RequestInfo
 
 
 class Cluster:
@@ -65,15 +61,9 @@ class Cluster:
             return previous
         return cls(config, shared, previous=previous)
 
-    def pick(
-        self,
-        exclude: Collection[Endpoint] = (),
-        user: str = "",
-        info: RequestInfo | None = None,
-        target: bytes = b"",
-    ) -> Endpoint | None:
-        """Return the endpoint for the next request without a policy; arguments as `balance.Balance.pick`."""
-        return self.balance.pick(exclude, user, info, target)
+    def pick(self, exclude: Collection[Endpoint] = ()) -> Endpoint | None:
+        """Return the endpoint for the next question of the proxy's own; `exclude` as for `balance.Balance.pick`."""
+        return self.balance.pick(exclude)
 
     def subset(self, names: Sequence[str]) -> tuple[Endpoint, ...]:
         """Return the endpoints with these names or URLs, each once, in this order; all of them if there are no names.

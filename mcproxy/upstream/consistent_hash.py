@@ -17,7 +17,7 @@ from math import log
 from typing import TYPE_CHECKING
 
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.weights import uneven_weights
+from mcproxy.upstream.turns import uneven_weights
 
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mcproxy.upstream.endpoint import Endpoint, is_ready, is_untried
 from mcproxy.upstream.served import Served
-from mcproxy.upstream.weights import uneven_weights
+from mcproxy.upstream.turns import resumed_at, uneven_weights
 
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
@@ -24,7 +24,7 @@ class LeastRequests:
 
     def __init__(self, endpoints: Sequence[Endpoint], previous: LeastRequests | None = None) -> None:
         self.endpoints = tuple(endpoints)
-        self._next = 0 if previous is None else previous._position_in(self.endpoints)
+        self._next: int = 0 if previous is None else resumed_at(previous.endpoints, previous._next, self.endpoints)
         self._served: Served = Served(self.endpoints, None if previous is None else previous._served)
         self._weights: tuple[int, ...] | None = None
         self._weighed = False
@@ -67,7 +67,3 @@ class LeastRequests:
 
     def _load(self, endpoint: Endpoint) -> float:
         return endpoint.load / (1 if self._weights is None else self._weights[self.endpoints.index(endpoint)])
-
-    def _position_in(self, endpoints: Sequence[Endpoint]) -> int:
-        order = self.endpoints[self._next :] + self.endpoints[: self._next]
-        return next((endpoints.index(endpoint) for endpoint in order if endpoint in endpoints), 0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mcproxy.upstream.endpoint import Endpoint, is_ready, is_untried
 from mcproxy.upstream.served import Served
 from mcproxy.upstream.smooth import Smooth
-from mcproxy.upstream.weights import uneven_weights
+from mcproxy.upstream.turns import resumed_at, uneven_weights
 
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
@@ -26,7 +26,7 @@ class RoundRobin:
     def __init__(self, endpoints: Sequence[Endpoint], previous: RoundRobin | None = None) -> None:
         """Start at the first endpoint, or, after a reload, at the first of `previous`'s order that is still there."""
         self.endpoints = tuple(endpoints)
-        self._next = 0 if previous is None else previous.position_in(self.endpoints)
+        self._next: int = 0 if previous is None else resumed_at(previous.endpoints, previous._next, self.endpoints)
         self._served: Served = Served(self.endpoints, None if previous is None else previous._served)
         self._smooth = None if previous is None else previous._debts_of(self.endpoints)
         self._weighed = False
@@ -49,16 +49,6 @@ class RoundRobin:
         if endpoint is not None:
             self._served.note(user, info, endpoint)
         return endpoint
-
-    def position_in(self, endpoints: Sequence[Endpoint]) -> int:
-        """Return where in `endpoints` this position lies; 0 if none of the own endpoints is there."""
-        count = len(self.endpoints)
-        for step in range(count):
-            candidate = self.endpoints[(self._next + step) % count]
-            for index, endpoint in enumerate(endpoints):
-                if endpoint is candidate:
-                    return index
-        return 0
 
     def _debts_of(self, endpoints: Sequence[Endpoint]) -> Smooth | None:
         if self._smooth is None:

@@ -1,4 +1,4 @@
-"""The weights of endpoints, as the strategies use them."""
+"""What the strategies have in common: how they read weights, and where turns go on after a reload."""
 
 from __future__ import annotations
 
@@ -15,3 +15,12 @@ def uneven_weights(endpoints: Sequence[Endpoint]) -> tuple[int, ...] | None:
         return None
     divisor = gcd(*weights)
     return tuple(weight // divisor for weight in weights)
+
+
+def resumed_at(before: Sequence[Endpoint], turn: int, now: Sequence[Endpoint]) -> int:
+    """Return the place in `now` of whose turn it is, if it was that of number `turn` of `before`.
+
+    Who is gone is stepped over; if nobody of `before` is there any more, the first begins.
+    """
+    order = (*before[turn:], *before[:turn])
+    return next((now.index(endpoint) for endpoint in order if endpoint in now), 0)
