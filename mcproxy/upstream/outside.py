@@ -77,9 +77,14 @@ def split_url(url: str) -> tuple[model.Endpoint, str]:
     """
     if len(url) > _MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError(f"is no URL of at most {_MAX_URL} visible characters")
-    parts = urlsplit(url)  # ValueError for brackets that are no address
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:  # brackets that hold no address, what is no port
+        raise ValueError("has no address or no port that could be one") from None
     if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc:
         raise ValueError("is no absolute https URL without a user")
-    port = 443 if parts.port is None else parts.port  # ValueError for what is no port
-    endpoint = model.Endpoint(name=parts.netloc, scheme="https", host=parts.hostname, port=port)
+    endpoint = model.Endpoint(
+        name=parts.netloc, scheme="https", host=parts.hostname, port=443 if port is None else port
+    )
     return endpoint, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
