@@ -79,6 +79,7 @@ class _Checker:
         self._certificates(place, server)
         self._token_review(place, server)
         self._access_review(place, server)
+        self._impersonation(place, server)
 
     def _known_set(self, place: Place | None) -> None:
         name = place.string if place is not None else None
@@ -165,6 +166,28 @@ class _Checker:
         if self._without_credentials(cluster):
             what = f"the {review} of {where.string} asks cluster {cluster}, which has no credentials"
             self.context.error(where, what, f"give cluster {cluster} credentials that may create {resource}")
+
+    def _impersonation(self, place: Place, server: Server) -> None:
+        """Warn where clients' own credentials pass, but the proxy, which knows them too, has none to ask with whether
+        they may be somebody else. Where reviews of requests go to the same cluster, that is an error already.
+        """
+        where = place.get("authentication")
+        if where is None or server.authentication not in self.sets:
+            return
+        if place.has("authorization"):
+            found = self.authorizers.get(server.authorization or "")
+            review = found.value.subject_access_review if found is not None and found.value is not None else None
+            if review is None or review.cluster is None:
+                return
+        for name in reached_clusters(server):
+            if self._identity(name) is Identity.PASSTHROUGH and self._without_credentials(name):
+                what = f"impersonation asked for by clients is 503: cluster {name} reviews it, and has no credentials"
+                right = f"give cluster {name} credentials that may do so, or name an authorizer of rules alone"
+                self.context.warn(where, what, right)
+
+    def _identity(self, name: str) -> Identity | None:
+        found = self.clusters.get(name)
+        return found.value.identity if found is not None and found.value is not None else None
 
     def _without_credentials(self, name: str) -> bool:
         """Whether the proxy is nobody in a cluster; where that is an error of the cluster's already, no."""

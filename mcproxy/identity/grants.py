@@ -81,12 +81,19 @@ def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Gr
         if review is not None and (server in reached if review.cluster is None else review.cluster == cluster.name):
             names.add(server.authorization or "")
         only_rules = authorization is not None and review is None
-        impersonation |= cluster.identity in _TOLD and server in reached and not only_rules
+        impersonation |= server in reached and _judged_here(server, cluster) and not only_rules
     purposes = [f"judges requests (authorization {', '.join(sorted(names))})"] if names else []
     if impersonation:
         purposes.append("judges impersonation that clients ask for")
     if purposes:
         yield Grant("; ".join(purposes), "create", "subjectaccessreviews", _AUTHORIZATION)
+
+
+def _judged_here(server: model.Server, cluster: model.Cluster) -> bool:
+    """Whether the proxy judges impersonation that clients of `server` ask for towards `cluster`."""
+    if cluster.identity is model.Identity.PASSTHROUGH:
+        return server.authentication is not None
+    return cluster.identity in _TOLD
 
 
 _PARTS: tuple[Callable[[model.Config, model.Cluster], Iterator[Grant]], ...] = (

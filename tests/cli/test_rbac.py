@@ -263,6 +263,13 @@ def test_rights_follow_from_how_the_cluster_is_told(
     assert rights(config) == expected
 
 
+def test_where_clients_speak_for_themselves_impersonation_is_reviewed_if_they_are_known() -> None:
+    passthrough = cluster_config(identity=model.Identity.PASSTHROUGH)
+    for authentication, expected in ((None, ["get /readyz"]), ("c", ["get /readyz", REVIEW])):
+        config = model.Config(clusters=(passthrough,), servers=(server(authentication=authentication),))
+        assert rights(config) == expected
+
+
 def test_a_cluster_that_no_server_uses_is_only_looked_after() -> None:
     assert rights(model.Config(clusters=(cluster_config(),), servers=(server("west"),))) == ["get /readyz"]
 
