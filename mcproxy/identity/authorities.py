@@ -9,7 +9,9 @@ trying the signature; authorities of the same name with different keys (a rotate
 luck. So every certificate of the bundle is the only anchor of a store of its own, and each that could have issued
 something of the chain is tried. And it insists on a self-signed end of the path, where Go takes what is in the bundle.
 
-One is left as it is, stricter than Go: an authority key identifier that is not the issuer's rules that issuer out.
+Two are left as they are, stricter than Go: an authority key identifier that is not the issuer's rules that issuer out,
+and a client of just its authority's name counts as self-signed, unless both key identifiers in it say otherwise. To
+verify such a one without OpenSSL's path would be to write again what it checks.
 
 Source: Go `crypto/x509` verify.go; k8s.io/apiserver `pkg/authentication/request/x509`.
 """

@@ -82,6 +82,15 @@ class TestTheLeaf:
         assert cause(bundle(CA), authority("alice", CLIENT)) != ""
         assert cause(bundle(CA), authority("kubernetes", CLIENT)) != ""
 
+    def test_one_of_its_authoritys_name_needs_key_identifiers_to_tell_the_two_apart(self) -> None:
+        identifier = x509.SubjectKeyIdentifier.from_public_key(CA.key.public_key())
+        ca = authority("kubernetes", AUTHORITY, (identifier, False))
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+        own = x509.SubjectKeyIdentifier.from_public_key(ed25519.Ed25519PrivateKey.generate().public_key())
+        same = user("kubernetes")
+        assert cause(bundle(ca), ca.issue(same, CLIENT, (issuer, False), (own, False))) == ""
+        assert "self-signed" in cause(bundle(ca), ca.issue(same, CLIENT))
+
     def test_one_that_stands_in_the_bundle_itself(self) -> None:
         alone = authority("alice", CLIENT)
         assert cause(bundle(CA, alone), alone) == ""
