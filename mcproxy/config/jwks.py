@@ -142,6 +142,10 @@ def _number(text: Any) -> int | None:
     if not isinstance(text, str) or not _BASE64URL.match(text):
         return None
     try:
-        return int.from_bytes(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big")
+        number = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:
         return None
+    # RFC 4648 3.5: bits that are left over are zero; readers of keys differ in whether they insist.
+    if base64.urlsafe_b64encode(number).rstrip(b"=").decode() != text:
+        return None
+    return int.from_bytes(number, "big")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcproxy.config import jwks
@@ -55,6 +55,7 @@ def faults(path: Path) -> Problems:
     ),
     st.integers(0, 4),
 )  # fmt: skip
+@example([(0, "e", "verify")], 1)  # base64 with bits left over
 def test_a_set_without_faults_has_keys_for_who_verifies(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, str, Any]], kept: int
 ) -> None:
