@@ -185,11 +185,6 @@ class BucketGate(Gate):
     def shut(self) -> bool:
         return self._buckets.burst == 0
 
-    @property
-    def keys(self) -> int:
-        """How many buckets take memory."""
-        return len(self._buckets)
-
     def change(self, qps: float, burst: int, queue: model.Queue | None) -> None:
         """Take on another limit; buckets keep their tokens, those who wait do so under the new one."""
         self.queue = queue
