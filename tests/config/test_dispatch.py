@@ -150,6 +150,7 @@ def test_clusters_are_for_servers_of_several(tmp_path: Path) -> None:
         "{verbs: [GET], apiGroups: ['*'], resources: ['*']}",
         "{verbs: ['g*'], apiGroups: ['*'], resources: ['*']}",
         "{verbs: ['-*'], apiGroups: ['*'], resources: ['*']}",
+        "{verbs: [trace], nonResourceURLs: ['*']}",  # no request has it: the method is refused
         "{verbs: ['*'], apiGroups: ['*'], resources: ['pods/*']}",
         "{verbs: ['*'], apiGroups: ['*'], resources: ['*'], serviceAccounts: [{namespace: '', name: sa}]}",
         "{verbs: ['*'], nonResourceURLs: ['-/healthz']}",
