@@ -14,7 +14,7 @@ from mcproxy.config.nodes import Mapping, Place, Scalar, Sequence
 
 #: Verbs of requests for resources.
 RESOURCE_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy")
-#: Verbs of all other requests: HTTP methods in lower case. The proxy refuses CONNECT and TRACE before it looks at rules.
+#: Verbs of all other requests: HTTP methods in lower case. CONNECT and TRACE are refused before any rule is looked at.
 METHODS = ("get", "post", "put", "patch", "delete", "head", "options")
 #: Verbs that only authorizers are asked about.
 _AUTHORIZER_VERBS = (
