@@ -11,31 +11,27 @@ response. What passes, what changes and what goes wrong is the table of docs/arc
 from __future__ import annotations
 
 from twisted.internet.defer import CancelledError
-from twisted.logger import Logger
 
 from mcproxy.config.model import Identity
 from mcproxy.dispatch.plan import Plan
-from mcproxy.http.client import ClientConnection, ConnectionClosed, ResponseTimeout
+from mcproxy.http.client import ClientConnection, ConnectionClosed
 from mcproxy.http.framing import encode_chunk, encode_last_chunk
 from mcproxy.http.messages import CHUNKED, Header, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
 from mcproxy.identity.browsers import refuse_pages
-from mcproxy.kube import duration
-from mcproxy.kube.requestinfo import timeout_parameter
-from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.kube.status import retry_after
 from mcproxy.kube.watch import EventBorder
 from mcproxy.net.errors import ConnectError
 from mcproxy.proxy.coroutines import start
+from mcproxy.proxy.failures import no_credential, refuse_unanswered, refuse_unknown_proxy
+from mcproxy.proxy.outgoing import framing, response_timeout
 from mcproxy.proxy.request import Request
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 
-log = Logger()
-
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _WITH_OWN_CREDENTIAL = frozenset({Identity.IMPERSONATE, Identity.PROXY})
 _SPEAKS_FOR_CLIENTS = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
-_BODIED = frozenset({b"POST", b"PUT", b"PATCH"})  # these say it when their body is empty (RFC 9110 8.6)
 
 
 class Forward:
@@ -154,28 +150,23 @@ class Forward:
         try:
             await self._cluster.credentials.ready()
         except CredentialError as problem:
-            raise self._no_credential(problem) from None
+            raise no_credential(self._request, self._cluster, problem) from None
 
     def _lend_credential(self) -> None:
         try:
             self._authorization = self._cluster.credentials.authorization()
         except CredentialError as problem:
-            raise self._no_credential(problem) from None
-
-    def _no_credential(self, problem: CredentialError) -> StatusError:
-        self._request.reason = "no_credential"
-        return StatusError(503, f'cluster "{self._cluster.name}" cannot be asked: {problem.cause}')
+            raise no_credential(self._request, self._cluster, problem) from None
 
     # -- the request --------------------------------------------------------------------------------------------
 
     def _send(self, endpoint: Endpoint, connection: ClientConnection) -> None:
-        request, exchange = self._request, self._exchange
+        request, exchange, cluster = self._request, self._exchange, self._cluster
         head = exchange.head
         self._connection = connection
         request.send_to(endpoint)
-        host = head.host if self._cluster.config.preserve_host and head.host else endpoint.authority
+        host = head.host if cluster.config.preserve_host and head.host else endpoint.authority
         authorization = b"" if self._authorization is None else b"Authorization: %b\r\n" % self._authorization
-        plain = not head.length and head.upgrade is None and not head.te_trailers and head.method not in _BODIED
         connection.send(
             b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b%b\r\n"
             % (
@@ -186,11 +177,11 @@ class Forward:
                 self._fields,
                 request.client.forwarded(head),
                 authorization,
-                b"" if plain else self._framing(),
+                framing(head),
             ),
             self,
             head.method,
-            self._response_timeout(),
+            response_timeout(head, request.info, self._target, cluster.config.connections.response_timeout),
             head.length != 0,
             head.upgrade is not None,
         )
@@ -198,31 +189,6 @@ class Forward:
             exchange.attach(self)
         elif exchange.connection.write_blocked:
             connection.pause()
-
-    def _framing(self) -> bytes:
-        """Return the fields that tell of the body and of the connection."""
-        head = self._exchange.head
-        fields = b""
-        if head.length == CHUNKED:
-            fields = b"Transfer-Encoding: chunked\r\n"
-        elif head.length or head.method in _BODIED:
-            fields = b"Content-Length: %d\r\n" % head.length
-        if head.expects_continue:
-            fields += b"Expect: 100-continue\r\n"
-        if head.upgrade is not None:
-            fields += b"X-Forwarded-Uri: %b\r\nConnection: Upgrade\r\nUpgrade: %b\r\n" % (head.target, head.upgrade)
-        elif head.te_trailers:
-            fields += b"TE: trailers\r\nConnection: TE\r\n"
-        return fields
-
-    def _response_timeout(self) -> float:
-        """Return how long the response's first byte may take (seconds); 0 for requests that may take for ever."""
-        info = self._request.info
-        if info is None or info.long_running or self._exchange.head.upgrade is not None:
-            return 0.0
-        asked = timeout_parameter(self._target)
-        seconds = duration.parse(asked) if asked else None
-        return seconds or self._cluster.config.connections.response_timeout
 
     def body_data(self, data: bytes) -> None:
         connection = self._connection
@@ -299,20 +265,7 @@ class Forward:
                     self._tried.append(endpoint)
                 self._again()
                 return
-        name = f'endpoint {endpoint.name} of cluster "{self._cluster.name}"'
-        if isinstance(problem, ResponseTimeout):
-            refusal, reason = StatusError(504, f"{name}: {problem}"), "upstream_timeout"
-        else:
-            refusal, reason = StatusError(502, f"{name}: {problem}", reason="BadGateway"), "upstream_broken"
-        log.warn(
-            "no answer from endpoint {endpoint} of cluster {cluster}",
-            server=request.server.name if request.server else "",
-            cluster=self._cluster.name,
-            endpoint=endpoint.name,
-            cause=str(problem),
-            todo="see that API server's log; it broke off or did not answer a request that had been sent",
-        )
-        request.refuse(refusal, reason)
+        refuse_unanswered(request, self._cluster, endpoint, problem)
 
     def _broken_off(self, problem: Exception) -> None:
         """End a response whose rest will not come, so that the client cannot take it for whole.
@@ -341,9 +294,7 @@ class Forward:
         elif not self._exchange.responded or (self._border is not None and not self._border.clean):
             self._finishing = True  # inside an event: at the next border
         elif self._border is not None or self._is_log():
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.cancel()
+            self._hang_up()
             self._exchange.end()
         # else: what comes from below proxy has an end that cannot be told early; it has until the time is over
 
@@ -354,6 +305,10 @@ class Forward:
     def cancelled(self) -> None:
         if self._tunnel is not None:
             self._tunnel.close(clean=False)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Let go of the connection to the cluster, if an answer on it is still to come."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.cancel()
@@ -376,8 +331,7 @@ class Forward:
             return
         if connection.began or self._exchange.responded:
             if self._border is not None and endpoint.silent and any(map(is_ready, self._balance.endpoints)):
-                self._connection = None
-                connection.cancel()
+                self._hang_up()
                 self._end_watch(self._border)
             return
         if not self._repeatable:
@@ -385,8 +339,7 @@ class Forward:
         self._tried.append(endpoint)
         self._picked = self._pick()
         if self._picked is not None:  # else it may still answer
-            self._connection = None
-            connection.cancel()
+            self._hang_up()
             self._again()
 
     def start_over(self) -> bool:
@@ -397,8 +350,7 @@ class Forward:
         connection = self._connection
         if connection is None or connection.began or not self._repeatable or not self._request.begin_anew():
             return False
-        self._connection = None
-        connection.cancel()
+        self._hang_up()
         return True
 
     # -- once more ----------------------------------------------------------------------------------------------
@@ -410,10 +362,10 @@ class Forward:
         return head.method in _REPEATABLE and head.length == 0 and head.upgrade is None
 
     def _answered_unauthorized(self) -> bool:
-        """After a 401: whether that is the proxy's own affair, which the client need not see.
+        """After a 401: whether that is the proxy's own affair, which the client need not see; then it was seen to.
 
-        Where the proxy speaks for its client, a 401 means that the cluster does not know the proxy. To pass it on would
-        have the client throw a good credential away. Below `proxy` it is the word of somebody else's server.
+        Where the proxy speaks for its client, a 401 means that the cluster does not know the proxy. Below `proxy` it is
+        the word of somebody else's server.
         """
         if self._authorization is not None and self._credential_renewed():
             return True
@@ -424,18 +376,8 @@ class Forward:
             or "proxy" in (info.verb, info.subresource)
         ):
             return False
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.cancel()
-        name = self._cluster.name
-        log.warn(
-            "cluster {cluster} does not accept the proxy's own credential",
-            cluster=name,
-            endpoint=self._request.endpoint.name if self._request.endpoint is not None else "",
-            todo="give the cluster a valid credential, in `credentials` or `frontProxy`",
-        )
-        message = f'cluster "{name}" cannot be asked: it does not accept the proxy\'s credential'
-        self._request.refuse(StatusError(503, message), "credential_refused")
+        self._hang_up()
+        refuse_unknown_proxy(self._request, self._cluster)
         return True
 
     def _credential_renewed(self) -> bool:
@@ -446,9 +388,7 @@ class Forward:
         if not self._cluster.credentials.invalidate(self._authorization):
             return False
         self._renewed = True
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.cancel()
+        self._hang_up()
         self._again()
         return True
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 from twisted.internet.error import ConnectionLost
+from twisted.logger import LogLevel, globalLogPublisher
 
 from mcproxy.config import model
 from tests.proxy.stage import OK, Client, Stage, Upstream, always, cluster, config, get
@@ -18,9 +19,26 @@ UPGRADE = (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\nX-Stream: v4\r\n\r\n"
 EXEC = b"/api/v1/namespaces/a/pods/b/exec?command=sh"
 
+UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno"
+UNAUTHORIZED_SLOWLY = b"HTTP/1.1 401 Unauthorized\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n"
+
 
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@pytest.fixture
+def warned() -> Iterator[list[dict[str, Any]]]:
+    """The warnings about requests that could not be served."""
+    found: list[dict[str, Any]] = []
+
+    def observe(event: Any) -> None:
+        if event.get("log_namespace") == "mcproxy.proxy.failures" and event["log_level"] is LogLevel.warn:
+            found.append(event)
+
+    globalLogPublisher.addObserver(cast(Any, observe))
+    yield found
+    globalLogPublisher.removeObserver(cast(Any, observe))
 
 
 async def one(stage: Stage, **fields: Any) -> Upstream:
@@ -445,15 +463,70 @@ class TestCredential:
         token = tmp_path / "token"
         token.write_text("old")
         upstream = await one(stage, credentials=model.Credentials(token_file=str(token)))
-        upstream.reply = lambda end: end.send(
-            OK if b"Bearer new" in end.received else b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno"
-        )
+        upstream.reply = lambda end: end.send(OK if b"Bearer new" in end.received else UNAUTHORIZED)
         client = await stage.asks(get())
         await stage.until(lambda: client.received.endswith(b"no"))
         token.write_text("new")
         again = await stage.asks(get())
         await stage.until(lambda: again.received.endswith(b"{}"))
         assert upstream.received.count(b"Bearer new") == 1
+
+    #: How a cluster may refuse: in one piece, and in pieces.
+    REFUSALS = pytest.mark.parametrize("refusal", [UNAUTHORIZED, UNAUTHORIZED_SLOWLY], ids=["whole", "in pieces"])
+    OWN = model.Credentials(token=model.Secret("lent"))
+
+    @REFUSALS
+    @pytest.mark.parametrize("identity", [model.Identity.IMPERSONATE, model.Identity.REQUEST_HEADER])
+    async def test_a_401_where_the_proxy_speaks_for_its_client_is_503_and_one_line(
+        self, stage: Stage, warned: list[dict[str, Any]], identity: model.Identity, refusal: bytes
+    ) -> None:
+        upstream = await one(stage, identity=identity, credentials=self.OWN)
+        upstream.reply = lambda end: end.send(refusal)
+        client = await stage.asks(get())
+        await stage.until(lambda: client.received.endswith(b"}\n"))
+        code, _, body = status(client)
+        assert (code, body["reason"]) == (503, "ServiceUnavailable")
+        assert body["message"] == 'cluster "east" cannot be asked: it does not accept the proxy\'s credential'
+        await stage.until(lambda: stage.records)
+        assert [record.reason for record in stage.records] == ["credential_refused"]
+        (line,) = warned
+        assert (line["cluster"], "valid credential" in line["todo"]) == ("east", True)
+
+    @REFUSALS
+    @pytest.mark.parametrize("below", [b"/pods/b/proxy/login", b"/services/b:80/proxy/"])
+    async def test_a_401_of_what_stands_behind_a_cluster_passes(
+        self, stage: Stage, warned: list[dict[str, Any]], below: bytes, refusal: bytes
+    ) -> None:
+        upstream = await one(stage, identity=model.Identity.IMPERSONATE, credentials=self.OWN)
+        upstream.reply = lambda end: end.send(refusal)
+        client = await stage.asks(get(b"/api/v1/namespaces/a" + below))
+        await stage.until(lambda: b"no" in client.received.partition(b"\r\n\r\n")[2])
+        assert client.answer()[0] == 401
+        assert warned == []
+
+    @REFUSALS
+    @pytest.mark.parametrize("identity", [model.Identity.PROXY, model.Identity.PASSTHROUGH])
+    async def test_a_401_where_the_proxy_speaks_for_nobody_passes(
+        self, stage: Stage, warned: list[dict[str, Any]], identity: model.Identity, refusal: bytes
+    ) -> None:
+        upstream = await one(stage, identity=identity, credentials=self.OWN)
+        upstream.reply = lambda end: end.send(refusal)
+        client = await stage.asks(get())
+        await stage.until(lambda: b"no" in client.received.partition(b"\r\n\r\n")[2])
+        assert client.answer()[0] == 401
+        assert warned == []
+
+    async def test_a_401_to_what_is_still_being_sent_is_503_as_well(self, stage: Stage) -> None:
+        upstream = await one(stage, identity=model.Identity.IMPERSONATE, credentials=self.OWN)
+        client = await asked(
+            stage, upstream, get(b"/a", b"Content-Length: 10", method=b"POST") + b"hello", end=b"hello"
+        )
+        upstream.last.send(UNAUTHORIZED)
+        await stage.until(lambda: client.received.endswith(b"}\n"))
+        assert status(client)[0] == 503
+        client.send(b"world")
+        await stage.turns()
+        assert b"world" not in upstream.received
 
 
 class TestPace:

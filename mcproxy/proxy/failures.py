@@ -1,0 +1,57 @@
+"""What goes wrong between the proxy and a cluster: what the client is told, and the line that tells the operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from mcproxy.http.client import ResponseTimeout
+from mcproxy.kube.status import StatusError
+
+if TYPE_CHECKING:
+    from mcproxy.proxy.request import Request
+    from mcproxy.upstream.cluster import Cluster
+    from mcproxy.upstream.credentials import CredentialError
+    from mcproxy.upstream.endpoint import Endpoint
+
+log = Logger()
+
+
+def no_credential(request: Request, cluster: Cluster, problem: CredentialError) -> StatusError:
+    """Return the refusal of a request that cannot be sent in the proxy's name. Whose credential it is has told why."""
+    request.reason = "no_credential"
+    return StatusError(503, f'cluster "{cluster.name}" cannot be asked: {problem.cause}')
+
+
+def refuse_unknown_proxy(request: Request, cluster: Cluster) -> None:
+    """Answer a request that the cluster refused because it does not know the proxy.
+
+    To pass its 401 on would have the client throw a good credential away.
+    """
+    log.warn(
+        "cluster {cluster} does not accept the proxy's own credential",
+        cluster=cluster.name,
+        endpoint=request.endpoint.name if request.endpoint is not None else "",
+        todo="give the cluster a valid credential, in `credentials` or `frontProxy`",
+    )
+    message = f'cluster "{cluster.name}" cannot be asked: it does not accept the proxy\'s credential'
+    request.refuse(StatusError(503, message), "credential_refused")
+
+
+def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
+    """Answer a request that was sent and got no answer, or none that can be read."""
+    name = f'endpoint {endpoint.name} of cluster "{cluster.name}"'
+    if isinstance(problem, ResponseTimeout):
+        refusal, reason = StatusError(504, f"{name}: {problem}"), "upstream_timeout"
+    else:
+        refusal, reason = StatusError(502, f"{name}: {problem}", reason="BadGateway"), "upstream_broken"
+    log.warn(
+        "no answer from endpoint {endpoint} of cluster {cluster}",
+        server=request.server.name if request.server is not None else "",
+        cluster=cluster.name,
+        endpoint=endpoint.name,
+        cause=str(problem),
+        todo="see that API server's log; it broke off or did not answer a request that had been sent",
+    )
+    request.refuse(refusal, reason)
