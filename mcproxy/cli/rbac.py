@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespace) -> Iterator[str]:
+    from mcproxy.config.credentials import has_any
     from mcproxy.config.model import Identity
     from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX
 
@@ -76,7 +77,7 @@ def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespac
         subject = _Subject(args.user, "as --user says")
     elif args.service_account:
         subject = _Subject(account_name, "to be made")
-    elif not _has_any(cluster.credentials):
+    elif not has_any(cluster.credentials):
         yield f"# Cluster {cluster.name}: mcproxy has no credential of its own there, so nobody to grant a right to."
         return
     else:
@@ -162,11 +163,6 @@ def _body(content: dict[str, Any]) -> Iterator[str]:
     from mcproxy.config.dump import to_yaml
 
     yield from to_yaml(content).splitlines()
-
-
-def _has_any(credentials: model.Credentials) -> bool:
-    given = (credentials.token, credentials.token_file, credentials.basic, credentials.certificate, credentials.exec)
-    return any(item is not None for item in given)
 
 
 def _named_by(credentials: model.Credentials) -> _Subject | None:
