@@ -7,51 +7,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 from mcproxy.upstream.endpoint import Endpoint, is_ready, is_untried
-from mcproxy.upstream.served import Served
+from mcproxy.upstream.informers import InformerAware
 from mcproxy.upstream.turns import resumed_at, uneven_weights
 
-if TYPE_CHECKING:
-    from mcproxy.kube.requestinfo import RequestInfo
 
-
-class LeastRequests:
+class LeastRequests(InformerAware):
     """Fewest first. Among the least busy, a watch goes to where its list was answered."""
 
-    __slots__ = ("_next", "_served", "_weighed", "_weights", "endpoints")
+    __slots__ = ("_next", "_weighed", "_weights")
 
     def __init__(self, endpoints: Sequence[Endpoint], previous: LeastRequests | None = None) -> None:
-        self.endpoints = tuple(endpoints)
+        super().__init__(endpoints, previous)
         self._next: int = 0 if previous is None else resumed_at(previous.endpoints, previous._next, self.endpoints)
-        self._served: Served = Served(self.endpoints, None if previous is None else previous._served)
         self._weights: tuple[int, ...] | None = None
         self._weighed = False
 
-    def pick(
-        self,
-        exclude: Collection[Endpoint] = (),
-        user: str = "",
-        info: RequestInfo | None = None,
-        target: bytes = b"",
-    ) -> Endpoint | None:
-        """As `balance.Balance.pick`."""
-        if not self._weighed:  # with the first pick: only then a reload's weights are in force
-            self._weighed = True
-            self._weights = uneven_weights(self.endpoints)
-        index, least = self._least(is_ready, exclude)
+    def _turn(self, exclude: Collection[Endpoint]) -> Endpoint | None:
+        self._weigh()
+        index, _ = self._least(is_ready, exclude)
         if index < 0:
-            index, least = self._least(is_untried, exclude)
+            index, _ = self._least(is_untried, exclude)
             if index < 0:
                 return None
-        if info is not None and (info.verb == "list" or info.verb == "watch"):
-            known = self._served.preferred(user, info, target)
-            if known is not None and known.ready and known not in exclude and self._load(known) == least:
-                return known
-            self._served.note(user, info, self.endpoints[index])
         self._next = (index + 1) % len(self.endpoints)
         return self.endpoints[index]
+
+    def _leaves_room_for(self, endpoint: Endpoint, exclude: Collection[Endpoint]) -> bool:
+        """Only the least busy may be preferred."""
+        self._weigh()
+        return self._load(endpoint) == self._least(is_ready, exclude)[1]
+
+    def _weigh(self) -> None:
+        """Read the weights, with the first pick: only then those of a reloaded configuration are in force."""
+        if not self._weighed:
+            self._weighed = True
+            self._weights = uneven_weights(self.endpoints)
 
     def _least(self, fit: Callable[[Endpoint], bool], exclude: Collection[Endpoint]) -> tuple[int, float]:
         """Return the index of the least busy, the next in turn if there are several, and its load; -1 if none fits."""

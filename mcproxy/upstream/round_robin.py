@@ -7,48 +7,25 @@ the others still take exact turns. With weights `smooth` keeps count.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
 
 from mcproxy.upstream.endpoint import Endpoint, is_ready, is_untried
-from mcproxy.upstream.served import Served
+from mcproxy.upstream.informers import InformerAware
 from mcproxy.upstream.smooth import Smooth
 from mcproxy.upstream.turns import resumed_at, uneven_weights
 
-if TYPE_CHECKING:
-    from mcproxy.kube.requestinfo import RequestInfo
 
-
-class RoundRobin:
+class RoundRobin(InformerAware):
     """One position in a list of endpoints. A watch that goes on from a list takes no turn."""
 
-    __slots__ = ("_even", "_next", "_served", "_smooth", "_weighed", "endpoints")
+    __slots__ = ("_even", "_next", "_smooth", "_weighed")
 
     def __init__(self, endpoints: Sequence[Endpoint], previous: RoundRobin | None = None) -> None:
         """Start at the first endpoint, or, after a reload, at the first of `previous`'s order that is still there."""
-        self.endpoints = tuple(endpoints)
+        super().__init__(endpoints, previous)
         self._next: int = 0 if previous is None else resumed_at(previous.endpoints, previous._next, self.endpoints)
-        self._served: Served = Served(self.endpoints, None if previous is None else previous._served)
         self._smooth = None if previous is None else previous._debts_of(self.endpoints)
         self._weighed = False
         self._even = False
-
-    def pick(
-        self,
-        exclude: Collection[Endpoint] = (),
-        user: str = "",
-        info: RequestInfo | None = None,
-        target: bytes = b"",
-    ) -> Endpoint | None:
-        """As `balance.Balance.pick`."""
-        if info is None or (info.verb != "list" and info.verb != "watch"):
-            return self._turn(exclude)
-        known = self._served.preferred(user, info, target)
-        if known is not None and known.ready and known not in exclude:
-            return known
-        endpoint = self._turn(exclude)
-        if endpoint is not None:
-            self._served.note(user, info, endpoint)
-        return endpoint
 
     def _debts_of(self, endpoints: Sequence[Endpoint]) -> Smooth | None:
         if self._smooth is None:
@@ -65,6 +42,9 @@ class RoundRobin:
         elif not self._weighed:
             self._weigh()
         return self._take(is_ready, exclude) or self._take(is_untried, exclude)
+
+    def _leaves_room_for(self, endpoint: Endpoint, exclude: Collection[Endpoint]) -> bool:
+        return True
 
     def _weigh(self) -> None:
         """Read the weights, with the first pick: only then those of a reloaded configuration are in force."""
