@@ -47,6 +47,7 @@ class PluginRunner:
         self._reactor = reactor
         self._turns = DeferredSemaphore(parallel)
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = threading.Event()
 
     def run(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, timeout: float
@@ -59,6 +60,7 @@ class PluginRunner:
 
     def close(self) -> None:
         """End what runs, at the daemon's end: plugins are in sessions of their own, which no Ctrl-C reaches."""
+        self._closed.set()  # first: a thread that has just begun a plugin looks here after it is in the set
         for process in list(self._running):
             _kill(process)
 
@@ -69,7 +71,7 @@ class PluginRunner:
 
         def work() -> None:
             try:
-                result = _run(argv, env, cwd, timeout, self._running)
+                result = _run(argv, env, cwd, timeout, self._running, self._closed)
             except PluginProblem as problem:
                 self._reactor.callFromThread(done.errback, problem)
             except Exception as error:  # the thread has nobody to raise to
@@ -82,7 +84,12 @@ class PluginRunner:
 
 
 def _run(
-    argv: list[str], env: dict[str, str], cwd: str | None, timeout: float, running: set[subprocess.Popen[bytes]]
+    argv: list[str],
+    env: dict[str, str],
+    cwd: str | None,
+    timeout: float,
+    running: set[subprocess.Popen[bytes]],
+    closed: threading.Event,
 ) -> PluginResult:
     deadline = time.monotonic() + timeout
     try:
@@ -100,6 +107,8 @@ def _run(
     except OSError as error:
         raise PluginProblem(f"the command {argv[0]} cannot be run: {error.strerror}") from None
     running.add(process)
+    if closed.is_set():
+        _kill(process)
     with process:
         try:
             output, complaint = _read(process, deadline)

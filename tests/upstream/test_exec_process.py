@@ -65,6 +65,13 @@ async def test_closing_ends_what_runs(tmp_path: Path, reactor: Any) -> None:
     assert (await running).exit_status == -9
 
 
+async def test_what_begins_while_it_closes_is_ended_too(tmp_path: Path, reactor: Any) -> None:
+    runner = PluginRunner(reactor)
+    runner.close()
+    running = runner.run([script(tmp_path, "exec sleep 60\n")], env={}, cwd=None, timeout=20.0)
+    assert (await running).exit_status == -9
+
+
 async def test_a_plugin_that_writes_without_end_is_ended(tmp_path: Path, reactor: Any) -> None:
     with pytest.raises(PluginProblem, match="more than"):
         await run(reactor, script(tmp_path, "exec yes\n"))
