@@ -50,6 +50,7 @@ class ControlClient:
         self._credentials = credentials
         self._shared = shared
         self._clients: dict[Endpoint, tuple[HTTPClient, HTTPConnectionPool]] = {}
+        self._idle_seconds = _IDLE_SECONDS
 
     async def request(
         self,
@@ -82,7 +83,8 @@ class ControlClient:
             pool.closeCachedConnections()  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
-        """Close idle connections."""
+        """Close idle connections, and keep none from now on: a question may go on to the next endpoint after this."""
+        self._idle_seconds = 0.0
         self.renew()
 
     async def _with_credential(
@@ -147,7 +149,7 @@ class ControlClient:
             from mcproxy.upstream.control_agent import make_client
 
             known = make_client(
-                self._shared.reactor, endpoint, idle_connections=_IDLE_CONNECTIONS, idle_seconds=_IDLE_SECONDS
+                self._shared.reactor, endpoint, idle_connections=_IDLE_CONNECTIONS, idle_seconds=self._idle_seconds
             )
             self._clients[endpoint] = known
         return known[0]

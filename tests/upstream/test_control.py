@@ -175,6 +175,16 @@ async def test_connections_are_kept_and_renewed_when_asked(site: Site) -> None:
     assert connections[0] == connections[1] == connections[2] != connections[3]
 
 
+async def test_after_the_end_none_is_kept(site: Site) -> None:
+    cluster = site.cluster()
+    cluster.stop()
+    for _ in range(2):
+        await ask(cluster)
+        await deferLater(site.reactor, 0.01)
+    first, second = (seen.connection for seen in site.server.seen)
+    assert first != second
+
+
 async def test_redirects_are_not_followed(site: Site) -> None:
     def respond(request: Any) -> bytes:
         request.setResponseCode(302)
