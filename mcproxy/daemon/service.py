@@ -160,21 +160,16 @@ class Service:
         self._retired.update(gone)
         factories = {live.factory for live in gone}
         servers = {server.name for server in after.config.servers}
-        endpoints = {id(endpoint) for cluster in after.clusters.values() for endpoint in cluster.endpoints}
-        kept_addresses = {
+        addresses = {
             (cluster.name, endpoint.url) for cluster in after.config.clusters for endpoint in cluster.endpoints
         }
 
         def removed(request: Request) -> bool:
-            if request.exchange.connection.factory in factories:
-                return True
-            if request.server is not None and request.server.name not in servers:
-                return True
-            endpoint = request.endpoint
+            server, endpoint = request.server, request.endpoint
             return (
-                endpoint is not None
-                and id(endpoint) not in endpoints
-                and (endpoint.cluster_name, endpoint.config.url) not in kept_addresses
+                request.exchange.connection.factory in factories
+                or (server is not None and server.name not in servers)
+                or (endpoint is not None and (endpoint.cluster_name, endpoint.config.url) not in addresses)
             )
 
         requests = self._running.those(removed)

@@ -67,7 +67,6 @@ async def _reviewed(request: Request, server: VirtualServer, cluster: Cluster) -
     wanted = asked_for(request.presented)
     if wanted is None:
         return
-    request.wanted = wanted
     judge, name = server.impersonation, cluster.name
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:

@@ -17,7 +17,6 @@ from mcproxy.observe.record import AccessRecord, Recorder
 if TYPE_CHECKING:
     from mcproxy.dispatch.permit import Permit
     from mcproxy.dispatch.plan import Plan
-    from mcproxy.identity.impersonation import Wanted
     from mcproxy.identity.presented import Presented
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.proxy.client_facts import ClientFacts
@@ -54,7 +53,6 @@ class Request:
         "server",
         "user",
         "waiting",
-        "wanted",
     )
 
     def __init__(self, exchange: Exchange, client: ClientFacts, running: Running, recorder: Recorder | None) -> None:
@@ -65,8 +63,7 @@ class Request:
         self.endpoint: Endpoint | None = None  # where it was sent, counted in its in_flight
         self.presented: Presented
         self.caller = _UNKNOWN  # who sent it
-        self.wanted: Wanted | None = None  # who it asks to run as, if somebody else
-        self.user = _UNKNOWN.user  # who it runs as
+        self.user = _UNKNOWN.user  # who it runs as: the caller's, or another if that was asked for and allowed
         self.info: RequestInfo | None = None
         self.plan: Plan | None = None
         self.permit: Permit | None = None
@@ -180,7 +177,7 @@ class Request:
             cluster=self.cluster.name if self.cluster else "",
             endpoint=self.endpoint.name if self.endpoint else "",
             user=real,
-            impersonated=user.name if self.wanted is not None and user is self.wanted.user else "",
+            impersonated=user.name if user is not caller.user else "",
             policy=self.plan.policy if self.plan else "",
             verb=info.verb if info and info.is_resource else "",
             resource=_resource(info) if info and info.is_resource else "",
