@@ -158,6 +158,15 @@ class TestImpersonation:
     async def test_without_a_credential_is_401(self, identity_stage: IdentityStage) -> None:
         await identity_stage.refuses(request(b"Impersonate-User: admin"), 401, UNAUTHORIZED)
 
+    async def test_by_anybody_of_a_server_that_authenticates_nobody_is_403(self, identity_stage: IdentityStage) -> None:
+        stage = identity_stage
+        east = model.ClusterBackend("east")
+        server = model.Server(name="open", listeners=("tls",), default=True, backend=east, authorization="rules")
+        await stage.serve(stage.configuration(servers=(server,)))
+        asked = not_allowed("users", "admin", "system:anonymous")
+        await stage.refuses(request(b"Impersonate-User: admin", bearer(BOSS_TOKEN)), 403, asked)
+        await stage.refuses(request(b"Impersonate-User: admin"), 403, asked, certificate=holder("clients", "boss"))
+
     async def test_a_group_without_a_user_is_400(self, identity_stage: IdentityStage) -> None:
         message = "requested [{Group  system:masters    }] without impersonating a user"
         lines = request(b"Impersonate-Group: system:masters", bearer(BOSS_TOKEN))
