@@ -18,7 +18,7 @@ from mcproxy.kube.user import UserInfo
 _ALLOWED = Decision(True)
 _REFUSED = Decision(False)
 
-Reviewer = Callable[[str], AccessReviews]
+ReviewsBy = Callable[[str], AccessReviews]
 """Gives the reviews by a cluster of the configuration."""
 
 
@@ -27,21 +27,21 @@ class Authorizer:
 
     __slots__ = ("_reviewer", "_reviews", "_rules")
 
-    def __init__(self, rules: Rules | None, reviews: Reviewer | None, reviewer: str | None = None) -> None:
+    def __init__(self, rules: Rules | None, reviews: ReviewsBy | None, reviewer: str | None = None) -> None:
         """`reviewer` is the cluster that is asked about requests to any of them; None: the one they go to."""
         self._rules = rules
         self._reviews = reviews
         self._reviewer = reviewer
 
     @classmethod
-    def build(cls, config: model.Authorization, reviews: Reviewer) -> Authorizer:
+    def build(cls, config: model.Authorization, reviews: ReviewsBy) -> Authorizer:
         """Return what `config` means; `reviews` keep what is known over a reload, so they are the caller's."""
         review = config.subject_access_review
         rules = None if config.rules is None else Rules(config.rules)
         return cls(rules, None if review is None else reviews, None if review is None else review.cluster)
 
     @classmethod
-    def for_impersonation(cls, config: model.Authorization | None, reviews: Reviewer) -> Authorizer:
+    def for_impersonation(cls, config: model.Authorization | None, reviews: ReviewsBy) -> Authorizer:
         """Return what decides about impersonation that a client asks for, on a server with this authorization or none.
 
         That is the cluster that the request goes to, whoever else is asked about requests; rules alone are rules alone.

@@ -52,9 +52,8 @@ def go_quote(text: str) -> str:
     """Return `text` as Go's %q writes it."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    text = text.translate(
-        _ESCAPES
-    )  # by far the quickest way: a client may send a name of many thousand such characters
+    # By far the quickest way: a client may send a name of many thousand such characters.
+    text = text.translate(_ESCAPES)
     if not text.isprintable():
         text = "".join([char if char.isprintable() else _escaped(char) for char in text])
     return f'"{text}"'

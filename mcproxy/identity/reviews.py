@@ -48,7 +48,6 @@ class Decision(NamedTuple):
 
 _ALLOWED = Decision(True)
 
-
 _Question = tuple[UserInfo, Attributes]
 
 
