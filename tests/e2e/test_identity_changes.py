@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
+import re
 import ssl
 import sys
 import threading
@@ -19,7 +21,7 @@ from mcproxy.demo.certificates import Authority
 from mcproxy.demo.client import ControlClient, header_values
 from mcproxy.demo.process import SimulatedClusterProcess
 from tests.e2e.identity_estate import bearer
-from tests.e2e.programs import Daemon, eventually, free_port
+from tests.e2e.programs import PATIENCE, Daemon, eventually, free_port
 from tests.e2e.wire import Address, Answer, Client, ask
 
 KEPT = 0.4
@@ -238,7 +240,7 @@ def test_a_revoked_token_stops_within_the_time_of_success(place: Place) -> None:
         place.revoke("leaver")
         begin = time.monotonic()
         eventually("the token is refused", lambda: client.request("GET", path, bearer(token)).status == 401)
-        assert time.monotonic() - begin < KEPT + 2
+        assert time.monotonic() - begin < KEPT + PATIENCE / 4
     assert ask(place.address(), path, headers=bearer(token)).status == 401
 
 
@@ -254,7 +256,7 @@ def test_a_refused_token_is_accepted_once_the_time_of_failure_is_over(place: Pla
     place.control.clear_faults(fault)
     begin = time.monotonic()
     eventually("the token is accepted", lambda: ask(place.address(), path, headers=bearer(token)).status == 403)
-    assert time.monotonic() - begin < KEPT + 2
+    assert time.monotonic() - begin < KEPT + PATIENCE / 4
 
 
 def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(place: Place) -> None:
@@ -263,7 +265,7 @@ def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(place: Place) 
     assert ask(judged, under).status == 200
     place.control.stop_endpoint(0)
     try:
-        for number in range(2):
+        for number in range(5):
             answer = ask(place.address(), PODS, headers=bearer(f"unknown-{number}"))
             assert (answer.status, answer.json["reason"]) == (503, "ServiceUnavailable")
             assert answer.header("Retry-After") == "1"
@@ -273,9 +275,12 @@ def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(place: Place) 
     finally:
         place.control.start_endpoint(0)
     eventually("requests are judged again", lambda: ask(judged, under).status == 200)
-    answer = ask(place.address(), PODS, headers=bearer("unknown-2"))
+    answer = ask(place.address(), PODS, headers=bearer("unknown-5"))
     assert answer.status == 401
-    assert len(place.daemon.lines("tokenReview by cluster judge", "level=warn")) == 1
+    warnings = place.daemon.lines("tokenReview by cluster judge fails", "level=warn")
+    causes = [re.sub(r"\d+", "N", line.partition(" fails: ")[2]) for line in warnings]
+    assert causes
+    assert all(one != another for one, another in itertools.pairwise(causes))  # not a line for each request
 
 
 @pytest.mark.parametrize("expect", [[], [("Expect", "100-continue")]], ids=["at-once", "expecting"])
@@ -365,7 +370,7 @@ def test_reviews_go_on_while_the_credential_for_them_rotates(place: Place) -> No
     place.account("judge-two")
     write_over(place.directory / "judge-token", place.token("judge-two"))
     place.revoke("judge-one")
-    assert ask(place.address(), PODS, headers=bearer("unknown-3")).status == 401
+    assert ask(place.address(), PODS, headers=bearer("unknown-6")).status == 401
     under = PODS.removeprefix("/clusters/east")
     assert ask(place.address("new", "judged.test"), under).status == 200
 
