@@ -139,25 +139,22 @@ def test_clusters_hold_a_few_hundred_objects_that_change(running: Demo, tmp_path
         kinds = "pods,deployments,replicasets,services,configmaps,secrets,events,endpointslices,serviceaccounts"
         done = run_command(f"{kubectl} --context {context} get {kinds} -A -o name", tmp_path)
         assert len(done.stdout.splitlines()) > 150, done
-    watch = "/clusters/west/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=4"
+    watch = "/clusters/west/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=20"
     server = next(line for line in running.printed if "https://" in line).split()[-1]
-    done = run_command(f"curl -sS --cacert {running.kubeconfig().parent / 'ca.crt'} '{server}{watch}'", tmp_path)
+    curl = f"curl -sSN --cacert {running.kubeconfig().parent / 'ca.crt'} '{server}{watch}' | head -n 3"
+    done = run_command(curl, tmp_path)
     changed = [json.loads(line)["object"]["data"]["count"] for line in done.stdout.splitlines()]
-    assert len(set(changed)) >= 2
+    assert len(set(changed)) == 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     with Demo(temporary=tmp_path) as demo:
         demo.wait_ready()
         started = demo.children
         directory = demo.kubeconfig().parent
         assert len(started) == 3
         assert directory.is_relative_to(tmp_path)
-        if number == signal.SIGINT:
-            os.killpg(demo.process.pid, number)  # as a terminal does: everybody in the foreground gets it
-        else:
-            demo.process.send_signal(number)
+        os.killpg(demo.process.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground gets it
         assert demo.end() == (0, "")
     assert not directory.exists()
     assert not any(alive(pid) for pid in started)
@@ -176,23 +173,28 @@ def test_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ends_in_time_while_somebody_watches(tmp_path: Path) -> None:
-    with Demo(temporary=tmp_path) as demo:
+def test_sigterm_while_somebody_watches_leaves_nothing_behind_in_time(tmp_path: Path) -> None:
+    temporary, home = tmp_path / "temporary", tmp_path / "home"
+    temporary.mkdir()
+    with Demo(temporary=temporary) as demo:
         demo.wait_ready()
+        started = demo.children
         line = demo.commands[0] + " -w"
         watching = subprocess.Popen(
             ["sh", "-c", f"exec {line}"],
             stdout=subprocess.PIPE,
-            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+            env={"PATH": os.environ["PATH"], "HOME": str(home)},
         )
         assert watching.stdout is not None
         watching.stdout.readline()
         begun = time.monotonic()
-        demo.process.send_signal(signal.SIGINT)
+        demo.process.send_signal(signal.SIGTERM)
         assert demo.end() == (0, "")
         assert time.monotonic() - begun < 8.0
         watching.kill()
         watching.communicate()
+    assert not any(alive(pid) for pid in started)
+    assert list(temporary.iterdir()) == []
 
 
 def test_dir_and_port_are_kept_and_used_again(tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ def test_dir_and_port_are_kept_and_used_again(tmp_path: Path) -> None:
         assert main(["check", "-q", "--offline", "-c", str(directory / "mcproxy.yaml")]) == 0
 
 
-@pytest.mark.parametrize("part", [0, 1, 2])
+@pytest.mark.parametrize("part", [0, 2])
 def test_part_that_dies_is_named_and_the_demo_ends_with_1(tmp_path: Path, part: int) -> None:
     with Demo(temporary=tmp_path) as demo:
         demo.wait_ready()

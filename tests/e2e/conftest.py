@@ -40,6 +40,16 @@ def estate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
 
 
 @pytest.fixture(scope="session")
+def restless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+    """Clusters whose connections may be broken, and that send bookmarks often; the proxy may be given other files."""
+    estate = Estate(tmp_path_factory.mktemp("restless"), options=("--bookmark-seconds", "0.3"))
+    try:
+        yield estate.start()
+    finally:
+        estate.stop()
+
+
+@pytest.fixture(scope="session")
 def identities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityEstate]:
     """Clusters and a proxy that authenticates, for tests that leave them as they were."""
     estate = IdentityEstate(tmp_path_factory.mktemp("identities"))

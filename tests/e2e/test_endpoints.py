@@ -28,6 +28,8 @@ INTERVAL, TIMEOUT, FAILURES = 0.2, 0.5, 2
 #: Twice the time that it takes until the checks of an endpoint which hangs have failed.
 RESPONSE_TIMEOUT = 2 * FAILURES * (INTERVAL * 1.1 + TIMEOUT)
 DRAIN = 1.0
+MANY = 24
+"""Reads, and writes, after which all kinds of them have been to all endpoints."""
 ADMIN = (("Authorization", "Bearer admin-test-token"),)
 USERS = tuple(f"user-{number}" for number in range(24))
 NAMES = ("a", "b", "c", "d")
@@ -191,7 +193,7 @@ class Judged:
         """All kinds of clients get on with their work."""
         bustle = self.bustle
         reads, writes = bustle.reads, bustle.writes
-        eventually("reads and writes", lambda: bustle.reads > reads + 40 and bustle.writes > writes + 40)
+        eventually("reads and writes", lambda: bustle.reads >= reads + MANY and bustle.writes >= writes + MANY)
         seen = [len(each) for each in bustle.seen]
         eventually("events", lambda: all(len(each) > count for each, count in zip(bustle.seen, seen, strict=True)))
 
@@ -226,7 +228,7 @@ def test_a_killed_endpoint_fails_only_writes_that_were_sent_to_it(site: Site) ->
 
 def test_two_endpoints_killed_at_once(site: Site) -> None:
     with Judged(site) as load:
-        for _ in range(3):
+        for _ in range(2):
             site.control.stop_endpoint(1)
             site.until("c", "is out", lambda: site.control.stop_endpoint(2))
             load.works()
@@ -239,7 +241,7 @@ def test_two_endpoints_killed_at_once(site: Site) -> None:
 
 def test_connections_that_are_reset_fail_only_writes_that_were_sent(site: Site) -> None:
     with Judged(site) as load:
-        for _ in range(5):
+        for _ in range(3):
             for number in range(4):
                 site.control.reset_connections(number)
             load.works()
@@ -260,7 +262,7 @@ def test_a_hanging_endpoint_holds_reads_until_its_checks_fail_and_writes_until_t
 
 def test_a_slow_endpoint_fails_nothing(site: Site) -> None:
     with Judged(site) as load:
-        fault = site.control.fault("latency", endpoint=2, seconds=0.3)
+        fault = site.control.fault("latency", endpoint=2, seconds=0.1)
         load.works()
         site.control.clear_faults(fault)
         load.works()

@@ -145,12 +145,15 @@ def test_watch_list_of_all_pods_starts_with_all_of_them(estate: Estate) -> None:
 
 def test_watch_ends_whole_when_its_time_is_over(estate: Estate) -> None:
     """An informer resumes after a clean end; it lists anew after a broken one."""
+    query = WATCH_LIST + "timeoutSeconds=1&watch=true"
     ended = []
-    for name in WAYS:
-        way = estate.way(name)
-        query = WATCH_LIST + "timeoutSeconds=1&watch=true"
-        with Client(way.address) as client:
+    with ExitStack() as clients:
+        watches = []
+        for way in map(estate.way, WAYS):
+            client = clients.enter_context(Client(way.address))
             response = client.begin("GET", f"{way.path}{CONFIGMAPS}?{query}", headers(way, JSON))
+            watches.append((way, client, response))
+        for way, client, response in watches:
             ended.append(list(lines_of(response)))
             assert response.isclosed()
             again = client.request("GET", f"{way.path}/version", headers(way, JSON))
@@ -159,10 +162,10 @@ def test_watch_ends_whole_when_its_time_is_over(estate: Estate) -> None:
 
 
 @pytest.mark.parametrize("endpoint", [0, 1])
-def test_watch_of_a_dying_endpoint_ends_between_events(own_estate: Estate, endpoint: int) -> None:
+def test_watch_of_a_dying_endpoint_ends_between_events(restless: Estate, endpoint: int) -> None:
     """Nothing was lost, so the proxy ends the stream cleanly and the informer resumes instead of listing anew."""
-    way = own_estate.way("path")
-    control = own_estate.control()
+    way = restless.way("path")
+    control = restless.control()
     mark = control.mark()
     with ExitStack() as clients:
         responses = []
@@ -179,24 +182,14 @@ def test_watch_of_a_dying_endpoint_ends_between_events(own_estate: Estate, endpo
         lines = list(lines_of(died))
         assert died.isclosed()
         assert all(line.endswith(b"}\n") for line in lines)
-        change(own_estate, CONFIGMAPS)
+        change(restless, CONFIGMAPS)
         read_until(lives, b"DELETED")
 
 
-@pytest.fixture(scope="module")
-def own_estate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
-    """Clusters whose connections may be broken, and that send bookmarks often."""
-    estate = Estate(tmp_path_factory.mktemp("own"), options=("--bookmark-seconds", "0.3"))
-    try:
-        yield estate.start()
-    finally:
-        estate.stop()
-
-
-def test_bookmarks_come_through_while_nothing_happens(own_estate: Estate) -> None:
+def test_bookmarks_come_through_while_nothing_happens(restless: Estate) -> None:
     for name in ("path", "name"):
-        way = own_estate.way(name)
-        version = own_estate.control().stats()["revision"]
+        way = restless.way(name)
+        version = restless.control().stats()["revision"]
         query = f"allowWatchBookmarks=true&resourceVersion={version}&watch=true&timeoutSeconds=300"
         with Client(way.address) as client:
             response = client.begin("GET", f"{way.path}{WIDGETS}?{query}", headers(way, JSON))

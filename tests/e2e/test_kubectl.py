@@ -137,7 +137,7 @@ def test_run_wait_and_delete_follow_a_pod_through_its_life(everywhere: Compare) 
         return [
             kubectl("run", "lives", "--image=registry.example.com/a:1", "--restart=Never"),
             kubectl("wait", "pod/lives", "--for=condition=Ready", "--timeout=30s"),
-            kubectl("wait", "pod/lives", "--for=condition=Nonsense", "--timeout=1s"),
+            kubectl("wait", "pod/lives", "--for=condition=Nonsense", "--timeout=100ms"),
             kubectl("delete", "pod", "lives"),
             kubectl("get", "pod", "lives"),
         ]

@@ -45,16 +45,6 @@ WRONG: tuple[tuple[int, Callable[[str], str], str], ...] = (
 )
 
 
-@pytest.fixture
-def estate(tmp_path: Path) -> Iterator[Estate]:
-    """An estate of its own."""
-    estate = Estate(tmp_path)
-    try:
-        yield estate.start()
-    finally:
-        estate.stop()
-
-
 class Load:
     """Clients in threads. The first failure of each is kept; nothing is tried again."""
 
@@ -205,7 +195,8 @@ def serial(estate: Estate) -> object:
 
 
 @pytest.mark.timeout(300)
-def test_reloads_under_load_lose_nothing(estate: Estate, kubectl: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reloads_under_load_lose_nothing(restless: Estate, kubectl: str, capsys: pytest.CaptureFixture[str]) -> None:
+    estate = restless
     daemon = estate.daemon
     inode = listening_inode(estate.port)
     files = configurations(estate)
