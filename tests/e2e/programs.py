@@ -9,11 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 PATIENCE = 20.0
 """Seconds to wait for what takes milliseconds, on a machine that may be busy."""
@@ -40,6 +44,12 @@ def eventually(what: str, holds: Callable[[], bool], patience: float = PATIENCE)
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {patience} s"
         time.sleep(0.02)
+
+
+def side_by_side(what: Callable[[str], T], names: Sequence[str]) -> dict[str, T]:
+    """Do the same for each name, all at a time; gives what came of it."""
+    with ThreadPoolExecutor(len(names)) as threads:
+        return dict(zip(names, threads.map(what, names), strict=True))
 
 
 class Daemon:

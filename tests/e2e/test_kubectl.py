@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.estate import Estate
-from tests.e2e.programs import Kubectl, Result, eventually
+from tests.e2e.programs import Kubectl, Result, eventually, side_by_side
 
 WAYS = ("direct", "path", "name")
 WEBSOCKET = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "true", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "true"}
@@ -43,7 +43,8 @@ def normalised(result: Result) -> Result:
     return Result(result.status, stdout, stderr)
 
 
-Compare = Callable[[Callable[[Kubectl], list[Result]]], list[Result]]
+Scenario = Callable[[Kubectl], list[Result]]
+Compare = Callable[[Scenario], list[Result]]
 
 
 @pytest.fixture
@@ -53,16 +54,33 @@ def everywhere(estate: Estate, kubectl: str) -> Compare:
     A scenario leaves the cluster as it found it, so that the next finds the same.
     """
 
-    def compare(scenario: Callable[[Kubectl], list[Result]]) -> list[Result]:
-        seen = {way: [normalised(result) for result in scenario(estate.kubectl(kubectl, way))] for way in WAYS}
-        for way in WAYS[1:]:
-            assert seen[way] == seen["direct"]
-        return seen["direct"]
+    def compare(scenario: Scenario) -> list[Result]:
+        return same({way: seen_of(scenario, estate.kubectl(kubectl, way)) for way in WAYS})
 
     return compare
 
 
-def test_get_shows_tables_objects_and_errors(everywhere: Compare) -> None:
+@pytest.fixture
+def all_at_once(estate: Estate, kubectl: str) -> Compare:
+    """The same, all ways at a time, for scenarios that don't disturb each other."""
+
+    def compare(scenario: Scenario) -> list[Result]:
+        return same(side_by_side(lambda way: seen_of(scenario, estate.kubectl(kubectl, way)), WAYS))
+
+    return compare
+
+
+def seen_of(scenario: Scenario, kubectl: Kubectl) -> list[Result]:
+    return [normalised(result) for result in scenario(kubectl)]
+
+
+def same(seen: dict[str, list[Result]]) -> list[Result]:
+    for way in WAYS[1:]:
+        assert seen[way] == seen["direct"]
+    return seen["direct"]
+
+
+def test_get_shows_tables_objects_and_errors(all_at_once: Compare) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         return [
             kubectl("get", "pods", "-A", "-o", "wide"),
@@ -73,7 +91,7 @@ def test_get_shows_tables_objects_and_errors(everywhere: Compare) -> None:
             kubectl("get", "nonsense"),
         ]
 
-    table, *_, chunks, absent, nonsense = everywhere(scenario)
+    table, *_, chunks, absent, nonsense = all_at_once(scenario)
     assert "web-" in table.stdout
     assert chunks.stdout.count("pod/") > 7
     assert (absent.status, absent.stderr) == (1, 'Error from server (NotFound): pods "absent" not found\n')
@@ -83,8 +101,8 @@ def test_get_shows_tables_objects_and_errors(everywhere: Compare) -> None:
     )
 
 
-def test_describe_gathers_what_belongs_together(everywhere: Compare) -> None:
-    pod, _ = everywhere(
+def test_describe_gathers_what_belongs_together(all_at_once: Compare) -> None:
+    pod, _ = all_at_once(
         lambda kubectl: [kubectl("describe", "pod", "db-0"), kubectl("describe", "node", "east-node-2")]
     )
     assert "Controlled By:  StatefulSet/db" in pod.stdout
@@ -181,7 +199,7 @@ def test_logs_are_whole_and_follow(estate: Estate, everywhere: Compare) -> None:
 
 
 @PROTOCOLS
-def test_exec_passes_stdin_both_outputs_and_the_exit_code(everywhere: Compare, environ: dict[str, str]) -> None:
+def test_exec_passes_stdin_both_outputs_and_the_exit_code(all_at_once: Compare, environ: dict[str, str]) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         script = "cat; echo problem >&2; exit 7"
         return [
@@ -191,7 +209,7 @@ def test_exec_passes_stdin_both_outputs_and_the_exit_code(everywhere: Compare, e
             kubectl("exec", "absent", "--", "hostname", environ=environ),
         ]
 
-    talk, name, program, pod = everywhere(scenario)
+    talk, name, program, pod = all_at_once(scenario)
     assert (talk.status, talk.stdout) == (7, "one\ntwo\n")
     assert "problem\n" in talk.stderr
     assert (name.status, name.stdout) == (0, "db-0\n")
@@ -200,9 +218,9 @@ def test_exec_passes_stdin_both_outputs_and_the_exit_code(everywhere: Compare, e
 
 
 @PROTOCOLS
-def test_exec_of_a_megabyte_arrives_whole(everywhere: Compare, environ: dict[str, str]) -> None:
+def test_exec_of_a_megabyte_arrives_whole(all_at_once: Compare, environ: dict[str, str]) -> None:
     text = "0123456789abcde\n" * 65536
-    (echoed,) = everywhere(lambda kubectl: [kubectl("exec", "-i", "db-0", "--", "cat", stdin=text, environ=environ)])
+    (echoed,) = all_at_once(lambda kubectl: [kubectl("exec", "-i", "db-0", "--", "cat", stdin=text, environ=environ)])
     assert echoed.status == 0
     assert echoed.stdout == text
 
@@ -240,7 +258,7 @@ def test_attach_talks_with_the_main_process(everywhere: Compare, environ: dict[s
 
 
 @PROTOCOLS
-def test_port_forward_carries_http_and_plain_bytes(everywhere: Compare, environ: dict[str, str]) -> None:
+def test_port_forward_carries_http_and_plain_bytes(all_at_once: Compare, environ: dict[str, str]) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         with kubectl.begin("port-forward", "pod/db-0", ":80", ":5432", environ=environ) as forwarding:
             forwarding.wait_for("-> 5432")
@@ -256,7 +274,7 @@ def test_port_forward_carries_http_and_plain_bytes(everywhere: Compare, environ:
                 echoed = connection.makefile("rb").readline().decode()
         return [Result(0, page, ""), Result(0, echoed, "")]
 
-    page, echoed = everywhere(scenario)
+    page, echoed = all_at_once(scenario)
     assert '"pod": "db-0"' in page.stdout
     assert echoed.stdout == "echo this\n"
 
@@ -270,16 +288,16 @@ def _get(port: int) -> str:
         connection.close()
 
 
-def test_api_resources_and_versions_list_all_kinds(everywhere: Compare) -> None:
-    resources, versions, _ = everywhere(
+def test_api_resources_and_versions_list_all_kinds(all_at_once: Compare) -> None:
+    resources, versions, _ = all_at_once(
         lambda kubectl: [kubectl("api-resources", "-o", "wide"), kubectl("api-versions"), kubectl("version")]
     )
     assert "widgets" in resources.stdout
     assert "apps/v1\n" in versions.stdout
 
 
-def test_explain_reads_openapi(everywhere: Compare) -> None:
-    pod, _, wrong = everywhere(
+def test_explain_reads_openapi(all_at_once: Compare) -> None:
+    pod, _, wrong = all_at_once(
         lambda kubectl: [
             kubectl("explain", "pod.spec.containers.livenessProbe"),
             kubectl("explain", "deployments", "--recursive"),
@@ -336,21 +354,20 @@ def test_the_other_cluster_is_another(estate: Estate, kubectl: str) -> None:
 @PROTOCOLS
 def test_passed_through_token_makes_the_user(estate: Estate, kubectl: str, environ: dict[str, str]) -> None:
     """alice may read pods in demo and nothing else, whichever way she comes."""
-    seen = {}
-    for way in ("direct-alice", "own", "own-name"):
-        alice = estate.kubectl(kubectl, way)
-        mark = estate.control().mark()
-        seen[way] = [
-            normalised(result)
-            for result in (
-                alice("auth", "can-i", "list", "pods"),
-                alice("get", "pods"),
-                alice("get", "pods", "-n", "shop"),
-                alice("exec", "db-0", "--", "hostname", environ=environ),
-                alice("get", "pods", "--as=admin"),
-            )
+
+    def scenario(alice: Kubectl) -> list[Result]:
+        return [
+            alice("auth", "can-i", "list", "pods"),
+            alice("get", "pods"),
+            alice("get", "pods", "-n", "shop"),
+            alice("exec", "db-0", "--", "hostname", environ=environ),
+            alice("get", "pods", "--as=admin"),
         ]
-        assert {record["user"] for record in estate.control().audit(mark, path="/api")} == {"alice"}
+
+    mark = estate.control().mark()
+    ways = ("direct-alice", "own", "own-name")
+    seen = side_by_side(lambda way: seen_of(scenario, estate.kubectl(kubectl, way)), ways)
+    assert {record["user"] for record in estate.control().audit(mark, path="/api")} == {"alice"}
     assert seen["own"] == seen["own-name"] == seen["direct-alice"]
     assert seen["own"][0].stdout == "yes\n"
     assert [result.status for result in seen["own"]] == [0, 0, 1, 1, 1]
