@@ -5,6 +5,8 @@ Source of the sentence: the rules for flow control; the form of MaxRequestsInfli
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
@@ -16,7 +18,7 @@ from mcproxy.kube.status import StatusError, retry_after
 _RETRY_AFTER = 1
 
 
-class Control:
+class Control(ABC):
     """One limit of a name. It stays the same object across a reload unless its type or `per` changes."""
 
     def __init__(self, config: model.FlowControl, short: Gate, long: Gate) -> None:
@@ -45,9 +47,9 @@ class Control:
         """How many requests it has refused since it was made."""
         return sum(gate.refused for gate in self._gates)
 
+    @abstractmethod
     def change(self, config: model.FlowControl) -> None:
         """Take on another configuration of the same type and `per`, from the next request on."""
-        raise NotImplementedError
 
     def key(self, cluster_name: str) -> str | None:
         """Return whose limit a request to a cluster counts against; None: its user's."""
@@ -69,8 +71,9 @@ class Control:
             return StatusError(429, message)
         return retry_after(429, message, _RETRY_AFTER)
 
+    @abstractmethod
     def _limits(self) -> list[str]:
-        raise NotImplementedError
+        """Say what the limit is, the type first, for the refusal's sentence."""
 
 
 class InFlightControl(Control):

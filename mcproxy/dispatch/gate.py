@@ -7,6 +7,8 @@ Nobody overtakes: while somebody waits for a key, whoever comes for that key mus
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -26,7 +28,7 @@ class _Waiter:
         self.key, self.user, self.turn, self.timer = key, user, turn, timer
 
 
-class Gate:
+class Gate(ABC):
     """What the limits have in common: the queues."""
 
     __slots__ = ("_clock", "_lines", "_waking", "queue", "refused", "waiting")
@@ -42,18 +44,18 @@ class Gate:
         self._lines: dict[str, FairQueue[_Waiter]] = {}  # by key; none is empty
         self._waking: set[str] = set()
 
+    @abstractmethod
     def take(self, key: str) -> bool:
         """Let a request through; False if it is over the limit, or others wait already."""
-        raise NotImplementedError
 
+    @abstractmethod
     def give_back(self, key: str) -> None:
         """Undo a `take`, or end what it let through."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def shut(self) -> bool:
         """True if the limit lets nothing through, however long one waits."""
-        raise NotImplementedError
 
     def has_room(self, key: str) -> bool:
         """Return True if one more may wait."""
@@ -99,12 +101,13 @@ class Gate:
         for key in list(self._lines):
             self.wake(key)
 
+    @abstractmethod
     def _take_regardless(self, key: str) -> bool:
         """Take for the next in the queue."""
-        raise NotImplementedError
 
     def _expect(self, key: str) -> None:
         """See to it that `wake` is called when there will be room, if nobody else does."""
+        return
 
     def _nobody_before(self, key: str) -> bool:
         if key in self._lines:
