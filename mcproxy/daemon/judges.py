@@ -70,21 +70,24 @@ class Judges:
         """
         self._clusters = clusters
         self._shared = shared
-        self._previous = previous
         known = {} if previous is None else previous._current
         self._current: dict[str, Current] = {
             name: known.get(name) or Current(cluster) for name, cluster in clusters.items()
         }
         self._reviews: Reviews = Reviews(self._current, shared.reactor, None if previous is None else previous._reviews)
         self._authentication = {authentication.name: authentication for authentication in config.authentication}
-        self._authorization = {authorization.name: authorization for authorization in config.authorization}
+        # By name, and without one; their rules are compiled here, once for all servers.
+        self._authorizers = {one.name: self._authorizer(one) for one in config.authorization}
+        self._impersonation: dict[str | None, Authorizer] = {
+            one.name: self._role_judge(one) for one in config.authorization
+        }
+        self._impersonation[None] = self._role_judge(None)
         self._chains: dict[tuple[str, str], TokenChain] = {}
         self._authenticators: dict[tuple[str, str], Authenticator] = {}
-        self.tellings = {name: self._telling(cluster.config) for name, cluster in clusters.items()}
+        self.tellings = {name: _telling(cluster.config, previous) for name, cluster in clusters.items()}
         for server in config.servers:
             if server.authentication is not None:
-                self._make_authenticator(server)
-        self._previous = None  # it must not keep all that came before alive
+                self._make_authenticator(server, previous)
 
     def authenticator(self, server: model.Server) -> Authenticator | Nobody:
         """Return who says who calls a server."""
@@ -93,17 +96,11 @@ class Judges:
 
     def authorizer(self, server: model.Server) -> Authorizer | None:
         """Return who says whether a request may go on; None: the cluster that it goes to."""
-        config = self._authorization_of(server)
-        if config is None:
-            return None
-        settings = config.subject_access_review or model.SubjectAccessReview()
-        return Authorizer.build(config, self._reviews.of(settings))
+        return None if server.authorization is None else self._authorizers[server.authorization]
 
     def impersonation(self, server: model.Server) -> Authorizer:
         """Return who says whether a client may be somebody else."""
-        config = self._authorization_of(server)
-        settings = (config.subject_access_review if config is not None else None) or model.SubjectAccessReview()
-        return Authorizer.for_impersonation(config, self._reviews.of(settings))
+        return self._impersonation[server.authorization]
 
     def put_in_force(self) -> None:
         """Let everything ask the clusters of this configuration from now on, and get what can be got beforehand."""
@@ -117,8 +114,12 @@ class Judges:
         for key, chain in self._chains.items():
             chain.stop(None if keep is None else keep._chains.get(key))
 
-    def _authorization_of(self, server: model.Server) -> model.Authorization | None:
-        return None if server.authorization is None else self._authorization[server.authorization]
+    def _authorizer(self, config: model.Authorization) -> Authorizer:
+        return Authorizer.build(config, self._reviews.of(config.subject_access_review or model.SubjectAccessReview()))
+
+    def _role_judge(self, config: model.Authorization | None) -> Authorizer:
+        settings = (config.subject_access_review if config is not None else None) or model.SubjectAccessReview()
+        return Authorizer.for_impersonation(config, self._reviews.of(settings))
 
     def _key(self, server: model.Server) -> tuple[str, str] | None:
         """A set whose tokens the server's own cluster reviews is another one for each such cluster."""
@@ -129,13 +130,12 @@ class Judges:
             return server.authentication, ""
         return server.authentication, review.cluster or server.clusters[0]
 
-    def _make_authenticator(self, server: model.Server) -> None:
+    def _make_authenticator(self, server: model.Server, previous: Judges | None) -> None:
         key = self._key(server)
         if key is None or key in self._authenticators:
             return
         name, reviewer = key
         config = self._authentication[name]
-        previous = self._previous
         static = None if config.token_file is None else StaticTokens(config.token_file, os.urandom(32))
         chain = TokenChain.build(
             config,
@@ -154,9 +154,9 @@ class Judges:
             previous=None if previous is None else previous._authenticators.get(key),
         )
 
-    def _telling(self, cluster: model.Cluster) -> Telling:
-        previous = self._previous
-        known = None if previous is None else previous.tellings.get(cluster.name)
-        if known is not None and previous is not None and previous._clusters[cluster.name].config == cluster:
-            return known
-        return Telling(cluster)
+
+def _telling(cluster: model.Cluster, previous: Judges | None) -> Telling:
+    known = None if previous is None else previous.tellings.get(cluster.name)
+    if known is not None and previous is not None and previous._clusters[cluster.name].config == cluster:
+        return known
+    return Telling(cluster)
