@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: kubectl, and one estate of clusters and proxy for all that only look at it."""
+"""What the end-to-end tests share: kubectl, and one environment of clusters and proxy for all that only look at it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.estate import Estate
-from tests.e2e.identity_estate import IdentityEstate
+from tests.e2e.environment import Environment
+from tests.e2e.identity_environment import IdentityEnvironment
 
 LEAST_KUBECTL = 20
 
@@ -30,30 +30,30 @@ def kubectl() -> str:
 
 
 @pytest.fixture(scope="session")
-def estate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """Clusters and a proxy that all tests use which leave them as they were."""
-    estate = Estate(tmp_path_factory.mktemp("estate"))
+    environment = Environment(tmp_path_factory.mktemp("environment"))
     try:
-        yield estate.start()
+        yield environment.start()
     finally:
-        estate.stop()
+        environment.stop()
 
 
 @pytest.fixture(scope="session")
-def restless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """Clusters whose connections may be broken, and that send bookmarks often; the proxy may be given other files."""
-    estate = Estate(tmp_path_factory.mktemp("restless"), options=("--bookmark-seconds", "0.3"))
+    environment = Environment(tmp_path_factory.mktemp("disturbed"), options=("--bookmark-seconds", "0.3"))
     try:
-        yield estate.start()
+        yield environment.start()
     finally:
-        estate.stop()
+        environment.stop()
 
 
 @pytest.fixture(scope="session")
-def identities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityEstate]:
+def identities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityEnvironment]:
     """Clusters and a proxy that authenticates, for tests that leave them as they were."""
-    estate = IdentityEstate(tmp_path_factory.mktemp("identities"))
+    environment = IdentityEnvironment(tmp_path_factory.mktemp("identities"))
     try:
-        yield estate.start()
+        yield environment.start()
     finally:
-        estate.stop()
+        environment.stop()

@@ -20,7 +20,7 @@ import pytest
 from mcproxy.demo.certificates import Authority
 from mcproxy.demo.client import ControlClient
 from mcproxy.demo.process import SimulatedClusterProcess
-from tests.e2e.bustle import CONFIGMAPS, Bustle, Failure
+from tests.e2e.client_load import CONFIGMAPS, ClientLoad, Failure
 from tests.e2e.programs import PATIENCE, Daemon, eventually, free_port
 from tests.e2e.wire import Address, Client, ask
 
@@ -164,38 +164,38 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         site.close()
 
 
-class Judged:
-    """A load, and what may fail of it: nothing but what `dying` allows while it does."""
+class CheckedLoad:
+    """A load of which nothing may fail but what the test forgives."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self._begun = site.control.mark()
-        self.bustle = Bustle(site.address)
+        self.clients = ClientLoad(site.address)
 
-    def __enter__(self) -> Judged:
-        self.bustle.start()
+    def __enter__(self) -> CheckedLoad:
+        self.clients.start()
         self.works()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        changes = self.bustle.finish(self.site.direct, ADMIN)
+        changes = self.clients.finish(self.site.direct, ADMIN)
         with Client(self.site.direct) as client:
             target = "/api/v1/namespaces/demo/configmaps/the-end"
             assert client.request("DELETE", target, ADMIN).status == 200
         if kind is not None:
             return
-        assert self.bustle.failures == []
+        assert self.clients.failures == []
         assert len(changes) > 20
-        for seen in self.bustle.seen:
+        for seen in self.clients.seen:
             assert seen == changes  # nothing lost, nothing twice
 
     def works(self) -> None:
         """All kinds of clients get on with their work."""
-        bustle = self.bustle
-        reads, writes = bustle.reads, bustle.writes
-        eventually("reads and writes", lambda: bustle.reads >= reads + MANY and bustle.writes >= writes + MANY)
-        seen = [len(each) for each in bustle.seen]
-        eventually("events", lambda: all(len(each) > count for each, count in zip(bustle.seen, seen, strict=True)))
+        clients = self.clients
+        reads, writes = clients.reads, clients.writes
+        eventually("reads and writes", lambda: clients.reads >= reads + MANY and clients.writes >= writes + MANY)
+        seen = [len(each) for each in clients.seen]
+        eventually("events", lambda: all(len(each) > count for each, count in zip(clients.seen, seen, strict=True)))
 
     def watched(self) -> int:
         """The number of an endpoint that sends a watch."""
@@ -205,16 +205,16 @@ class Judged:
     def forgive(self, *names: str, statuses: tuple[int, ...] = (502,)) -> list[Failure]:
         """Take off the list the writes that failed because they had been sent to an endpoint that died."""
         forgiven = []
-        for failure in list(self.bustle.failures):
+        for failure in list(self.clients.failures):
             culprit = re.search(r'endpoint (\w+) of cluster \\"east\\": ', failure.text)
             if failure.kind == "write" and failure.status in statuses and culprit and culprit[1] in names:
-                self.bustle.failures.remove(failure)
+                self.clients.failures.remove(failure)
                 forgiven.append(failure)
         return forgiven
 
 
 def test_a_killed_endpoint_fails_only_writes_that_were_sent_to_it(site: Site) -> None:
-    with Judged(site) as load:
+    with CheckedLoad(site) as load:
         watched = load.watched()
         for number in (watched, 3 - watched):
             name = NAMES[number]
@@ -223,11 +223,11 @@ def test_a_killed_endpoint_fails_only_writes_that_were_sent_to_it(site: Site) ->
             site.until(name, "takes requests", lambda number=number: site.control.start_endpoint(number))  # type: ignore[misc]
             load.works()
             load.forgive(name)
-        eventually("the watch goes on elsewhere", lambda: load.bustle.resumed >= 1)
+        eventually("the watch goes on elsewhere", lambda: load.clients.resumed >= 1)
 
 
 def test_two_endpoints_killed_at_once(site: Site) -> None:
-    with Judged(site) as load:
+    with CheckedLoad(site) as load:
         for _ in range(2):
             site.control.stop_endpoint(1)
             site.until("c", "is out", lambda: site.control.stop_endpoint(2))
@@ -240,7 +240,7 @@ def test_two_endpoints_killed_at_once(site: Site) -> None:
 
 
 def test_connections_that_are_reset_fail_only_writes_that_were_sent(site: Site) -> None:
-    with Judged(site) as load:
+    with CheckedLoad(site) as load:
         for _ in range(3):
             for number in range(4):
                 site.control.reset_connections(number)
@@ -249,11 +249,11 @@ def test_connections_that_are_reset_fail_only_writes_that_were_sent(site: Site) 
 
 
 def test_a_hanging_endpoint_holds_reads_until_its_checks_fail_and_writes_until_their_timeout(site: Site) -> None:
-    with Judged(site) as load:
+    with CheckedLoad(site) as load:
         site.until("b", "is out", lambda: site.control.hang_endpoint(1))
         load.works()
-        eventually("writes give up", lambda: any(failure.status == 504 for failure in load.bustle.failures))
-        assert load.bustle.slowest_read < RESPONSE_TIMEOUT
+        eventually("writes give up", lambda: any(failure.status == 504 for failure in load.clients.failures))
+        assert load.clients.slowest_read < RESPONSE_TIMEOUT
         site.until("b", "takes requests", lambda: site.control.resume_endpoint(1))
         load.works()
         for failure in load.forgive("b", statuses=(504,)):
@@ -261,7 +261,7 @@ def test_a_hanging_endpoint_holds_reads_until_its_checks_fail_and_writes_until_t
 
 
 def test_a_slow_endpoint_fails_nothing(site: Site) -> None:
-    with Judged(site) as load:
+    with CheckedLoad(site) as load:
         fault = site.control.fault("latency", endpoint=2, seconds=0.1)
         load.works()
         site.control.clear_faults(fault)
@@ -270,7 +270,7 @@ def test_a_slow_endpoint_fails_nothing(site: Site) -> None:
 
 def test_an_endpoint_that_says_it_is_not_ready_gets_nothing_more_and_fails_nothing(site: Site) -> None:
     faults: list[int] = []
-    with Judged(site) as load:
+    with CheckedLoad(site) as load:
         site.until("d", "is out", lambda: faults.append(site.control.fault("unhealthy", endpoint=3)))
         load.works()
         mark = site.control.mark()
@@ -283,7 +283,7 @@ def test_an_endpoint_that_says_it_is_not_ready_gets_nothing_more_and_fails_nothi
 
 
 def test_a_disabled_endpoint_gets_nothing_more_and_fails_nothing(site: Site) -> None:
-    with Judged(site) as load:
+    with CheckedLoad(site) as load:
         site.reload(site.changed("a", disabled=True))
         load.works()
         mark = site.control.mark()
@@ -296,16 +296,16 @@ def test_a_disabled_endpoint_gets_nothing_more_and_fails_nothing(site: Site) -> 
 
 
 def test_a_removed_endpoint_ends_what_it_has_in_time_and_may_then_die(site: Site) -> None:
-    with Judged(site) as load:
+    with CheckedLoad(site) as load:
         site.reload([each for each in site.endpoints if each["name"] != "b"], by_signal=True)
         time.sleep(DRAIN)
         load.works()
-        assert load.bustle.failures == []
+        assert load.clients.failures == []
         mark = site.control.mark()
         site.control.stop_endpoint(1)
         load.works()
         assert site.asked(mark)["b"] == 0
-        assert load.bustle.failures == []
+        assert load.clients.failures == []
         site.control.start_endpoint(1)
         site.until("b", "takes requests", lambda: site.reload(site.endpoints))
         mark = site.control.mark()
@@ -314,7 +314,7 @@ def test_a_removed_endpoint_ends_what_it_has_in_time_and_may_then_die(site: Site
 
 
 def test_all_endpoints_replaced_by_others_at_once(site: Site) -> None:
-    with Judged(site) as load:
+    with CheckedLoad(site) as load:
         for _ in range(2):
             site.reload(site.endpoints[:2])
             load.works()
@@ -325,13 +325,13 @@ def test_all_endpoints_replaced_by_others_at_once(site: Site) -> None:
 
 
 def test_a_renamed_endpoint_keeps_its_connections_and_watches(site: Site) -> None:
-    with Judged(site) as load:
+    with CheckedLoad(site) as load:
         load.works()
-        resumed = load.bustle.resumed
+        resumed = load.clients.resumed
         for name in ("north", "south", "c"):
             site.reload([{**each, "name": name} if each["name"] == "c" else each for each in site.endpoints])
             load.works()
-        assert load.bustle.resumed == resumed
+        assert load.clients.resumed == resumed
 
 
 class TestShares:

@@ -20,7 +20,7 @@ import pytest
 from mcproxy.demo.certificates import Authority
 from mcproxy.demo.client import ControlClient, header_values
 from mcproxy.demo.process import SimulatedClusterProcess
-from tests.e2e.identity_estate import bearer
+from tests.e2e.identity_environment import bearer
 from tests.e2e.programs import PATIENCE, Daemon, eventually, free_port
 from tests.e2e.wire import Address, Answer, Client, ask
 

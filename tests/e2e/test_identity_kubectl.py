@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.identity_estate import CREDENTIAL_ID, IdentityEstate
+from tests.e2e.identity_environment import CREDENTIAL_ID, IdentityEnvironment
 from tests.e2e.programs import Kubectl, Result, side_by_side
 from tests.e2e.test_kubectl import SPDY, WEBSOCKET, seen_of
 
@@ -34,7 +34,7 @@ Compare = Callable[[str, Scenario], list[Result]]
 
 
 @pytest.fixture
-def everywhere(identities: IdentityEstate, kubectl: str) -> Compare:
+def everywhere(identities: IdentityEnvironment, kubectl: str) -> Compare:
     """Run a scenario of a user directly and through the proxy; fail unless all see the same. Gives what was seen.
 
     All ways are gone at a time, so a scenario must not disturb another.
@@ -52,7 +52,7 @@ def everywhere(identities: IdentityEstate, kubectl: str) -> Compare:
 
 
 @USERS
-def test_whoami_names_the_user_groups_and_uid(identities: IdentityEstate, kubectl: str, user: str) -> None:
+def test_whoami_names_the_user_groups_and_uid(identities: IdentityEnvironment, kubectl: str, user: str) -> None:
     ways = (*TOLD, "own") if "token" in user else TOLD
     seen = side_by_side(lambda way: identities.kubectl(kubectl, user, way)("auth", "whoami"), ("direct", "lent", *ways))
     direct = seen["direct"]
@@ -100,7 +100,7 @@ def test_what_is_allowed_and_what_is_not(everywhere: Compare, user: str) -> None
         assert 'User "alice" cannot list resource "secrets" in API group "" in the namespace "shop"' in secrets.stderr
 
 
-def test_a_token_that_nobody_knows_is_unauthorized(identities: IdentityEstate, kubectl: str) -> None:
+def test_a_token_that_nobody_knows_is_unauthorized(identities: IdentityEnvironment, kubectl: str) -> None:
     ways = ("direct", *TOLD, "own", "lent")
     seen = side_by_side(lambda way: identities.kubectl(kubectl, "nobody", way)("auth", "whoami"), ways)
     assert seen["direct"].status == 1

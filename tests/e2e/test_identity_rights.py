@@ -15,7 +15,7 @@ import yaml
 from mcproxy.demo.certificates import Authority
 from mcproxy.demo.client import ControlClient
 from mcproxy.demo.process import SimulatedClusterProcess
-from tests.e2e.identity_estate import bearer
+from tests.e2e.identity_environment import bearer
 from tests.e2e.programs import Daemon, eventually, free_port, mcproxy
 from tests.e2e.wire import Address, Answer, ask
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kubernetes.client.exceptions import ApiException
 
 from mcproxy.demo.client import header_values
-from tests.e2e.identity_estate import IdentityEstate, bearer
+from tests.e2e.identity_environment import IdentityEnvironment, bearer
 from tests.e2e.programs import eventually
 from tests.e2e.wire import Address, Answer, ask
 from tests.identity import issuer
@@ -37,7 +37,7 @@ WEBSOCKET = [
 
 
 @pytest.fixture(scope="module")
-def account(identities: IdentityEstate, kubectl: str) -> str:
+def account(identities: IdentityEnvironment, kubectl: str) -> str:
     """A token of the service account demo/builder, made by `kubectl create token` through the proxy."""
     metadata = {"name": "builder", "namespace": "demo"}
     identities.control().create([{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}])
@@ -57,7 +57,7 @@ def user_of(answer: Answer) -> dict[str, Any]:
     return user
 
 
-def seen_as(identities: IdentityEstate, address: Address, target: str, headers: Headers = ()) -> str:
+def seen_as(identities: IdentityEnvironment, address: Address, target: str, headers: Headers = ()) -> str:
     """The user that the cluster sees in a request."""
     mark = identities.control().mark()
     assert ask(address, target, headers=headers).status == 200
@@ -73,13 +73,13 @@ def refused(answer: Answer, status: int, word: str) -> None:
 # Tokens.
 
 
-def test_a_token_of_the_file_names_its_user(identities: IdentityEstate) -> None:
+def test_a_token_of_the_file_names_its_user(identities: IdentityEnvironment) -> None:
     for way in ("east", "token", "front"):
         user = user_of(whoami(identities.proxy(), f"/clusters/{way}", bearer("filed-token")))
         assert user == {"username": "filed", "uid": "u-1", "groups": ["dev", "filers", "system:authenticated"]}
 
 
-def test_a_service_account_is_itself_towards_its_cluster(identities: IdentityEstate, account: str) -> None:
+def test_a_service_account_is_itself_towards_its_cluster(identities: IdentityEnvironment, account: str) -> None:
     direct = user_of(whoami(identities.direct(), "", bearer(account)))
     assert (direct["username"], direct["groups"]) == (BUILDER, ACCOUNT_GROUPS)
     for way in ("token", "front"):  # other names of the same cluster, and so other clusters to the proxy
@@ -88,7 +88,7 @@ def test_a_service_account_is_itself_towards_its_cluster(identities: IdentityEst
     assert told == {key: value for key, value in direct.items() if key != "extra"}
 
 
-def test_a_service_account_is_nobody_towards_another_cluster(identities: IdentityEstate, account: str) -> None:
+def test_a_service_account_is_nobody_towards_another_cluster(identities: IdentityEnvironment, account: str) -> None:
     answer = whoami(identities.proxy(), "/clusters/west", bearer(account))
     refused(answer, 403, f'User "{BUILDER}" of cluster "east" is nobody in cluster "west"')
     as_another = [*bearer(account), ("Impersonate-User", "alice")]
@@ -97,12 +97,12 @@ def test_a_service_account_is_nobody_towards_another_cluster(identities: Identit
     assert (shared["username"], shared["groups"]) == (BUILDER, ACCOUNT_GROUPS)
 
 
-def test_a_token_for_another_audience_is_not_good(identities: IdentityEstate, account: str) -> None:
+def test_a_token_for_another_audience_is_not_good(identities: IdentityEnvironment, account: str) -> None:
     token = identities.account_token("builder", audience="vault")
     refused(whoami(identities.proxy(), "/clusters/east", bearer(token)), 401, "Unauthorized")
 
 
-def test_issuers_whose_keys_come_from_a_file_a_url_and_discovery(identities: IdentityEstate, account: str) -> None:
+def test_issuers_whose_keys_come_from_a_file_a_url_and_discovery(identities: IdentityEnvironment, account: str) -> None:
     offline = user_of(whoami(identities.proxy("offline"), "/clusters/west", bearer(account)))
     assert offline == {"username": f"east:{BUILDER}", "groups": ["system:authenticated"]}
     url = user_of(whoami(identities.proxy("url"), "/clusters/west", bearer(account)))
@@ -128,7 +128,7 @@ def test_issuers_whose_keys_come_from_a_file_a_url_and_discovery(identities: Ide
 # Nobody, front proxies, servers without authentication.
 
 
-def test_who_shows_nothing_is_anonymous_where_that_is_allowed(identities: IdentityEstate) -> None:
+def test_who_shows_nothing_is_anonymous_where_that_is_allowed(identities: IdentityEnvironment) -> None:
     version = "/clusters/{}/version"
     for way in ("east", "front"):
         assert seen_as(identities, identities.proxy("anonymous"), version.format(way)) == "system:anonymous"
@@ -144,7 +144,7 @@ def test_who_shows_nothing_is_anonymous_where_that_is_allowed(identities: Identi
     refused(ask(identities.proxy("probes"), "/clusters/east/healthz"), 401, "Unauthorized")
 
 
-def test_a_front_proxy_is_believed_and_nobody_else(identities: IdentityEstate) -> None:
+def test_a_front_proxy_is_believed_and_nobody_else(identities: IdentityEnvironment) -> None:
     remote = [("X-Remote-User", "carol"), ("X-Remote-Group", "ops"), ("X-Remote-Extra-Scopes", "a")]
     for way in ("east", "token", "front"):
         user = user_of(whoami(identities.proxy("anonymous", "corp-front-proxy"), f"/clusters/{way}", remote))
@@ -157,7 +157,7 @@ def test_a_front_proxy_is_believed_and_nobody_else(identities: IdentityEstate) -
         assert seen_as(identities, address, "/clusters/east/version", remote) == name
 
 
-def test_a_bad_token_beside_a_good_certificate_does_no_harm(identities: IdentityEstate) -> None:
+def test_a_bad_token_beside_a_good_certificate_does_no_harm(identities: IdentityEnvironment) -> None:
     assert user_of(whoami(identities.proxy("", "alice"), "/clusters/east", bearer("wrong")))["username"] == "alice"
 
 
@@ -168,7 +168,7 @@ def test_a_bad_token_beside_a_good_certificate_does_no_harm(identities: Identity
     ("way", "own", "subject"),
     [("east", "", "CN=mcproxy,O=mcproxy"), ("token", "mcproxy-test-token", ""), ("front", "", "CN=front-proxy")],
 )
-def test_the_clients_credentials_stay_here(identities: IdentityEstate, way: str, own: str, subject: str) -> None:
+def test_the_clients_credentials_stay_here(identities: IdentityEnvironment, way: str, own: str, subject: str) -> None:
     mark = identities.control().mark()
     protocols = "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWRtaW4tdGVzdC10b2tlbg"
     exec_path = f"/clusters/{way}{PODS}/db-0/exec?command=hostname&stdout=true"
@@ -210,7 +210,7 @@ EXTRAS = ("scopes", "SCOPES", "scop%65s")
     extras=st.lists(st.tuples(st.sampled_from(EXTRAS), st.sampled_from(("a", "b", ""))), max_size=2),
 )
 def test_whoever_is_asked_for_is_who_it_would_be_directly(
-    identities: IdentityEstate, user: str, groups: list[str], uids: list[str], extras: list[tuple[str, str]]
+    identities: IdentityEnvironment, user: str, groups: list[str], uids: list[str], extras: list[tuple[str, str]]
 ) -> None:
     headers = [("Impersonate-User", user), *(("Impersonate-Group", group) for group in groups)]
     headers += [("impersonate-uid", uid) for uid in uids]
@@ -225,7 +225,7 @@ def test_whoever_is_asked_for_is_who_it_would_be_directly(
             assert found.json == direct.json
 
 
-def test_own_credentials_pass_once_the_proxy_knows_the_caller(identities: IdentityEstate) -> None:
+def test_own_credentials_pass_once_the_proxy_knows_the_caller(identities: IdentityEnvironment) -> None:
     mark = identities.control().mark()
     headers = [*bearer("admin-test-token"), ("Impersonate-User", "alice"), ("X-Remote-User", "root")]
     assert ask(identities.proxy(), f"/clusters/own{PODS}", headers=headers).status == 200
@@ -236,20 +236,20 @@ def test_own_credentials_pass_once_the_proxy_knows_the_caller(identities: Identi
     assert record["client_subject"] == ""
 
 
-def test_health_is_asked_with_the_proxys_own_credential_whatever_the_way(identities: IdentityEstate) -> None:
+def test_health_is_asked_with_the_proxys_own_credential_whatever_the_way(identities: IdentityEnvironment) -> None:
     records = identities.control().audit(path="/readyz")
     assert {(record["user"], record["status"]) for record in records} == {("mcproxy", 200)}
     assert {record["client_subject"] for record in records} == {"", "CN=mcproxy,O=mcproxy"}
 
 
-def test_nobody_becomes_somebody_else_with_the_proxys_own_rights(identities: IdentityEstate) -> None:
+def test_nobody_becomes_somebody_else_with_the_proxys_own_rights(identities: IdentityEnvironment) -> None:
     mark = identities.control().mark()
     headers = [*bearer("admin-test-token"), ("Impersonate-User", "alice")]
     refused(ask(identities.proxy(), f"/clusters/lent{PODS}", headers=headers), 403, "impersonation is not possible")
     assert identities.control().audit(mark, path=PODS) == []
 
 
-def test_rules_alone_say_who_may_what_where_a_server_has_them(identities: IdentityEstate) -> None:
+def test_rules_alone_say_who_may_what_where_a_server_has_them(identities: IdentityEnvironment) -> None:
     masters = identities.proxy("masters", "admin")
     assert ask(masters, f"/clusters/east{PODS}").status == 200
     answer = ask(identities.proxy("masters", "alice"), f"/clusters/east{PODS}")
@@ -262,7 +262,7 @@ def test_rules_alone_say_who_may_what_where_a_server_has_them(identities: Identi
 
 
 @pytest.mark.parametrize("user", ["admin-certificate", "admin-token", "alice-certificate", "alice-token"])
-def test_the_python_client_is_the_same_user(identities: IdentityEstate, user: str) -> None:
+def test_the_python_client_is_the_same_user(identities: IdentityEnvironment, user: str) -> None:
     def scenario(way: str) -> list[object]:
         with kubernetes.config.new_client_from_config(str(identities.kubeconfig), context=f"{user}@{way}") as client:
             api = kubernetes.client.CoreV1Api(client)
@@ -289,7 +289,7 @@ def test_the_python_client_is_the_same_user(identities: IdentityEstate, user: st
 # The logs.
 
 
-def test_the_access_log_tells_who_sent_it_and_who_it_ran_as(identities: IdentityEstate) -> None:
+def test_the_access_log_tells_who_sent_it_and_who_it_ran_as(identities: IdentityEnvironment) -> None:
     targets = [f"/clusters/east{PODS}?who={number}" for number in range(4)]
     ask(identities.proxy("", "alice"), targets[0])
     ask(identities.proxy("", "admin"), targets[1], headers=[("Impersonate-User", "alice")])
@@ -308,7 +308,7 @@ def test_the_access_log_tells_who_sent_it_and_who_it_ran_as(identities: Identity
     assert [record["status"] for record in seen] == [200, 200, 403, 401]
 
 
-def test_a_refusal_is_one_line_without_the_secret(identities: IdentityEstate, account: str) -> None:
+def test_a_refusal_is_one_line_without_the_secret(identities: IdentityEnvironment, account: str) -> None:
     secrets = [f"eyJhbGciOiJSUzI1NiJ9.secret-{number}.c2ln" for number in range(4)]
     masters = [*bearer("admin-test-token"), ("Impersonate-User", "alice")]
     alice, bob = identities.proxy("", "alice"), [("Impersonate-User", "bob")]

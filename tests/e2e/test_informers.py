@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.estate import Estate, Way
+from tests.e2e.environment import Environment, Way
 from tests.e2e.wire import Client, lines_of
 
 WAYS = ("direct", "path", "name")
@@ -65,9 +65,9 @@ def read_until(response: http.client.HTTPResponse, text: bytes) -> bytes:
     return data
 
 
-def change(estate: Estate, path: str) -> None:
+def change(environment: Environment, path: str) -> None:
     """Create, change and delete an object of the kind that is watched."""
-    way = estate.way("direct")
+    way = environment.way("direct")
     name = next(NAMES)
     kind, place = ("Widget", "example.com/v1") if path == WIDGETS else ("ConfigMap", "v1")
     obj = {"apiVersion": place, "kind": kind, "metadata": {"name": name}}
@@ -82,27 +82,27 @@ def change(estate: Estate, path: str) -> None:
         assert client.request("DELETE", f"{collection}/{name}", headers(way, JSON)).status == 200
 
 
-def watch_everywhere(estate: Estate, path: str, query: str, accept: str) -> Iterator[tuple[str, bytes]]:
+def watch_everywhere(environment: Environment, path: str, query: str, accept: str) -> Iterator[tuple[str, bytes]]:
     """Watch all ways at a time while an object comes, changes and goes; gives (way, what came up to its end)."""
     with ExitStack() as clients:
         responses = {}
         for name in WAYS:
-            way = estate.way(name)
+            way = environment.way(name)
             client = clients.enter_context(Client(way.address))
             responses[name] = client.begin("GET", f"{way.path}{path}?{query}", headers(way, accept))
         for response in responses.values():
             assert response.status == 200
             assert fields(response) == fields(responses["direct"])
             clients.callback(response.close)
-        change(estate, path)
+        change(environment, path)
         for name, response in responses.items():
             yield name, read_until(response, b"DELETED")
 
 
 @pytest.mark.parametrize("informer", WATCHLISTS)
-def test_watch_list_gives_objects_bookmark_and_changes(estate: Estate, informer: str) -> None:
+def test_watch_list_gives_objects_bookmark_and_changes(environment: Environment, informer: str) -> None:
     path, query, accept = WATCHLISTS[informer]
-    seen = dict(watch_everywhere(estate, path, WATCH_LIST + query, accept))
+    seen = dict(watch_everywhere(environment, path, WATCH_LIST + query, accept))
     assert seen["path"] == seen["direct"]
     assert seen["name"] == seen["direct"]
     assert seen["direct"].index(b"k8s.io/initial-events-end") < seen["direct"].index(b"MODIFIED")
@@ -113,28 +113,28 @@ def test_watch_list_gives_objects_bookmark_and_changes(estate: Estate, informer:
 
 
 @pytest.mark.parametrize("informer", LISTS)
-def test_list_and_watch_from_its_version_misses_nothing(estate: Estate, informer: str) -> None:
+def test_list_and_watch_from_its_version_misses_nothing(environment: Environment, informer: str) -> None:
     path, query, accept = LISTS[informer]
     lists = {}
     for name in WAYS:
-        way = estate.way(name)
+        way = environment.way(name)
         with Client(way.address) as client:
             response = client.begin("GET", f"{way.path}{path}?limit=500&resourceVersion=0", headers(way, accept))
             lists[name] = (response.status, fields(response), response.read())
     assert lists["path"] == lists["name"] == lists["direct"]
     assert lists["direct"][0] == 200
-    version = estate.control().stats()["revision"]
+    version = environment.control().stats()["revision"]
     since = f"allowWatchBookmarks=true&resourceVersion={version}&{query}"
-    seen = dict(watch_everywhere(estate, path, since, accept))
+    seen = dict(watch_everywhere(environment, path, since, accept))
     assert seen["path"] == seen["name"] == seen["direct"]
     assert seen["direct"].count(b"ADDED") == 1
 
 
-def test_watch_list_of_all_pods_starts_with_all_of_them(estate: Estate) -> None:
+def test_watch_list_of_all_pods_starts_with_all_of_them(environment: Environment) -> None:
     query = WATCH_LIST + "timeout=7m42s&timeoutSeconds=462&watch=true"
     seen = []
     for name in WAYS:
-        way = estate.way(name)
+        way = environment.way(name)
         with Client(way.address) as client:
             response = client.begin("GET", f"{way.path}/api/v1/pods?{query}", headers(way, PROTOBUF))
             seen.append((fields(response), read_until(response, b"k8s.io/initial-events-end")))
@@ -143,13 +143,13 @@ def test_watch_list_of_all_pods_starts_with_all_of_them(estate: Estate) -> None:
     assert seen[0][1].count(b"ADDED") > 20
 
 
-def test_watch_ends_whole_when_its_time_is_over(estate: Estate) -> None:
+def test_watch_ends_whole_when_its_time_is_over(environment: Environment) -> None:
     """An informer resumes after a clean end; it lists anew after a broken one."""
     query = WATCH_LIST + "timeoutSeconds=1&watch=true"
     ended = []
     with ExitStack() as clients:
         watches = []
-        for way in map(estate.way, WAYS):
+        for way in map(environment.way, WAYS):
             client = clients.enter_context(Client(way.address))
             response = client.begin("GET", f"{way.path}{CONFIGMAPS}?{query}", headers(way, JSON))
             watches.append((way, client, response))
@@ -162,10 +162,10 @@ def test_watch_ends_whole_when_its_time_is_over(estate: Estate) -> None:
 
 
 @pytest.mark.parametrize("endpoint", [0, 1])
-def test_watch_of_a_dying_endpoint_ends_between_events(restless: Estate, endpoint: int) -> None:
+def test_watch_of_a_dying_endpoint_ends_between_events(disturbed: Environment, endpoint: int) -> None:
     """Nothing was lost, so the proxy ends the stream cleanly and the informer resumes instead of listing anew."""
-    way = restless.way("path")
-    control = restless.control()
+    way = disturbed.way("path")
+    control = disturbed.control()
     mark = control.mark()
     with ExitStack() as clients:
         responses = []
@@ -182,14 +182,14 @@ def test_watch_of_a_dying_endpoint_ends_between_events(restless: Estate, endpoin
         lines = list(lines_of(died))
         assert died.isclosed()
         assert all(line.endswith(b"}\n") for line in lines)
-        change(restless, CONFIGMAPS)
+        change(disturbed, CONFIGMAPS)
         read_until(lives, b"DELETED")
 
 
-def test_bookmarks_come_through_while_nothing_happens(restless: Estate) -> None:
+def test_bookmarks_come_through_while_nothing_happens(disturbed: Environment) -> None:
     for name in ("path", "name"):
-        way = restless.way(name)
-        version = restless.control().stats()["revision"]
+        way = disturbed.way(name)
+        version = disturbed.control().stats()["revision"]
         query = f"allowWatchBookmarks=true&resourceVersion={version}&watch=true&timeoutSeconds=300"
         with Client(way.address) as client:
             response = client.begin("GET", f"{way.path}{WIDGETS}?{query}", headers(way, JSON))

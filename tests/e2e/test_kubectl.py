@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.estate import Estate
+from tests.e2e.environment import Environment
 from tests.e2e.programs import Kubectl, Result, eventually, side_by_side
 
 WAYS = ("direct", "path", "name")
@@ -48,24 +48,24 @@ Compare = Callable[[Scenario], list[Result]]
 
 
 @pytest.fixture
-def everywhere(estate: Estate, kubectl: str) -> Compare:
+def everywhere(environment: Environment, kubectl: str) -> Compare:
     """Run a scenario directly and through the proxy; fail unless all see the same. Gives what was seen directly.
 
     A scenario leaves the cluster as it found it, so that the next finds the same.
     """
 
     def compare(scenario: Scenario) -> list[Result]:
-        return same({way: seen_of(scenario, estate.kubectl(kubectl, way)) for way in WAYS})
+        return same({way: seen_of(scenario, environment.kubectl(kubectl, way)) for way in WAYS})
 
     return compare
 
 
 @pytest.fixture
-def all_at_once(estate: Estate, kubectl: str) -> Compare:
+def all_at_once(environment: Environment, kubectl: str) -> Compare:
     """The same, all ways at a time, for scenarios that don't disturb each other."""
 
     def compare(scenario: Scenario) -> list[Result]:
-        return same(side_by_side(lambda way: seen_of(scenario, estate.kubectl(kubectl, way)), WAYS))
+        return same(side_by_side(lambda way: seen_of(scenario, environment.kubectl(kubectl, way)), WAYS))
 
     return compare
 
@@ -183,12 +183,12 @@ def test_scale_and_rollout_wait_for_the_replicas(everywhere: Compare) -> None:
     assert available.stdout == "3"
 
 
-def test_logs_are_whole_and_follow(estate: Estate, everywhere: Compare) -> None:
+def test_logs_are_whole_and_follow(environment: Environment, everywhere: Compare) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         whole = kubectl("logs", "db-0", "--tail=2", "--timestamps")
         with kubectl.begin("logs", "-f", "db-1", "--tail=1") as following:
             following.wait_for("log line")
-            estate.control().append_log("demo", "db-1", "a new line\n")
+            environment.control().append_log("demo", "db-1", "a new line\n")
             following.wait_for("a new line")
         # what a follower of db-1 gets first depends on who followed before; that it gets the new line does not
         return [whole, kubectl("logs", "db-1", "-c", "absent")]
@@ -227,7 +227,7 @@ def test_exec_of_a_megabyte_arrives_whole(all_at_once: Compare, environ: dict[st
 
 @PROTOCOLS
 def test_cp_both_ways_keeps_every_byte(
-    estate: Estate, everywhere: Compare, environ: dict[str, str], tmp_path: Path
+    environment: Environment, everywhere: Compare, environ: dict[str, str], tmp_path: Path
 ) -> None:
     sent = tmp_path / "sent"
     (sent / "below").mkdir(parents=True)
@@ -236,7 +236,7 @@ def test_cp_both_ways_keeps_every_byte(
 
     def scenario(kubectl: Kubectl) -> list[Result]:
         there = kubectl("cp", "sent", "db-0:/tmp/sent", environ=environ, cwd=tmp_path)
-        assert estate.control().read_file("demo", "db-0", "/tmp/sent/bytes") == (sent / "bytes").read_bytes()
+        assert environment.control().read_file("demo", "db-0", "/tmp/sent/bytes") == (sent / "bytes").read_bytes()
         back = kubectl("cp", "db-0:/tmp/sent", "back", environ=environ, cwd=tmp_path)
         assert (tmp_path / "back" / "bytes").read_bytes() == (sent / "bytes").read_bytes()
         (tmp_path / "back" / "bytes").unlink()
@@ -329,10 +329,10 @@ def test_get_watch_shows_changes_as_they_come(everywhere: Compare) -> None:
     assert re.findall(r"^(\w+) +seen +(\d)", seen.stdout, re.M) == [("ADDED", "0"), ("MODIFIED", "1"), ("DELETED", "1")]
 
 
-def test_a_watch_ends_at_the_cluster_when_kubectl_is_gone(estate: Estate, kubectl: str) -> None:
-    control = estate.control()
+def test_a_watch_ends_at_the_cluster_when_kubectl_is_gone(environment: Environment, kubectl: str) -> None:
+    control = environment.control()
     before = control.stats()["watches"]
-    with estate.kubectl(kubectl, "path").begin("get", "cm", "-n", "default", "-w"):
+    with environment.kubectl(kubectl, "path").begin("get", "cm", "-n", "default", "-w"):
         eventually("the watch is there", lambda: control.stats()["watches"] == before + 1)
     # The simulated cluster finds out when it writes the next event.
     names = (f"event-{number}" for number in itertools.count())
@@ -345,14 +345,14 @@ def test_a_watch_ends_at_the_cluster_when_kubectl_is_gone(estate: Estate, kubect
     eventually("the watch is gone", gone)
 
 
-def test_the_other_cluster_is_another(estate: Estate, kubectl: str) -> None:
-    nodes = estate.kubectl(kubectl, "west").good("get", "nodes", "-o", "name")
+def test_the_other_cluster_is_another(environment: Environment, kubectl: str) -> None:
+    nodes = environment.kubectl(kubectl, "west").good("get", "nodes", "-o", "name")
     assert "node/west-node-1" in nodes
     assert "east" not in nodes
 
 
 @PROTOCOLS
-def test_passed_through_token_makes_the_user(estate: Estate, kubectl: str, environ: dict[str, str]) -> None:
+def test_passed_through_token_makes_the_user(environment: Environment, kubectl: str, environ: dict[str, str]) -> None:
     """alice may read pods in demo and nothing else, whichever way she comes."""
 
     def scenario(alice: Kubectl) -> list[Result]:
@@ -364,10 +364,10 @@ def test_passed_through_token_makes_the_user(estate: Estate, kubectl: str, envir
             alice("get", "pods", "--as=admin"),
         ]
 
-    mark = estate.control().mark()
+    mark = environment.control().mark()
     ways = ("direct-alice", "own", "own-name")
-    seen = side_by_side(lambda way: seen_of(scenario, estate.kubectl(kubectl, way)), ways)
-    assert {record["user"] for record in estate.control().audit(mark, path="/api")} == {"alice"}
+    seen = side_by_side(lambda way: seen_of(scenario, environment.kubectl(kubectl, way)), ways)
+    assert {record["user"] for record in environment.control().audit(mark, path="/api")} == {"alice"}
     assert seen["own"] == seen["own-name"] == seen["direct-alice"]
     assert seen["own"][0].stdout == "yes\n"
     assert [result.status for result in seen["own"]] == [0, 0, 1, 1, 1]

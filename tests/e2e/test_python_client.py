@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from tests.e2e.estate import Estate
+from tests.e2e.environment import Environment
 
 kubernetes: Any = importlib.import_module("kubernetes")  # it has no types
 streams: Any = importlib.import_module("kubernetes.stream")
@@ -19,20 +19,20 @@ APP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "python"}, 
 
 
 @contextmanager
-def core(estate: Estate, way: str) -> Iterator[Any]:
+def core(environment: Environment, way: str) -> Iterator[Any]:
     """CoreV1Api with a configuration of its own: streams change the client that they run on."""
-    with kubernetes.config.new_client_from_config(str(estate.kubeconfig), context=way) as client:
+    with kubernetes.config.new_client_from_config(str(environment.kubeconfig), context=way) as client:
         yield kubernetes.client.CoreV1Api(client)
 
 
 @pytest.fixture
-def everywhere(estate: Estate) -> Callable[[Callable[[Any], object]], Any]:
+def everywhere(environment: Environment) -> Callable[[Callable[[Any], object]], Any]:
     """Run a scenario directly and through the proxy; fail unless all see the same. Gives what was seen directly."""
 
     def compare(scenario: Callable[[Any], object]) -> Any:
         seen = {}
         for way in WAYS:
-            with core(estate, way) as api:
+            with core(environment, way) as api:
                 seen[way] = scenario(api)
         assert seen["path"] == seen["direct"]
         assert seen["name"] == seen["direct"]
@@ -103,10 +103,10 @@ def test_watch_gives_events_from_a_version_on_until_its_time_is_over(everywhere:
     ]
 
 
-def test_watch_from_a_forgotten_version_is_gone(estate: Estate, everywhere: Everywhere) -> None:
-    version = estate.control().stats()["revision"]
-    estate.control().create([{**APP, "metadata": {"name": "later", "namespace": "default"}}])
-    estate.control().compact()
+def test_watch_from_a_forgotten_version_is_gone(environment: Environment, everywhere: Everywhere) -> None:
+    version = environment.control().stats()["revision"]
+    environment.control().create([{**APP, "metadata": {"name": "later", "namespace": "default"}}])
+    environment.control().compact()
 
     def scenario(api: Any) -> object:
         with pytest.raises(ApiException) as gone:
@@ -172,10 +172,10 @@ def test_logs_follow_ends_when_the_reader_has_enough(everywhere: Everywhere) -> 
     assert len(everywhere(scenario)) == 2
 
 
-def test_version_and_api_groups(estate: Estate) -> None:
+def test_version_and_api_groups(environment: Environment) -> None:
     seen = []
     for way in WAYS:
-        with kubernetes.config.new_client_from_config(str(estate.kubeconfig), context=way) as client:
+        with kubernetes.config.new_client_from_config(str(environment.kubeconfig), context=way) as client:
             version = kubernetes.client.VersionApi(client).get_code().to_dict()
             groups = [group.name for group in kubernetes.client.ApisApi(client).get_api_versions().groups]
             seen.append((version, groups))

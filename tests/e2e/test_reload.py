@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy.cli.main import main
-from tests.e2e.estate import CONFIG, Estate
+from tests.e2e.environment import CONFIG, Environment
 from tests.e2e.programs import PATIENCE, eventually
 from tests.e2e.wire import Client, ask, lines_of
 
@@ -48,8 +48,8 @@ WRONG: tuple[tuple[int, Callable[[str], str], str], ...] = (
 class Load:
     """Clients in threads. The first failure of each is kept; nothing is tried again."""
 
-    def __init__(self, estate: Estate) -> None:
-        self.estate = estate
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
         self.stopping = threading.Event()
         self.failures: list[str] = []
         self.counts = [0] * 6
@@ -60,7 +60,7 @@ class Load:
             lambda: self._ask_anew(4),
             lambda: self._change(5),
         ]
-        self._watches = [Client(estate.way("path").address), Client(estate.way("name").address)]
+        self._watches = [Client(environment.way("path").address), Client(environment.way("name").address)]
         self._threads = [threading.Thread(target=self._guard, args=(loop,)) for loop in loops]
         self._watchers = [threading.Thread(target=self._guard, args=(self._watcher(index),)) for index in range(2)]
 
@@ -72,7 +72,7 @@ class Load:
 
     def _keep_asking(self, number: int) -> None:
         """GET and POST in turns on one connection that must never close."""
-        way = self.estate.way("path" if number % 2 else "name")
+        way = self.environment.way("path" if number % 2 else "name")
         with Client(way.address) as client:
             while not self.stopping.is_set():
                 answer = client.request("GET", f"{way.path}{PODS}/db-0")
@@ -86,7 +86,7 @@ class Load:
 
     def _ask_anew(self, number: int) -> None:
         """A connection for each request, as kubectl does."""
-        way = self.estate.way("path")
+        way = self.environment.way("path")
         while not self.stopping.is_set():
             assert ask(way.address, way.path + "/version").status == 200
             self.counts[number] += 1
@@ -94,7 +94,7 @@ class Load:
 
     def _change(self, number: int) -> None:
         """Change what the watches look at; each change is an event that they must see."""
-        way = self.estate.way("path")
+        way = self.environment.way("path")
         headers = [("Content-Type", "application/merge-patch+json")]
         with Client(way.address) as client:
             while not self.stopping.is_set():
@@ -106,7 +106,7 @@ class Load:
                 time.sleep(0.05)
 
     def _watcher(self, index: int) -> Callable[[], None]:
-        way = self.estate.way("path" if index == 0 else "name")
+        way = self.environment.way("path" if index == 0 else "name")
         query = "watch=true&fieldSelector=metadata.name%3Dcounter"
 
         def follow() -> None:
@@ -122,7 +122,7 @@ class Load:
         return follow
 
     def start(self) -> None:
-        way = self.estate.way("path")
+        way = self.environment.way("path")
         body = json.dumps(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "counter"}, "data": {"count": "0"}}
         )
@@ -139,7 +139,7 @@ class Load:
         self.stopping.set()
         for thread in self._threads:
             thread.join(PATIENCE)
-        way = self.estate.way("path")
+        way = self.environment.way("path")
         headers = [("Content-Type", "application/merge-patch+json")]
         body = b'{"data": {"count": "-1"}}'
         target = f"{way.path}{CONFIGMAPS}/counter"
@@ -150,7 +150,7 @@ class Load:
             client.close()
 
 
-def configurations(estate: Estate) -> Iterator[str]:
+def configurations(environment: Environment) -> Iterator[str]:
     """Files that differ: the order of endpoints, the access log, the drain time, another server."""
     for number in itertools.count():
         text = CONFIG
@@ -164,7 +164,7 @@ def configurations(estate: Estate) -> Iterator[str]:
                 "servers:\n", "servers:\n  - {{name: more, serverNames: [more], backend: {{cluster: west}}}}\n"
             )
         text = text.replace("drainTimeout: 5s", f"drainTimeout: {5 + number % 7}s")
-        yield estate.config(text)
+        yield environment.config(text)
 
 
 def listening_inode(port: int) -> str:
@@ -183,9 +183,9 @@ def replace_file(path: Path, text: str) -> None:
     os.replace(new, path)
 
 
-def serial(estate: Estate) -> object:
+def serial(environment: Environment) -> object:
     """The serial number of the certificate that a new connection gets."""
-    connection = estate.way("path").address.connect()
+    connection = environment.way("path").address.connect()
     try:
         certificate = connection.getpeercert()
     finally:
@@ -195,25 +195,27 @@ def serial(estate: Estate) -> object:
 
 
 @pytest.mark.timeout(300)
-def test_reloads_under_load_lose_nothing(restless: Estate, kubectl: str, capsys: pytest.CaptureFixture[str]) -> None:
-    estate = restless
-    daemon = estate.daemon
-    inode = listening_inode(estate.port)
-    files = configurations(estate)
-    load = Load(estate)
+def test_reloads_under_load_lose_nothing(
+    disturbed: Environment, kubectl: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = disturbed
+    daemon = environment.daemon
+    inode = listening_inode(environment.port)
+    files = configurations(environment)
+    load = Load(environment)
     memory: list[int] = []
     wrong = itertools.cycle(WRONG)
     refused = 0
     arguments = ("exec", "-i", "db-0", "--", "cat")
-    with estate.kubectl(kubectl, "name").begin(*arguments) as tunnel:
+    with environment.kubectl(kubectl, "name").begin(*arguments) as tunnel:
         tunnel.write(b"begin\n")
         tunnel.wait_for("begin\n")
         load.start()
         try:
             for number in range(1, RELOADS + 1):
                 if number % 4 == 0:
-                    estate.write_certificate()
-                before = serial(estate) if number % 20 == 0 else None
+                    environment.write_certificate()
+                before = serial(environment) if number % 20 == 0 else None
                 good = next(files)
                 if number % 10 == 5:
                     status, spoil, named = next(wrong)
@@ -229,7 +231,7 @@ def test_reloads_under_load_lose_nothing(restless: Estate, kubectl: str, capsys:
                 else:
                     assert main(["reload", "-c", str(daemon.file)]) == 0, capsys.readouterr().err
                 if before is not None:
-                    assert serial(estate) != before
+                    assert serial(environment) != before
                 if number % 25 == 0:
                     tunnel.write(b"reload %d\n" % number)
                     tunnel.wait_for(f"reload {number}\n")
@@ -244,7 +246,7 @@ def test_reloads_under_load_lose_nothing(restless: Estate, kubectl: str, capsys:
     for seen in load.seen:
         assert seen == [*range(load.sent + 1), -1]
     assert all(count > 20 for count in load.counts), load.counts
-    assert listening_inode(estate.port) == inode
+    assert listening_inode(environment.port) == inode
     assert len(daemon.lines('event="configuration reloaded"')) == RELOADS
     assert len(daemon.lines('event="reload refused')) == refused == RELOADS / 10
     assert not re.search("traceback|Unhandled", daemon.log, re.I)

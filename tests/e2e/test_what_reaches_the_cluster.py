@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcproxy.demo.client import header_values
-from tests.e2e.estate import Estate
+from tests.e2e.environment import Environment
 from tests.e2e.programs import eventually
 from tests.e2e.wire import Client, ask
 
@@ -40,20 +40,20 @@ SPDY = [
 UPGRADES = pytest.mark.parametrize("upgrade", [WEBSOCKET, SPDY], ids=["websocket", "spdy"])
 
 
-def sent(estate: Estate, way_name: str, target: str, *, cluster: str = "east", **rest: Any) -> dict[str, Any]:
+def sent(environment: Environment, way_name: str, target: str, *, cluster: str = "east", **rest: Any) -> dict[str, Any]:
     """Send one request and give the one record of it."""
-    way = estate.way(way_name)
-    control = estate.control(cluster)
+    way = environment.way(way_name)
+    control = environment.control(cluster)
     mark = control.mark()
     ask(way.address, way.path + target, **rest)
     (record,) = [record for record in control.audit(mark) if record["path"] != HEALTH]
     return record
 
 
-def upgraded(estate: Estate, way_name: str, headers: list[tuple[str, str]]) -> dict[str, Any]:
+def upgraded(environment: Environment, way_name: str, headers: list[tuple[str, str]]) -> dict[str, Any]:
     """Begin an exec session and give the record of it."""
-    way = estate.way(way_name)
-    control = estate.control()
+    way = environment.way(way_name)
+    control = environment.control()
     mark = control.mark()
     method = "GET" if ("Upgrade", "websocket") in headers else "POST"
     body = None if method == "GET" else b""
@@ -64,24 +64,24 @@ def upgraded(estate: Estate, way_name: str, headers: list[tuple[str, str]]) -> d
     return record
 
 
-def test_lent_identity_replaces_the_clients(estate: Estate) -> None:
+def test_lent_identity_replaces_the_clients(environment: Environment) -> None:
     for way in ("path", "name"):
-        record = sent(estate, way, "/api/v1/namespaces/demo/pods", headers=SPOOFED)
+        record = sent(environment, way, "/api/v1/namespaces/demo/pods", headers=SPOOFED)
         assert header_values(record, "Authorization") == ["Bearer admin-test-token"]
         assert not [name for name, _ in record["headers"] if name.lower().replace("_", "-").startswith("x-remote")]
         assert (record["user"], record["client_subject"]) == ("admin", "")
 
 
-def test_lent_certificate_comes_without_any_token(estate: Estate) -> None:
-    record = sent(estate, "west", "/api/v1/nodes", cluster="west", headers=SPOOFED)
+def test_lent_certificate_comes_without_any_token(environment: Environment) -> None:
+    record = sent(environment, "west", "/api/v1/nodes", cluster="west", headers=SPOOFED)
     assert header_values(record, "Authorization") == []
     assert record["user"] == "admin"
     assert "CN=admin" in record["client_subject"]
 
 
 @UPGRADES
-def test_lent_credential_is_on_upgrades_too(estate: Estate, upgrade: list[tuple[str, str]]) -> None:
-    record = upgraded(estate, "path", [*upgrade, *SPOOFED])
+def test_lent_credential_is_on_upgrades_too(environment: Environment, upgrade: list[tuple[str, str]]) -> None:
+    record = upgraded(environment, "path", [*upgrade, *SPOOFED])
     assert header_values(record, "Authorization") == ["Bearer admin-test-token"]
     assert (record["user"], record["status"]) == ("admin", 101)
     assert header_values(record, "Connection") == ["Upgrade"]
@@ -89,49 +89,51 @@ def test_lent_credential_is_on_upgrades_too(estate: Estate, upgrade: list[tuple[
     assert header_values(record, "X-Forwarded-Uri") == [f"/clusters/east{EXEC}"]
 
 
-def test_bearer_token_among_the_subprotocols_is_taken_out(estate: Estate) -> None:
+def test_bearer_token_among_the_subprotocols_is_taken_out(environment: Environment) -> None:
     protocols = "base64url.bearer.authorization.k8s.io.YWxpY2UtdGVzdC10b2tlbg, v5.channel.k8s.io"
     upgrade = [*WEBSOCKET[:-1], ("Sec-WebSocket-Protocol", protocols)]
-    record = upgraded(estate, "path", upgrade)
+    record = upgraded(environment, "path", upgrade)
     assert header_values(record, "Sec-WebSocket-Protocol") == ["v5.channel.k8s.io"]
     assert record["user"] == "admin"
 
 
 @pytest.mark.parametrize("header", ["Impersonate-User", "Impersonate-Group", "impersonate_uid", "Impersonate-Extra-A"])
-def test_impersonation_asked_of_a_lent_identity_is_403_and_reaches_nobody(estate: Estate, header: str) -> None:
-    way = estate.way("path")
-    mark = estate.control().mark()
+def test_impersonation_asked_of_a_lent_identity_is_403_and_reaches_nobody(
+    environment: Environment, header: str
+) -> None:
+    way = environment.way("path")
+    mark = environment.control().mark()
     answer = ask(way.address, way.path + "/api/v1/pods", headers=[(header, "alice")])
     assert (answer.status, answer.json["kind"], answer.json["reason"]) == (403, "Status", "Forbidden")
-    assert [record for record in estate.control().audit(mark) if record["path"] != HEALTH] == []
+    assert [record for record in environment.control().audit(mark) if record["path"] != HEALTH] == []
 
 
-def test_own_token_passes_as_it_is_and_nothing_of_the_proxys(estate: Estate) -> None:
+def test_own_token_passes_as_it_is_and_nothing_of_the_proxys(environment: Environment) -> None:
     for way in ("own", "own-name"):
-        record = sent(estate, way, "/api/v1/namespaces/demo/pods", headers=SPOOFED)
+        record = sent(environment, way, "/api/v1/namespaces/demo/pods", headers=SPOOFED)
         assert header_values(record, "Authorization") == ["Bearer alice-test-token"]
         assert not [name for name, _ in record["headers"] if name.lower().replace("_", "-").startswith("x-remote")]
         assert (record["user"], record["client_subject"]) == ("alice", "")
-        assert sent(estate, way, "/version")["user"] == "system:anonymous"
+        assert sent(environment, way, "/version")["user"] == "system:anonymous"
 
 
-def test_own_impersonation_passes(estate: Estate) -> None:
+def test_own_impersonation_passes(environment: Environment) -> None:
     headers = [
         ("Authorization", "Bearer admin-test-token"),
         ("Impersonate-User", "alice"),
         ("Impersonate-Group", "dev"),
     ]
-    record = sent(estate, "own", "/api/v1/namespaces/demo/pods", headers=headers)
+    record = sent(environment, "own", "/api/v1/namespaces/demo/pods", headers=headers)
     assert (record["user"], record["authenticated_as"]) == ("alice", "admin")
 
 
 @UPGRADES
-def test_own_token_is_on_upgrades_too(estate: Estate, upgrade: list[tuple[str, str]]) -> None:
-    record = upgraded(estate, "own", [*upgrade, ("Authorization", "Bearer admin-test-token")])
+def test_own_token_is_on_upgrades_too(environment: Environment, upgrade: list[tuple[str, str]]) -> None:
+    record = upgraded(environment, "own", [*upgrade, ("Authorization", "Bearer admin-test-token")])
     assert header_values(record, "Authorization") == ["Bearer admin-test-token"]
 
 
-def test_forwarded_headers_are_set_anew(estate: Estate) -> None:
+def test_forwarded_headers_are_set_anew(environment: Environment) -> None:
     lies = [
         ("X-Forwarded-For", "203.0.113.9"),
         ("X-Forwarded-Proto", "http"),
@@ -140,14 +142,14 @@ def test_forwarded_headers_are_set_anew(estate: Estate) -> None:
         ("X-Forwarded-Client-Cert", "lie"),
         ("Forwarded", "for=203.0.113.9"),
     ]
-    record = sent(estate, "name", "/api/v1/pods", headers=lies, host="east.e2e.test:6443")
+    record = sent(environment, "name", "/api/v1/pods", headers=lies, host="east.e2e.test:6443")
     assert header_values(record, "X-Forwarded-For") == ["127.0.0.1"]
     assert header_values(record, "X-Forwarded-Proto") == ["https"]
     assert header_values(record, "X-Forwarded-Host") == ["east.e2e.test:6443"]
     assert header_values(record, "X-Forwarded-Uri") == []
     assert header_values(record, "X-Forwarded-Client-Cert") == []
     assert header_values(record, "Via") == []
-    assert header_values(record, "Host")[0] in [url.removeprefix("https://") for url in estate.east.urls]
+    assert header_values(record, "Host")[0] in [url.removeprefix("https://") for url in environment.east.urls]
 
 
 TARGETS = [
@@ -164,43 +166,43 @@ TARGETS = [
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("way", ["path", "name"])
-def test_path_and_query_arrive_byte_for_byte(estate: Estate, way: str, target: str) -> None:
-    assert sent(estate, way, target)["path"] == target
+def test_path_and_query_arrive_byte_for_byte(environment: Environment, way: str, target: str) -> None:
+    assert sent(environment, way, target)["path"] == target
 
 
 @pytest.mark.parametrize(
     "target",
     ["/api/v1/namespaces/demo/configmaps/a%2Fb", "/api/v1/namespaces/demo/../shop/pods", "/api//v1/pods/%2e%2e"],
 )
-def test_path_with_two_meanings_is_400_and_reaches_nobody(estate: Estate, target: str) -> None:
-    way = estate.way("path")
-    mark = estate.control().mark()
+def test_path_with_two_meanings_is_400_and_reaches_nobody(environment: Environment, target: str) -> None:
+    way = environment.way("path")
+    mark = environment.control().mark()
     answer = ask(way.address, way.path + target)
     assert (answer.status, answer.json["kind"], answer.json["reason"]) == (400, "Status", "BadRequest")
-    assert [record for record in estate.control().audit(mark) if record["path"] != HEALTH] == []
+    assert [record for record in environment.control().audit(mark) if record["path"] != HEALTH] == []
 
 
-def test_other_prefixes_of_a_cluster_mean_the_same(estate: Estate) -> None:
-    address = estate.way("path").address
+def test_other_prefixes_of_a_cluster_mean_the_same(environment: Environment) -> None:
+    address = environment.way("path").address
     for prefix in (
         "/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/east/proxy",
         "/apis/cluster.karmada.io/v1alpha1/clusters/east/proxy",
     ):
-        mark = estate.control().mark()
+        mark = environment.control().mark()
         assert ask(address, prefix + "/api/v1/pods?limit=1").status == 200
-        assert "/api/v1/pods?limit=1" in [record["path"] for record in estate.control().audit(mark)]
+        assert "/api/v1/pods?limit=1" in [record["path"] for record in environment.control().audit(mark)]
 
 
-def test_cluster_that_is_not_served_is_404_and_reaches_nobody(estate: Estate) -> None:
-    address = estate.way("path").address
-    mark = estate.control().mark()
+def test_cluster_that_is_not_served_is_404_and_reaches_nobody(environment: Environment) -> None:
+    address = environment.way("path").address
+    mark = environment.control().mark()
     for name in ("north", "", "east%2F..%2Fwest", "EAST", "east;a=b"):
         answer = ask(address, f"/clusters/{name}/api/v1/pods")
         assert (answer.status, answer.json["kind"]) == (404, "Status"), name
-    assert [record for record in estate.control().audit(mark) if record["path"] != HEALTH] == []
+    assert [record for record in environment.control().audit(mark) if record["path"] != HEALTH] == []
 
 
-def test_hop_by_hop_headers_end_at_the_proxy(estate: Estate) -> None:
+def test_hop_by_hop_headers_end_at_the_proxy(environment: Environment) -> None:
     headers = [
         ("Connection", "keep-alive, X-Hop"),
         ("X-Hop", "1"),
@@ -210,19 +212,19 @@ def test_hop_by_hop_headers_end_at_the_proxy(estate: Estate) -> None:
         ("TE", "gzip"),
         ("X-Stays", "yes"),
     ]
-    record = sent(estate, "path", "/api/v1/pods", headers=headers)
+    record = sent(environment, "path", "/api/v1/pods", headers=headers)
     names = {name.lower() for name, _ in record["headers"]}
     gone = {"connection", "x-hop", "keep-alive", "proxy-connection", "proxy-authorization", "te", "transfer-encoding"}
     assert names & gone == set()
     assert header_values(record, "X-Stays") == ["yes"]
 
 
-def test_connection_header_cannot_take_away_what_the_proxy_adds(estate: Estate) -> None:
+def test_connection_header_cannot_take_away_what_the_proxy_adds(environment: Environment) -> None:
     headers = [
         ("Connection", "X-Forwarded-For, X-Forwarded-Proto, Host, Content-Length"),
         ("Authorization", "Bearer x"),
     ]
-    record = sent(estate, "path", "/api/v1/pods", headers=headers)
+    record = sent(environment, "path", "/api/v1/pods", headers=headers)
     assert header_values(record, "Authorization") == ["Bearer admin-test-token"]
     assert header_values(record, "X-Forwarded-For") == ["127.0.0.1"]
     assert header_values(record, "X-Forwarded-Proto") == ["https"]
@@ -232,26 +234,26 @@ def test_connection_header_cannot_take_away_what_the_proxy_adds(estate: Estate) 
 @pytest.mark.parametrize("way", ["path", "own"])
 @pytest.mark.parametrize("header", ["Authorization", "Impersonate-User", "X-Remote-User"])
 def test_connection_header_that_names_an_identity_is_400_and_reaches_nobody(
-    estate: Estate, way: str, header: str
+    environment: Environment, way: str, header: str
 ) -> None:
     """To drop it would mean another user."""
-    there = estate.way(way)
-    mark = estate.control().mark()
+    there = environment.way(way)
+    mark = environment.control().mark()
     headers = [("Connection", f"keep-alive, {header}"), ("Authorization", "Bearer admin-test-token")]
     answer = ask(there.address, there.path + "/api/v1/pods", headers=headers)
     assert (answer.status, answer.json["kind"]) == (400, "Status")
-    assert [record for record in estate.control().audit(mark) if record["path"] != HEALTH] == []
+    assert [record for record in environment.control().audit(mark) if record["path"] != HEALTH] == []
 
 
-def test_bodies_arrive_whole_by_length_and_in_chunks(estate: Estate) -> None:
+def test_bodies_arrive_whole_by_length_and_in_chunks(environment: Environment) -> None:
     random_bytes = random.Random(7)
     data = {"data": {"a": "".join(random_bytes.choices("abcdefghij", k=300_000))}}
     names = (f"body-{number}" for number in itertools.count())
-    way = estate.way("path")
+    way = environment.way("path")
     for chunked in (False, True):
         obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": next(names)}, **data}
         body = json.dumps(obj).encode()
-        mark = estate.control().mark()
+        mark = environment.control().mark()
         headers = [("Content-Type", "application/json")]
         target = way.path + "/api/v1/namespaces/demo/configmaps?dryRun=All"
         if chunked:
@@ -264,14 +266,14 @@ def test_bodies_arrive_whole_by_length_and_in_chunks(estate: Estate) -> None:
         assert answer.status == 201, answer.body
 
         def arrived() -> list[str]:
-            return [record["body_sha256"] for record in estate.control().audit(mark, method="POST")]  # noqa: B023
+            return [record["body_sha256"] for record in environment.control().audit(mark, method="POST")]  # noqa: B023
 
         eventually("the body is in the audit", lambda: bool(arrived()[0]))
         assert arrived() == [hashlib.sha256(body).hexdigest()]
 
 
-def test_answers_carry_the_clusters_headers_once(estate: Estate) -> None:
-    way = estate.way("path")
+def test_answers_carry_the_clusters_headers_once(environment: Environment) -> None:
+    way = environment.way("path")
     answer = ask(way.address, way.path + "/api/v1/namespaces/demo/pods?limit=1")
     assert len(answer.header("Audit-Id")) == 36
     assert answer.header("Content-Type") == "application/json"
@@ -279,19 +281,19 @@ def test_answers_carry_the_clusters_headers_once(estate: Estate) -> None:
     assert answer.header("Connection") == ""
 
 
-def test_compressed_answers_pass_as_they_are(estate: Estate) -> None:
+def test_compressed_answers_pass_as_they_are(environment: Environment) -> None:
     headers = [("Accept-Encoding", "gzip"), ("Authorization", "Bearer admin-test-token")]
     seen = []
     for name in ("direct", "path"):
-        way = estate.way(name)
+        way = environment.way(name)
         answer = ask(way.address, way.path + "/api/v1/pods", headers=headers)
         seen.append((answer.header("Content-Encoding"), answer.header("Content-Type"), answer.body))
     assert seen[0] == seen[1]
     assert seen[0][0] == "gzip"
 
 
-def test_a_refused_request_is_a_status(estate: Estate) -> None:
-    address = estate.way("path").address
+def test_a_refused_request_is_a_status(environment: Environment) -> None:
+    address = environment.way("path").address
     assert ask(address, "/api/v1/pods").json["message"].startswith('server "all" has no API of its own')
-    misdirected = ask(estate.way("name").address, "/api/v1/pods", host="x.own.e2e.test")
+    misdirected = ask(environment.way("name").address, "/api/v1/pods", host="x.own.e2e.test")
     assert (misdirected.status, misdirected.json["kind"]) == (421, "Status")

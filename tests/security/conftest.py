@@ -1,6 +1,6 @@
-"""The fixtures of the stages, for attacks on a whole proxy."""
+"""The fixtures of whole proxies, for attacks on them."""
 
 from __future__ import annotations
 
 from tests.proxy.conftest import reactor as reactor
-from tests.security.identity_stage import identity_stage as identity_stage
+from tests.security.authenticating_proxy import authenticating_proxy as authenticating_proxy

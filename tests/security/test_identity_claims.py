@@ -6,14 +6,14 @@ import pytest
 
 from mcproxy.config import model
 from tests.proxy.stage import NAME, OK
-from tests.security.identity_stage import (
+from tests.security.authenticating_proxy import (
     ALICE_TOKEN,
     ALL,
     BOSS_TOKEN,
     LENT,
     OTHER,
     UNAUTHORIZED,
-    IdentityStage,
+    AuthenticatingProxy,
     bearer,
     holder,
     request,
@@ -24,7 +24,7 @@ ALICE = b"Impersonate-User: alice\r\nImpersonate-Group: dev\r\nImpersonate-Group
 POD = b"/api/v1/namespaces/a/pods/b"
 
 
-def told(stage: IdentityStage, port: int, lines: bytes, *, host: str = NAME, target: bytes = POD) -> bytes:
+def told(stage: AuthenticatingProxy, port: int, lines: bytes, *, host: str = NAME, target: bytes = POD) -> bytes:
     """A request as a cluster must hear it, byte for byte."""
     return (
         b"GET %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%bX-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: https\r\n"
@@ -49,30 +49,32 @@ CLAIMS = [
 
 @pytest.mark.parametrize("fields", CLAIMS, ids=lambda fields: fields[0].decode("latin-1"))
 class TestXRemoteOfSomebodyUnentitled:
-    async def test_goes_on_as_who_he_is(self, identity_stage: IdentityStage, fields: tuple[bytes, ...]) -> None:
-        stage = identity_stage
+    async def test_goes_on_as_who_he_is(
+        self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
+    ) -> None:
+        stage = authenticating_proxy
         await stage.passes(request(b"A: b", *fields, bearer(ALICE_TOKEN), target=POD))
         expected = told(stage, stage.east.port, b"A: b\r\n" + ALICE) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
         assert stage.heard == expected
 
     async def test_is_nobody_without_a_credential(
-        self, identity_stage: IdentityStage, fields: tuple[bytes, ...]
+        self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
     ) -> None:
-        await identity_stage.refuses(request(*fields), 401, UNAUTHORIZED)
+        await authenticating_proxy.refuses(request(*fields), 401, UNAUTHORIZED)
 
     async def test_does_not_reach_a_cluster_that_is_told_by_headers(
-        self, identity_stage: IdentityStage, fields: tuple[bytes, ...]
+        self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
     ) -> None:
-        stage = identity_stage
+        stage = authenticating_proxy
         lines = request(*fields, bearer(ALICE_TOKEN), host=ALL, target=b"/clusters/headers" + POD)
         await stage.passes(lines, server_name=ALL)
         remote = ALICE.replace(b"Impersonate-", b"X-Remote-")
         assert stage.heard == told(stage, stage.headers.port, remote, host=ALL) + b"\r\n"
 
     async def test_does_not_pass_where_the_clients_own_word_passes(
-        self, identity_stage: IdentityStage, fields: tuple[bytes, ...]
+        self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
     ) -> None:
-        stage = identity_stage
+        stage = authenticating_proxy
         lines = request(*fields, bearer(ALICE_TOKEN), host=ALL, target=b"/clusters/pass" + POD)
         await stage.passes(lines, server_name=ALL)
         own = b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n"
@@ -82,8 +84,10 @@ class TestXRemoteOfSomebodyUnentitled:
 class TestXRemoteOfAFrontProxy:
     REMOTE = (b"X-Remote-User: bob", b"X-Remote-Group: dev", b"X-Remote-Group: system:masters")
 
-    async def test_is_believed_without_the_groups_of_kubernetes(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_is_believed_without_the_groups_of_kubernetes(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage = authenticating_proxy
         await stage.passes(request(*self.REMOTE, target=POD), certificate=holder("front", "front"))
         bob = ALICE.replace(b"alice", b"bob")
         assert stage.heard == told(stage, stage.east.port, bob) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
@@ -95,27 +99,31 @@ class TestXRemoteOfAFrontProxy:
             ("others", "front"),  # the name of a front proxy, by authorities of another server
         ],
     )
-    async def test_is_not_believed_of_others(self, identity_stage: IdentityStage, certificate: tuple[str, str]) -> None:
-        await identity_stage.refuses(request(*self.REMOTE), 401, UNAUTHORIZED, certificate=holder(*certificate))
+    async def test_is_not_believed_of_others(
+        self, authenticating_proxy: AuthenticatingProxy, certificate: tuple[str, str]
+    ) -> None:
+        await authenticating_proxy.refuses(request(*self.REMOTE), 401, UNAUTHORIZED, certificate=holder(*certificate))
 
-    async def test_a_client_with_the_name_of_a_front_proxy_is_itself(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_a_client_with_the_name_of_a_front_proxy_is_itself(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage = authenticating_proxy
         await stage.passes(request(*self.REMOTE), certificate=holder("clients", "front"))
         assert b"Impersonate-User: front\r\nImpersonate-Group: system:authenticated\r\n" in stage.heard
         assert b"bob" not in stage.heard
 
-    async def test_a_front_proxy_that_says_nothing_is_nobody(self, identity_stage: IdentityStage) -> None:
-        await identity_stage.refuses(request(), 401, UNAUTHORIZED, certificate=holder("front", "front"))
+    async def test_a_front_proxy_that_says_nothing_is_nobody(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        await authenticating_proxy.refuses(request(), 401, UNAUTHORIZED, certificate=holder("front", "front"))
 
     @pytest.mark.parametrize(
         "field", [b"X-Remote-User: system:admin", b"X-Remote-User: \xff", b"X-Remote-User: a\tb", b"X-Remote-User: "]
     )
-    async def test_what_it_may_not_say_is_401(self, identity_stage: IdentityStage, field: bytes) -> None:
-        await identity_stage.refuses(request(field), 401, UNAUTHORIZED, certificate=holder("front", "front"))
+    async def test_what_it_may_not_say_is_401(self, authenticating_proxy: AuthenticatingProxy, field: bytes) -> None:
+        await authenticating_proxy.refuses(request(field), 401, UNAUTHORIZED, certificate=holder("front", "front"))
 
-    async def test_underscores_are_never_believed(self, identity_stage: IdentityStage) -> None:
+    async def test_underscores_are_never_believed(self, authenticating_proxy: AuthenticatingProxy) -> None:
         lines = request(b"X_Remote_User: bob", b"X-Remote_Group: dev")
-        await identity_stage.refuses(lines, 401, UNAUTHORIZED, certificate=holder("front", "front"))
+        await authenticating_proxy.refuses(lines, 401, UNAUTHORIZED, certificate=holder("front", "front"))
 
 
 def not_allowed(resource: str, name: str, who: str = "alice") -> bytes:
@@ -139,27 +147,29 @@ class TestImpersonation:
         ],
     )
     async def test_by_somebody_who_may_not_is_403(
-        self, identity_stage: IdentityStage, fields: tuple[bytes, ...]
+        self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
     ) -> None:
-        await identity_stage.refuses(request(*fields, bearer(ALICE_TOKEN)), 403, not_allowed("users", "admin"))
+        await authenticating_proxy.refuses(request(*fields, bearer(ALICE_TOKEN)), 403, not_allowed("users", "admin"))
 
     @pytest.mark.parametrize("field", [b"Impersonate_User: admin", b"impersonate_group: system:masters"])
     @pytest.mark.parametrize("token", [ALICE_TOKEN, BOSS_TOKEN])
     async def test_with_underscores_is_refused_of_anybody(
-        self, identity_stage: IdentityStage, field: bytes, token: bytes
+        self, authenticating_proxy: AuthenticatingProxy, field: bytes, token: bytes
     ) -> None:
         message = f"the header {field.decode().lower().partition(':')[0]} is not known here"
-        await identity_stage.refuses(request(field, bearer(token)), 400, status(400, "BadRequest", message))
+        await authenticating_proxy.refuses(request(field, bearer(token)), 400, status(400, "BadRequest", message))
 
-    async def test_an_unknown_header_of_the_family_is_refused(self, identity_stage: IdentityStage) -> None:
+    async def test_an_unknown_header_of_the_family_is_refused(self, authenticating_proxy: AuthenticatingProxy) -> None:
         body = status(400, "BadRequest", "the header impersonate-fate is not known here")
-        await identity_stage.refuses(request(b"Impersonate-Fate: x", bearer(BOSS_TOKEN)), 400, body)
+        await authenticating_proxy.refuses(request(b"Impersonate-Fate: x", bearer(BOSS_TOKEN)), 400, body)
 
-    async def test_without_a_credential_is_401(self, identity_stage: IdentityStage) -> None:
-        await identity_stage.refuses(request(b"Impersonate-User: admin"), 401, UNAUTHORIZED)
+    async def test_without_a_credential_is_401(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        await authenticating_proxy.refuses(request(b"Impersonate-User: admin"), 401, UNAUTHORIZED)
 
-    async def test_by_anybody_of_a_server_that_authenticates_nobody_is_403(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_by_anybody_of_a_server_that_authenticates_nobody_is_403(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage = authenticating_proxy
         east = model.ClusterBackend("east")
         server = model.Server(name="open", listeners=("tls",), default=True, backend=east, authorization="rules")
         await stage.serve(stage.configuration(servers=(server,)))
@@ -167,23 +177,23 @@ class TestImpersonation:
         await stage.refuses(request(b"Impersonate-User: admin", bearer(BOSS_TOKEN)), 403, asked)
         await stage.refuses(request(b"Impersonate-User: admin"), 403, asked, certificate=holder("clients", "boss"))
 
-    async def test_a_group_without_a_user_is_400(self, identity_stage: IdentityStage) -> None:
+    async def test_a_group_without_a_user_is_400(self, authenticating_proxy: AuthenticatingProxy) -> None:
         message = "requested [{Group  system:masters    }] without impersonating a user"
         lines = request(b"Impersonate-Group: system:masters", bearer(BOSS_TOKEN))
-        await identity_stage.refuses(lines, 400, status(400, "BadRequest", message))
+        await authenticating_proxy.refuses(lines, 400, status(400, "BadRequest", message))
 
     async def test_where_the_proxys_own_rights_are_lent_is_403_even_of_who_may(
-        self, identity_stage: IdentityStage
+        self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
         message = "impersonation is not possible here: the cluster is told the proxy's own identity"
         lines = request(b"Impersonate-User: x", bearer(BOSS_TOKEN), host=ALL, target=b"/clusters/own/api/v1/pods")
-        await identity_stage.refuses(lines, 403, status(403, "Forbidden", message), server_name=ALL)
+        await authenticating_proxy.refuses(lines, 403, status(403, "Forbidden", message), server_name=ALL)
 
     @pytest.mark.parametrize("away", ["own", "pass", "west"])
     async def test_a_policy_that_sends_it_elsewhere_is_no_way_round(
-        self, identity_stage: IdentityStage, away: str
+        self, authenticating_proxy: AuthenticatingProxy, away: str
     ) -> None:
-        stage = identity_stage
+        stage = authenticating_proxy
         everything = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",), non_resource_urls=("*",))
         server = model.Server(
             name=NAME,
@@ -211,8 +221,8 @@ class TestImpersonation:
         await stage.refuses(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)), 403, body)
         await stage.passes(request(bearer(BOSS_TOKEN)))
 
-    async def test_by_somebody_who_may_is_told_exactly_once(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_by_somebody_who_may_is_told_exactly_once(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        stage = authenticating_proxy
         fields = (b"Impersonate-User: carol", b"Impersonate-Group: dev", b"impersonate-group: dev")
         await stage.passes(request(*fields, bearer(BOSS_TOKEN), target=POD))
         carol = ALICE.replace(b"alice", b"carol")
@@ -220,8 +230,10 @@ class TestImpersonation:
         assert (stage.records[-1].user, stage.records[-1].impersonated) == ("boss", "carol")
 
     @pytest.mark.parametrize("name", [b"a\tb", b" ", "x\u0085y".encode()])
-    async def test_a_name_that_would_not_survive_is_refused(self, identity_stage: IdentityStage, name: bytes) -> None:
-        stage = identity_stage
+    async def test_a_name_that_would_not_survive_is_refused(
+        self, authenticating_proxy: AuthenticatingProxy, name: bytes
+    ) -> None:
+        stage = authenticating_proxy
         code, _ = await stage.answer(
             request(b"Impersonate-User: carol", b"Impersonate-Group: " + name, bearer(BOSS_TOKEN))
         )
@@ -235,9 +247,11 @@ CONNECTION = status(400, "BadRequest", "Connection names a field that is not for
     "name",
     [b"Authorization", b"Impersonate-User", b"impersonate_user", b"X-Remote-User", b"X_Remote-Group"],
 )
-async def test_connection_may_not_name_what_says_who_calls(identity_stage: IdentityStage, name: bytes) -> None:
+async def test_connection_may_not_name_what_says_who_calls(
+    authenticating_proxy: AuthenticatingProxy, name: bytes
+) -> None:
     lines = request(b"Connection: close, " + name, name + b": alice", bearer(ALICE_TOKEN))
-    await identity_stage.refuses(lines, 400, CONNECTION)
+    await authenticating_proxy.refuses(lines, 400, CONNECTION)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +266,8 @@ async def test_connection_may_not_name_what_says_who_calls(identity_stage: Ident
         b"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eHg",
     ],
 )
-async def test_trailers_say_nothing_of_identity(identity_stage: IdentityStage, trailer: bytes) -> None:
-    stage = identity_stage
+async def test_trailers_say_nothing_of_identity(authenticating_proxy: AuthenticatingProxy, trailer: bytes) -> None:
+    stage = authenticating_proxy
     head = request(b"Transfer-Encoding: chunked", bearer(ALICE_TOKEN), target=POD, method=b"PUT")
     stage.east.reply = lambda end: end.send(OK) if b"0\r\n" in end.received else None
     await stage.passes(head + b"2\r\n{}\r\n0\r\n" + trailer + b"\r\nKept: yes\r\n\r\n")
@@ -266,8 +280,8 @@ EXEC = POD + b"/exec?command=sh"
 
 
 class TestUpgradedConnections:
-    async def test_the_head_is_judged_as_any_other(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_the_head_is_judged_as_any_other(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        stage = authenticating_proxy
         stage.east.reply = lambda end: end.send(SWITCH)
         claims = (b"X-Remote-User: admin", b"X_Remote_Group: system:masters")
         client = await stage.asks(request(*UPGRADE, *claims, bearer(ALICE_TOKEN), target=EXEC))
@@ -277,26 +291,28 @@ class TestUpgradedConnections:
         assert stage.heard == expected + upgrade
 
     @pytest.mark.parametrize("claim", [b"X-Remote-User: admin", b"Sec-WebSocket-Protocol: v4.channel.k8s.io"])
-    async def test_without_a_credential_it_is_401(self, identity_stage: IdentityStage, claim: bytes) -> None:
-        await identity_stage.refuses(request(*UPGRADE, claim, target=EXEC), 401, UNAUTHORIZED)
+    async def test_without_a_credential_it_is_401(
+        self, authenticating_proxy: AuthenticatingProxy, claim: bytes
+    ) -> None:
+        await authenticating_proxy.refuses(request(*UPGRADE, claim, target=EXEC), 401, UNAUTHORIZED)
 
-    async def test_impersonation_is_reviewed(self, identity_stage: IdentityStage) -> None:
+    async def test_impersonation_is_reviewed(self, authenticating_proxy: AuthenticatingProxy) -> None:
         lines = request(*UPGRADE, b"Impersonate-User: admin", bearer(ALICE_TOKEN), target=EXEC)
-        await identity_stage.refuses(lines, 403, not_allowed("users", "admin"))
+        await authenticating_proxy.refuses(lines, 403, not_allowed("users", "admin"))
 
     async def test_a_connection_that_is_not_upgraded_does_not_become_a_way_round(
-        self, identity_stage: IdentityStage
+        self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = identity_stage
+        stage = authenticating_proxy
         smuggled = request(b"X-Remote-User: admin", b"Impersonate-User: admin", b"Smuggled: yes")
         client = await stage.asks(request(*UPGRADE, bearer(ALICE_TOKEN), target=EXEC) + smuggled)
         await stage.until(lambda: client.received.endswith(UNAUTHORIZED))
         assert client.received.startswith(OK)
         assert b"Smuggled" not in stage.heard
 
-    async def test_what_is_said_in_a_tunnel_is_not_for_others(self, identity_stage: IdentityStage) -> None:
+    async def test_what_is_said_in_a_tunnel_is_not_for_others(self, authenticating_proxy: AuthenticatingProxy) -> None:
         """The bytes of a tunnel go to its own connection, which serves no other client afterwards."""
-        stage = identity_stage
+        stage = authenticating_proxy
         stage.east.reply = lambda end: end.send(SWITCH)
         client = await stage.asks(request(*UPGRADE, bearer(ALICE_TOKEN), target=EXEC))
         await stage.until(lambda: b" 101 " in client.received)
@@ -327,8 +343,8 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("field", MALFORMED)
-async def test_what_is_no_field_is_400_and_one_line(identity_stage: IdentityStage, field: bytes) -> None:
-    stage = identity_stage
+async def test_what_is_no_field_is_400_and_one_line(authenticating_proxy: AuthenticatingProxy, field: bytes) -> None:
+    stage = authenticating_proxy
     code, body = await stage.answer(request(field, bearer(ALICE_TOKEN)))
     assert (code, body[:8]) == (400, b'{"kind":')
     assert stage.heard == b""
@@ -336,9 +352,9 @@ async def test_what_is_no_field_is_400_and_one_line(identity_stage: IdentityStag
     assert ALICE_TOKEN.decode() not in stage.output()
 
 
-async def test_another_host_on_a_kept_connection_is_another_server(identity_stage: IdentityStage) -> None:
+async def test_another_host_on_a_kept_connection_is_another_server(authenticating_proxy: AuthenticatingProxy) -> None:
     """Without a TLS name Host chooses, request by request, and with it who vouches for the client."""
-    stage = identity_stage
+    stage = authenticating_proxy
     client = await stage.client("127.0.0.1", certificate=holder("clients", "alice", "dev"))
     client.send(request(target=POD))
     assert await stage.answered(client) == (200, b"{}")

@@ -22,7 +22,7 @@ from mcproxy.config import model
 from tests.identity import issuer
 from tests.identity.certificates import Held, user
 from tests.proxy.stage import NAME, UpstreamEnd
-from tests.security.identity_stage import (
+from tests.security.authenticating_proxy import (
     ALICE_TOKEN,
     ALL,
     BOSS_TOKEN,
@@ -30,7 +30,7 @@ from tests.security.identity_stage import (
     OTHER,
     ROOT_TOKEN,
     UNAUTHORIZED,
-    IdentityStage,
+    AuthenticatingProxy,
     bearer,
     ca,
     claims,
@@ -95,21 +95,25 @@ FORGED: dict[str, Callable[[], bytes]] = {
 
 class TestTokens:
     @pytest.mark.parametrize("make", FORGED.values(), ids=FORGED)
-    async def test_a_forged_one_is_401(self, identity_stage: IdentityStage, make: Callable[[], bytes]) -> None:
+    async def test_a_forged_one_is_401(
+        self, authenticating_proxy: AuthenticatingProxy, make: Callable[[], bytes]
+    ) -> None:
         token = make()
-        await identity_stage.refuses(request(bearer(token)), 401, UNAUTHORIZED)
-        assert all(part.decode() not in identity_stage.output() for part in token.split(b".") if len(part) > 3)
+        await authenticating_proxy.refuses(request(bearer(token)), 401, UNAUTHORIZED)
+        assert all(part.decode() not in authenticating_proxy.output() for part in token.split(b".") if len(part) > 3)
 
     async def test_a_good_one_is_who_it_says_without_the_groups_of_kubernetes(
-        self, identity_stage: IdentityStage
+        self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = identity_stage
+        stage = authenticating_proxy
         await stage.passes(request(bearer(id_token(groups=["dev", "system:masters", "system:nodes"]))))
         groups = b"Impersonate-Group: dev\r\nImpersonate-Group: system:authenticated\r\n"
         assert b"Impersonate-User: alice\r\n" + groups + b"X-Forwarded-For" in stage.heard
 
-    async def test_a_line_of_the_token_file_gives_no_group_of_kubernetes(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_a_line_of_the_token_file_gives_no_group_of_kubernetes(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage = authenticating_proxy
         await stage.passes(request(bearer(MALLORY_TOKEN)))
         assert b"Impersonate-Group: dev\r\n" in stage.heard
         assert b"system:masters" not in stage.heard
@@ -137,42 +141,44 @@ class TestTokens:
             b"Sec-WebSocket-Protocol: x, base64url.bearer.authorization.k8s.io.%%%",
         ],
     )
-    async def test_what_is_no_token_of_ours_is_401(self, identity_stage: IdentityStage, field: bytes) -> None:
-        await identity_stage.refuses(request(field), 401, UNAUTHORIZED)
-        assert "0123456789" not in identity_stage.output()
+    async def test_what_is_no_token_of_ours_is_401(
+        self, authenticating_proxy: AuthenticatingProxy, field: bytes
+    ) -> None:
+        await authenticating_proxy.refuses(request(field), 401, UNAUTHORIZED)
+        assert "0123456789" not in authenticating_proxy.output()
 
     @pytest.mark.parametrize("name", [b"access_token", b"token", b"bearer_token", b"authorization", b"%74oken"])
-    async def test_one_in_the_query_is_none(self, identity_stage: IdentityStage, name: bytes) -> None:
+    async def test_one_in_the_query_is_none(self, authenticating_proxy: AuthenticatingProxy, name: bytes) -> None:
         target = b"/api/v1/pods?%b=%b&watch=0" % (name, ALICE_TOKEN)
-        await identity_stage.refuses(request(target=target), 401, UNAUTHORIZED)
-        assert "0123456789" not in identity_stage.output().replace(repr(target), "")
+        await authenticating_proxy.refuses(request(target=target), 401, UNAUTHORIZED)
+        assert "0123456789" not in authenticating_proxy.output().replace(repr(target), "")
 
-    async def test_two_are_400(self, identity_stage: IdentityStage) -> None:
+    async def test_two_are_400(self, authenticating_proxy: AuthenticatingProxy) -> None:
         body = status(400, "BadRequest", "a request has one Authorization header at the most")
-        await identity_stage.refuses(request(bearer(ALICE_TOKEN), bearer(BOSS_TOKEN)), 400, body)
-        await identity_stage.refuses(request(bearer(ALICE_TOKEN), b"authorization: x"), 400, body)
+        await authenticating_proxy.refuses(request(bearer(ALICE_TOKEN), bearer(BOSS_TOKEN)), 400, body)
+        await authenticating_proxy.refuses(request(bearer(ALICE_TOKEN), b"authorization: x"), 400, body)
 
     @pytest.mark.parametrize("size", [16 * 1024 + 1, 60_000])
-    async def test_a_long_one_is_401(self, identity_stage: IdentityStage, size: int) -> None:
-        await identity_stage.refuses(request(bearer(b"0123456789" * (size // 10 + 1))), 401, UNAUTHORIZED)
-        assert "0123456789" not in identity_stage.output()
+    async def test_a_long_one_is_401(self, authenticating_proxy: AuthenticatingProxy, size: int) -> None:
+        await authenticating_proxy.refuses(request(bearer(b"0123456789" * (size // 10 + 1))), 401, UNAUTHORIZED)
+        assert "0123456789" not in authenticating_proxy.output()
 
     @pytest.mark.parametrize("token", [b"0123456789" * 100_000, b"a." * 500_000])
-    async def test_a_huge_one_is_431(self, identity_stage: IdentityStage, token: bytes) -> None:
-        stage = identity_stage
+    async def test_a_huge_one_is_431(self, authenticating_proxy: AuthenticatingProxy, token: bytes) -> None:
+        stage = authenticating_proxy
         body = status(431, "", "the request head is longer than 65536 bytes")
         await stage.refuses(request(bearer(token)), 431, body)
         assert "0123456789" not in stage.output()
         assert "a.a.a" not in stage.output()
 
-    async def test_a_bad_one_beside_a_good_certificate_is_good(self, identity_stage: IdentityStage) -> None:
-        await identity_stage.passes(request(bearer(b"guess")), certificate=holder("clients", "alice"))
-        assert b"guess" not in identity_stage.heard
+    async def test_a_bad_one_beside_a_good_certificate_is_good(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        await authenticating_proxy.passes(request(bearer(b"guess")), certificate=holder("clients", "alice"))
+        assert b"guess" not in authenticating_proxy.heard
 
     async def test_where_anonymous_requests_pass_a_bad_one_is_401_all_the_same(
-        self, identity_stage: IdentityStage
+        self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = identity_stage
+        stage = authenticating_proxy
         known = (corp(anonymous=model.Anonymous(enabled=True)), model.Authentication(name="guests"))
         await stage.serve(stage.configuration(authentication=known))
         await stage.passes(request())
@@ -194,8 +200,8 @@ def nobody_in(name: str, cluster: str) -> bytes:
 
 class TestAccountsOfOneCluster:
     @pytest.mark.parametrize("name", ["system:serviceaccount:kube-system:default", "system:node:worker-1"])
-    async def test_are_nobody_in_another(self, identity_stage: IdentityStage, name: str) -> None:
-        stage = identity_stage
+    async def test_are_nobody_in_another(self, authenticating_proxy: AuthenticatingProxy, name: str) -> None:
+        stage = authenticating_proxy
         stage.verdict = vouched(name, "system:serviceaccounts")
         await stage.refuses(request(bearer(b"of-the-account")), 403, nobody_in(name, "east"))
         for other in ("west", "pass", "own", "headers"):
@@ -208,8 +214,8 @@ class TestAccountsOfOneCluster:
         assert len(stage.asked) == 1
         assert "of-the-account" not in stage.output()
 
-    async def test_do_not_get_there_by_impersonation_either(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_do_not_get_there_by_impersonation_either(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        stage = authenticating_proxy
         name = "system:serviceaccount:a:b"
         stage.verdict = vouched(name)
         anybody = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",))
@@ -218,8 +224,8 @@ class TestAccountsOfOneCluster:
         lines = request(bearer(b"of-the-account"), b"Impersonate-User: alice")
         await stage.refuses(lines, 403, nobody_in(name, "east"))
 
-    async def test_do_not_get_there_by_a_policy(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_do_not_get_there_by_a_policy(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        stage = authenticating_proxy
         name = "system:serviceaccount:a:b"
         stage.verdict = vouched(name)
         everything = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",), non_resource_urls=("*",))
@@ -235,46 +241,52 @@ class TestAccountsOfOneCluster:
         await stage.serve(stage.configuration(servers=(server,)))
         await stage.refuses(request(bearer(b"of-the-account")), 403, nobody_in(name, "west"))
 
-    async def test_another_user_of_its_reviews_is_known_everywhere(self, identity_stage: IdentityStage) -> None:
-        identity_stage.verdict = vouched("carol")
-        await identity_stage.passes(request(bearer(b"of-carol")))
-        assert b"Impersonate-User: carol\r\n" in identity_stage.heard
+    async def test_another_user_of_its_reviews_is_known_everywhere(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        authenticating_proxy.verdict = vouched("carol")
+        await authenticating_proxy.passes(request(bearer(b"of-carol")))
+        assert b"Impersonate-User: carol\r\n" in authenticating_proxy.heard
 
 
 class TestCertificates:
     @pytest.mark.parametrize("server_name", [NAME, NO_NAME])
     @pytest.mark.parametrize("who", [("others", "alice"), ("front", "alice"), ("front", "front")])
     async def test_of_other_authorities_are_nobodys(
-        self, identity_stage: IdentityStage, server_name: str, who: tuple[str, str]
+        self, authenticating_proxy: AuthenticatingProxy, server_name: str, who: tuple[str, str]
     ) -> None:
         certificate = holder(*who)
-        await identity_stage.refuses(request(), 401, UNAUTHORIZED, server_name=server_name, certificate=certificate)
+        await authenticating_proxy.refuses(
+            request(), 401, UNAUTHORIZED, server_name=server_name, certificate=certificate
+        )
 
     @pytest.mark.parametrize("server_name", [OTHER, NO_NAME])
-    async def test_the_other_way_round(self, identity_stage: IdentityStage, server_name: str) -> None:
+    async def test_the_other_way_round(self, authenticating_proxy: AuthenticatingProxy, server_name: str) -> None:
         how: dict[str, Any] = {"server_name": server_name, "certificate": holder("clients", "alice")}
-        await identity_stage.refuses(request(host=OTHER), 401, UNAUTHORIZED, **how)
+        await authenticating_proxy.refuses(request(host=OTHER), 401, UNAUTHORIZED, **how)
         how["certificate"] = holder("others", "alice")
-        await identity_stage.passes(request(host=OTHER), **how)
-        assert b"Impersonate-User: alice\r\n" in identity_stage.west.received
+        await authenticating_proxy.passes(request(host=OTHER), **how)
+        assert b"Impersonate-User: alice\r\n" in authenticating_proxy.west.received
 
-    async def test_without_any_name_the_default_server_judges(self, identity_stage: IdentityStage) -> None:
+    async def test_without_any_name_the_default_server_judges(self, authenticating_proxy: AuthenticatingProxy) -> None:
         how: dict[str, Any] = {"server_name": NO_NAME, "certificate": holder("others", "alice")}
-        await identity_stage.refuses(request(host="127.0.0.1"), 401, UNAUTHORIZED, **how)
-        await identity_stage.refuses(b"GET /api/v1/pods HTTP/1.0\r\n\r\n", 401, UNAUTHORIZED, **how)
+        await authenticating_proxy.refuses(request(host="127.0.0.1"), 401, UNAUTHORIZED, **how)
+        await authenticating_proxy.refuses(b"GET /api/v1/pods HTTP/1.0\r\n\r\n", 401, UNAUTHORIZED, **how)
 
-    async def test_one_server_by_tls_and_another_by_host_is_neither(self, identity_stage: IdentityStage) -> None:
+    async def test_one_server_by_tls_and_another_by_host_is_neither(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
         message = "the Host header and the TLS server name are those of different servers; open a connection for each"
         body = status(421, "MisdirectedRequest", message)
         for server_name, host in ((NAME, OTHER), (OTHER, NAME), (NAME, ALL)):
             for of in ("clients", "others"):
                 how: dict[str, Any] = {"server_name": server_name, "certificate": holder(of, "alice")}
-                await identity_stage.refuses(request(host=host), 421, body, **how)
+                await authenticating_proxy.refuses(request(host=host), 421, body, **how)
 
     async def test_authorities_that_a_reload_replaced_vouch_for_nobody_on_a_kept_connection(
-        self, identity_stage: IdentityStage
+        self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = identity_stage
+        stage = authenticating_proxy
         client = await stage.client(certificate=holder("clients", "alice"))
         client.send(request())
         assert await stage.answered(client) == (200, b"{}")
@@ -287,9 +299,9 @@ class TestCertificates:
         assert await stage.answered(client) == (401, UNAUTHORIZED)
         assert stage.heard == heard
 
-    async def test_an_expired_one_is_nobodys(self, identity_stage: IdentityStage) -> None:
+    async def test_an_expired_one_is_nobodys(self, authenticating_proxy: AuthenticatingProxy) -> None:
         old = ca("clients").issue(user("alice"), valid=(-300, -200))
-        await identity_stage.refuses(request(), 401, UNAUTHORIZED, certificate=old)
+        await authenticating_proxy.refuses(request(), 401, UNAUTHORIZED, certificate=old)
 
 
 def subject(*attributes: tuple[x509.ObjectIdentifier, str]) -> Held:
@@ -323,27 +335,31 @@ class TestHostileSubjects:
         ],
     )
     async def test_a_name_that_would_break_a_header_is_403(
-        self, identity_stage: IdentityStage, attributes: list[Any], what: str, why: str
+        self, authenticating_proxy: AuthenticatingProxy, attributes: list[Any], what: str, why: str
     ) -> None:
-        await identity_stage.refuses(request(), 403, untold(what, why), certificate=subject(*attributes))
-        assert all(line.count("\n") == 1 for line in (*identity_stage.lines, *identity_stage.access_lines()))
+        await authenticating_proxy.refuses(request(), 403, untold(what, why), certificate=subject(*attributes))
+        assert all(
+            line.count("\n") == 1 for line in (*authenticating_proxy.lines, *authenticating_proxy.access_lines())
+        )
 
     @pytest.mark.parametrize("attributes", [[], [(ORG, "system:masters")], [(CN, "")]])
-    async def test_without_a_name_it_is_401(self, identity_stage: IdentityStage, attributes: list[Any]) -> None:
-        await identity_stage.refuses(request(), 401, UNAUTHORIZED, certificate=subject(*attributes))
+    async def test_without_a_name_it_is_401(
+        self, authenticating_proxy: AuthenticatingProxy, attributes: list[Any]
+    ) -> None:
+        await authenticating_proxy.refuses(request(), 401, UNAUTHORIZED, certificate=subject(*attributes))
 
     @pytest.mark.parametrize("name", ["alice,O=system:masters", "alice, bob", "älice", "a" * 5000, "a: b", "*", "-"])
-    async def test_other_names_arrive_as_they_are(self, identity_stage: IdentityStage, name: str) -> None:
-        await identity_stage.passes(request(), certificate=subject((CN, name)))
+    async def test_other_names_arrive_as_they_are(self, authenticating_proxy: AuthenticatingProxy, name: str) -> None:
+        await authenticating_proxy.passes(request(), certificate=subject((CN, name)))
         told = f"\r\nImpersonate-User: {name}\r\nImpersonate-Group: system:authenticated\r\nX-Forwarded-For".encode()
-        assert told in identity_stage.heard
+        assert told in authenticating_proxy.heard
 
-    async def test_a_thousand_groups_arrive_once_each(self, identity_stage: IdentityStage) -> None:
+    async def test_a_thousand_groups_arrive_once_each(self, authenticating_proxy: AuthenticatingProxy) -> None:
         groups = [(ORG, f"group-{number}") for number in range(1000)]
-        await identity_stage.passes(request(), certificate=subject(*groups, *groups[:10], (CN, "alice")))
+        await authenticating_proxy.passes(request(), certificate=subject(*groups, *groups[:10], (CN, "alice")))
         expected = b"".join(b"Impersonate-Group: group-%d\r\n" % number for number in range(1000))
-        assert expected + b"Impersonate-Group: system:authenticated\r\nX-F" in identity_stage.heard
-        assert identity_stage.heard.count(b"Impersonate-Group: ") == 1001
+        assert expected + b"Impersonate-Group: system:authenticated\r\nX-F" in authenticating_proxy.heard
+        assert authenticating_proxy.heard.count(b"Impersonate-Group: ") == 1001
 
 
 class TestTLS:
@@ -359,9 +375,9 @@ class TestTLS:
 
     @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
     async def test_no_session_is_resumed_on_the_same_server_or_another(
-        self, identity_stage: IdentityStage, pair: str, version: ssl.TLSVersion
+        self, authenticating_proxy: AuthenticatingProxy, pair: str, version: ssl.TLSVersion
     ) -> None:
-        port = identity_stage.port()
+        port = authenticating_proxy.port()
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.minimum_version = context.maximum_version = version
@@ -381,11 +397,11 @@ class TestTLS:
         for name, answer in ((OTHER, b"HTTP/1.1 401"), (NAME, b"HTTP/1.1 200")):
             received, reused, _ = await deferToThread(visit, name, session)
             assert (received[:12], reused) == (answer, False)
-        assert identity_stage.west.received == b""
+        assert authenticating_proxy.west.received == b""
 
-    async def test_renegotiation_ends_in_nothing(self, identity_stage: IdentityStage, pair: str) -> None:
+    async def test_renegotiation_ends_in_nothing(self, authenticating_proxy: AuthenticatingProxy, pair: str) -> None:
         """A client that is alice cannot become somebody else on the way."""
-        port = identity_stage.port()
+        port = authenticating_proxy.port()
         context = SSL.Context(SSL.TLS_METHOD)
         context.set_max_proto_version(SSL.TLS1_2_VERSION)
 
@@ -412,7 +428,7 @@ class TestTLS:
 
         assert (await deferToThread(attempt, False)).startswith(b"HTTP/1.1 401 ")
         assert await deferToThread(attempt, True) == b""
-        assert identity_stage.heard == b""
+        assert authenticating_proxy.heard == b""
 
 
 def _x509(path: str) -> Any:
@@ -433,26 +449,28 @@ UNKNOWN = b"of-nobody-0123456789"
 class TestReviewsUnderWay:
     """The moment between a question and its answer."""
 
-    async def held(self, stage: IdentityStage, raw: bytes) -> Any:
+    async def held(self, stage: AuthenticatingProxy, raw: bytes) -> Any:
         """A client whose token is being reviewed, without an answer yet."""
         before = len(stage.asked)
         client = await stage.asks(raw)
         await stage.until(lambda: len(stage.asked) > before, "the review")
         return client
 
-    def let_go(self, stage: IdentityStage, name: str) -> None:
+    def let_go(self, stage: AuthenticatingProxy, name: str) -> None:
         self.answer(stage, stage.judge.connections[0], stage.asked[0], name)
 
-    def answer(self, stage: IdentityStage, end: UpstreamEnd, review: dict[str, Any], name: str) -> None:
+    def answer(self, stage: AuthenticatingProxy, end: UpstreamEnd, review: dict[str, Any], name: str) -> None:
         stage.answer_review(end, {**review, "status": {"authenticated": True, "user": {"username": name}}})
 
-    async def one_at_a_time(self, stage: IdentityStage) -> None:
+    async def one_at_a_time(self, stage: AuthenticatingProxy) -> None:
         one = model.FlowControl(name="one", type=model.FlowControlType.MAX_REQUESTS_INFLIGHT, max=1)
         await stage.serve(stage.configuration(east={"flow_controls": ("one",)}, flow_controls=(one,)))
         stage.verdict = lambda _: None
 
-    async def test_a_client_that_leaves_sends_nothing_and_holds_nothing(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_a_client_that_leaves_sends_nothing_and_holds_nothing(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage = authenticating_proxy
         await self.one_at_a_time(stage)
         client = await self.held(stage, request(bearer(UNKNOWN), method=b"DELETE"))
         client.abort()
@@ -465,8 +483,10 @@ class TestReviewsUnderWay:
         await stage.passes(request(bearer(UNKNOWN)))  # the answer was not lost
         assert len(stage.asked) == 1
 
-    async def test_nothing_is_asked_for_one_that_left_before_its_turn(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_nothing_is_asked_for_one_that_left_before_its_turn(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage = authenticating_proxy
         stage.verdict = lambda _: None
         at_once = 64
         stay = [await stage.asks(request(bearer(b"of-nobody-%d" % number))) for number in range(at_once)]
@@ -482,9 +502,9 @@ class TestReviewsUnderWay:
             assert await stage.answered(client) == (401, UNAUTHORIZED)
         assert len(stage.asked) == at_once
 
-    async def test_nor_does_one_that_leaves_amidst_a_body(self, identity_stage: IdentityStage) -> None:
+    async def test_nor_does_one_that_leaves_amidst_a_body(self, authenticating_proxy: AuthenticatingProxy) -> None:
         """It is not read on meanwhile, so that it left is seen only afterwards."""
-        stage = identity_stage
+        stage = authenticating_proxy
         await self.one_at_a_time(stage)
         client = await self.held(stage, request(bearer(UNKNOWN), b"Content-Length: 5", method=b"PUT") + b"he")
         client.abort()
@@ -493,8 +513,10 @@ class TestReviewsUnderWay:
         assert [record.reason for record in stage.records] == ["client_closed"]
         await stage.passes(request(bearer(ALICE_TOKEN)))
 
-    async def test_each_request_gets_the_answer_about_its_own_token(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_each_request_gets_the_answer_about_its_own_token(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage = authenticating_proxy
         stage.verdict = lambda _: None
         tokens = [b"token-of-carol", b"token-of-dave", b"token-of-carol"]
         clients = [await stage.asks(request(bearer(token))) for token in tokens]
@@ -510,9 +532,9 @@ class TestReviewsUnderWay:
         assert stage.heard.count(b"Impersonate-User: dave\r\n") == 1
 
     async def test_a_request_keeps_its_configuration_and_the_next_has_the_new_one(
-        self, identity_stage: IdentityStage
+        self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = identity_stage
+        stage = authenticating_proxy
         stage.verdict = lambda _: None
         client = await self.held(stage, request(bearer(UNKNOWN)))
         alone = corp(token_review=None, token_file=None, oidc=())
@@ -524,8 +546,8 @@ class TestReviewsUnderWay:
         assert await stage.answered(client) == (401, UNAUTHORIZED)
         assert stage.heard.count(b"Impersonate-User: carol\r\n") == 1
 
-    async def test_a_reviewer_that_is_down_is_503(self, identity_stage: IdentityStage) -> None:
-        stage = identity_stage
+    async def test_a_reviewer_that_is_down_is_503(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        stage = authenticating_proxy
         stage.judge_breaks()
         message = "the token cannot be checked now; try again later"
         body = status(503, "ServiceUnavailable", message, details={"retryAfterSeconds": 1})

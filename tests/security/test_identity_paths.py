@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.config import model
-from tests.security.identity_stage import ALICE_TOKEN, ALL, UNAUTHORIZED, IdentityStage, bearer, request, status
+from tests.security.authenticating_proxy import (
+    ALICE_TOKEN,
+    ALL,
+    UNAUTHORIZED,
+    AuthenticatingProxy,
+    bearer,
+    request,
+    status,
+)
 
 READING = ("get", "list", "watch")
 
@@ -29,7 +37,7 @@ def lines(method: str, target: str) -> bytes:
     return request(bearer(ALICE_TOKEN), host=ALL, target=b"/clusters/own" + target.encode(), method=method.encode())
 
 
-async def opened(stage: IdentityStage) -> IdentityStage:
+async def opened(stage: AuthenticatingProxy) -> AuthenticatingProxy:
     await stage.serve(stage.configuration(authorization=(LITTLE,)))
     return stage
 
@@ -50,8 +58,8 @@ async def opened(stage: IdentityStage) -> IdentityStage:
         ("GET", "/openapi//v2"),
     ],
 )
-async def test_what_is_allowed_passes(identity_stage: IdentityStage, method: str, target: str) -> None:
-    stage = await opened(identity_stage)
+async def test_what_is_allowed_passes(authenticating_proxy: AuthenticatingProxy, method: str, target: str) -> None:
+    stage = await opened(authenticating_proxy)
     client = await stage.asks(lines(method, target), server_name=ALL)
     await stage.until(lambda: b"\r\n\r\n" in client.received)
     assert client.received.startswith(b"HTTP/1.1 200 ")
@@ -127,8 +135,8 @@ async def test_what_is_allowed_passes(identity_stage: IdentityStage, method: str
         ("GET", f"{DEMO}/secrets/one/../two"),
     ],
 )
-async def test_what_is_not_does_not(identity_stage: IdentityStage, method: str, target: str) -> None:
-    stage = await opened(identity_stage)
+async def test_what_is_not_does_not(authenticating_proxy: AuthenticatingProxy, method: str, target: str) -> None:
+    stage = await opened(authenticating_proxy)
     code, body = await stage.answer(lines(method, target), server_name=ALL)
     await stage.turns(1)
     assert code in (400, 403)
@@ -158,8 +166,8 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize("target", ELSEWHERE)
-async def test_another_way_to_a_cluster_is_none(identity_stage: IdentityStage, target: str) -> None:
-    stage = await opened(identity_stage)
+async def test_another_way_to_a_cluster_is_none(authenticating_proxy: AuthenticatingProxy, target: str) -> None:
+    stage = await opened(authenticating_proxy)
     method = b"OPTIONS" if target == "*" else b"GET"
     code, _ = await stage.answer(
         request(bearer(ALICE_TOKEN), host=ALL, target=target.encode(), method=method), server_name=ALL
@@ -171,15 +179,15 @@ async def test_another_way_to_a_cluster_is_none(identity_stage: IdentityStage, t
         assert nobody == (401, UNAUTHORIZED)
 
 
-async def test_a_cluster_below_a_cluster_is_that_clusters_own_affair(identity_stage: IdentityStage) -> None:
-    stage = await opened(identity_stage)
+async def test_a_cluster_below_a_cluster_is_that_clusters_own_affair(authenticating_proxy: AuthenticatingProxy) -> None:
+    stage = await opened(authenticating_proxy)
     await stage.passes(lines("GET", "/clusters/west/version"), server_name=ALL)
     assert stage.own.received.startswith(b"GET /clusters/west/version HTTP/1.1\r\n")
     assert stage.west.received == b""
 
 
-async def test_anonymous_paths_are_those_paths_and_no_others(identity_stage: IdentityStage) -> None:
-    stage = identity_stage
+async def test_anonymous_paths_are_those_paths_and_no_others(authenticating_proxy: AuthenticatingProxy) -> None:
+    stage = authenticating_proxy
     anonymous = model.Authentication(name="corp", anonymous=model.Anonymous(enabled=True, paths=("/livez", "/version")))
     await stage.serve(stage.configuration(authentication=(anonymous, model.Authentication(name="guests"))))
     for target in ("/livez", "/livez?verbose=1", "/version"):

@@ -21,14 +21,14 @@ from mcproxy.observe.record import AccessRecord
 from mcproxy.proxy.client_facts import ClientFacts
 from mcproxy.proxy.forward import Forward
 from tests.identity import issuer
-from tests.security.identity_stage import (
+from tests.security.authenticating_proxy import (
     ALICE_TOKEN,
     ALL,
     BOSS_TOKEN,
     LENT,
     MALLORY_TOKEN,
     ROOT_TOKEN,
-    IdentityStage,
+    AuthenticatingProxy,
     bearer,
     id_token,
     request,
@@ -89,7 +89,7 @@ class Tokens:
             request(bearer(GUESSED * 50_000)),
         ]
 
-    async def go(self, stage: IdentityStage) -> None:
+    async def go(self, stage: AuthenticatingProxy) -> None:
         for raw in self.ways():
             name = "127.0.0.1" if b"Host: all" in raw else "k8s.test"
             await stage.answer(raw, server_name=name)
@@ -105,7 +105,7 @@ def reviewing(review: dict[str, Any]) -> dict[str, Any]:
     return {"authenticated": False, "error": f"no such token: {token[:20]}…"}
 
 
-def written(stage: IdentityStage) -> str:
+def written(stage: AuthenticatingProxy) -> str:
     """The log at its most talkative, with the longest tracebacks that Twisted writes; access logs; dumps."""
     failures = [event["log_failure"] for event in stage.events if isinstance(event.get("log_failure"), Failure)]
     tracebacks = [failure.getTraceback(detail=detail) for failure in failures for detail in ("default", "verbose")]
@@ -116,8 +116,8 @@ def written(stage: IdentityStage) -> str:
     return "\n".join([stage.output(), *lines, *tracebacks, to_json(document), to_yaml(document), repr(runtime.config)])
 
 
-async def test_no_way_of_a_token_leaves_it_anywhere(identity_stage: IdentityStage) -> None:
-    stage, tokens = identity_stage, Tokens()
+async def test_no_way_of_a_token_leaves_it_anywhere(authenticating_proxy: AuthenticatingProxy) -> None:
+    stage, tokens = authenticating_proxy, Tokens()
     stage.verdict = reviewing
     await tokens.go(stage)
     stage.judge_breaks()
@@ -127,8 +127,8 @@ async def test_no_way_of_a_token_leaves_it_anywhere(identity_stage: IdentityStag
     assert tokens.seen_in(written(stage)) == []
 
 
-async def test_no_object_shows_one(identity_stage: IdentityStage) -> None:
-    stage, tokens = identity_stage, Tokens()
+async def test_no_object_shows_one(authenticating_proxy: AuthenticatingProxy) -> None:
+    stage, tokens = authenticating_proxy, Tokens()
     stage.verdict = reviewing
     held = [await stage.client() for _ in tokens.ways()[:-1]]
     for client, raw in zip(held, tokens.ways(), strict=False):
@@ -145,9 +145,9 @@ async def test_no_object_shows_one(identity_stage: IdentityStage) -> None:
 
 @pytest.mark.parametrize(("owner", "name"), PLACES, ids=lambda value: getattr(value, "__name__", value))
 async def test_nor_does_a_part_that_breaks(
-    identity_stage: IdentityStage, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+    authenticating_proxy: AuthenticatingProxy, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
-    stage, tokens = identity_stage, Tokens()
+    stage, tokens = authenticating_proxy, Tokens()
     stage.verdict = reviewing
 
     def breaks(*arguments: Any) -> Any:

@@ -61,7 +61,7 @@ class Way:
         return f"https://127.0.0.1:{self.address.port}{self.path}"
 
 
-class Estate:
+class Environment:
     """The clusters `east` (two endpoints) and `west`, and the proxy; start and stop it once for many tests."""
 
     def __init__(self, directory: Path, *, options: tuple[str, ...] = ()) -> None:
@@ -76,7 +76,7 @@ class Estate:
         self.home = directory / "home"
         self._daemon: Daemon | None = None
 
-    def start(self) -> Estate:
+    def start(self) -> Environment:
         for cluster in (self.east, self.west):
             cluster.spawn()
         self.write_certificate()

@@ -118,7 +118,7 @@ RULES = model.Authorization(
 )
 
 
-class IdentityStage(Stage):
+class AuthenticatingProxy(Stage):
     """The proxy of this module's docstring; `east`, `west`, … are what its clusters' endpoints heard."""
 
     def __init__(self, reactor: Any) -> None:
@@ -286,8 +286,8 @@ class IdentityStage(Stage):
 
 
 @pytest.fixture
-def identity_stage(reactor: Any, nothing_left_open: None) -> Iterator[IdentityStage]:
-    stage = IdentityStage(reactor)
+def authenticating_proxy(reactor: Any, nothing_left_open: None) -> Iterator[AuthenticatingProxy]:
+    stage = AuthenticatingProxy(reactor)
     pytest_twisted.blockon(Deferred.fromCoroutine(stage.open()))
     yield stage
     pytest_twisted.blockon(Deferred.fromCoroutine(stage.close()))
@@ -309,4 +309,4 @@ def request(*fields: bytes, host: str = NAME, target: bytes = b"/api/v1/pods", m
     return b"\r\n".join([method + b" " + target + b" HTTP/1.1", b"Host: " + host.encode(), *fields, b"", b""])
 
 
-__all__ = ["IdentityStage", "bearer", "identity_stage", "request", "status"]
+__all__ = ["AuthenticatingProxy", "authenticating_proxy", "bearer", "request", "status"]

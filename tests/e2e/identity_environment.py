@@ -132,7 +132,7 @@ class Site:
         self._server.server_close()
 
 
-class IdentityEstate:
+class IdentityEnvironment:
     """The clusters `east` and `west`; the proxy knows the first by several names, one for each way of telling it."""
 
     WAYS = ("direct", "east", "token", "front", "own", "lent", "west")
@@ -150,7 +150,7 @@ class IdentityEstate:
         self._site: Site | None = None
         self._daemon: Daemon | None = None
 
-    def start(self) -> IdentityEstate:
+    def start(self) -> IdentityEnvironment:
         for cluster in (self.east, self.west):
             cluster.spawn()
         self.home.mkdir()
