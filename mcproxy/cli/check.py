@@ -11,8 +11,8 @@ from mcproxy.cli import BAD_CONFIG, OK, USAGE, configuration, explain
 
 if TYPE_CHECKING:
     from mcproxy.config.load import Loaded
-    from mcproxy.config.nodes import Place
     from mcproxy.config.problem import Problem
+    from mcproxy.config.reading.nodes import Place
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 

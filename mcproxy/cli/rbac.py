@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespace) -> Iterator[str]:
-    from mcproxy.config.credentials import has_any
     from mcproxy.config.model import Identity
+    from mcproxy.config.sections.credentials import has_any
     from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX
 
     account_name = f"{SERVICE_ACCOUNT_PREFIX}{':'.join(_ACCOUNT)}"

@@ -11,8 +11,8 @@ from collections.abc import Mapping as Environ
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from mcproxy.config.nodes import Document, Place
 from mcproxy.config.problem import Problems
+from mcproxy.config.reading.nodes import Document, Place
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 

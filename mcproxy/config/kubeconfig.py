@@ -17,13 +17,14 @@ import json
 import os
 from dataclasses import dataclass
 
-from mcproxy.config import credentials, pem
 from mcproxy.config.context import Context
+from mcproxy.config.files import pem
 from mcproxy.config.model import ClusterTLS, Credentials, Endpoint, ExecPlugin, KubeconfigReference, PEMFile, Secret
 from mcproxy.config.names import is_server_name, suggest
-from mcproxy.config.nodes import Document, Mapping, Node, Place, Scalar, Sequence, root_place
+from mcproxy.config.reading.nodes import Document, Mapping, Node, Place, Scalar, Sequence, root_place
+from mcproxy.config.reading.yaml_text import read_yaml
+from mcproxy.config.sections import credentials
 from mcproxy.config.urls import AddressError, parse_endpoint
-from mcproxy.config.yamltext import read_yaml
 
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"

@@ -12,14 +12,24 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from mcproxy.config import build, entrance, flowcontrols, servers
-from mcproxy.config.build import Named
+from mcproxy.config.checks import exposure
+from mcproxy.config.checks.listeners import check_coverage, check_listeners, check_servers
 from mcproxy.config.context import Context
-from mcproxy.config.include import read_documents
-from mcproxy.config.merge import merge
 from mcproxy.config.model import Config
-from mcproxy.config.nodes import Place
 from mcproxy.config.problem import ConfigErrors, Problem, Problems
+from mcproxy.config.reading.include import read_documents
+from mcproxy.config.reading.merge import merge
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.authentication import build_authentication
+from mcproxy.config.sections.authorization import build_authorization
+from mcproxy.config.sections.certificates import build_certificates
+from mcproxy.config.sections.clusters import build_clusters
+from mcproxy.config.sections.daemon import build_daemon
+from mcproxy.config.sections.flow_controls import build_flow_controls, check_use
+from mcproxy.config.sections.listeners import build_listeners
+from mcproxy.config.sections.logging import build_logging
+from mcproxy.config.sections.section import Named
+from mcproxy.config.sections.servers import build_servers
 
 T = TypeVar("T")
 
@@ -52,20 +62,20 @@ def load(path: str, *, environ: Mapping[str, str] | None = None, now: datetime |
 
 def _load(context: Context, path: str) -> Loaded:
     merged = merge(context, read_documents(context, path))
-    certificates = build.build_certificates(context, merged)
-    listeners = build.build_listeners(context, merged)
-    clusters = build.build_clusters(context, merged)
-    sets = build.build_authentication(context, merged)
-    authorizers = build.build_authorization(context, merged)
-    virtual = servers.build_servers(context, merged, listeners, clusters)
-    controls = build.build_all(context, merged, "flowControls", flowcontrols.build_flow_control)
-    flowcontrols.check_use(context, controls, clusters, virtual)
-    servers.check_listeners(context, listeners, certificates, virtual, merged.setting("daemon", "controlSocket"))
-    servers.check_servers(context, virtual, listeners)
-    entrance.check(context, virtual, listeners, clusters, sets, authorizers)
-    servers.check_coverage(context, virtual, listeners, certificates)
+    certificates = build_certificates(context, merged)
+    listeners = build_listeners(context, merged)
+    clusters = build_clusters(context, merged)
+    sets = build_authentication(context, merged)
+    authorizers = build_authorization(context, merged)
+    virtual = build_servers(context, merged, listeners, clusters)
+    controls = build_flow_controls(context, merged)
+    check_use(context, controls, clusters, virtual)
+    check_listeners(context, listeners, certificates, virtual, merged.setting("daemon", "controlSocket"))
+    check_servers(context, virtual, listeners)
+    exposure.check(context, virtual, listeners, clusters, sets, authorizers)
+    check_coverage(context, virtual, listeners, certificates)
     config = Config(
-        daemon=build.build_daemon(context, merged),
+        daemon=build_daemon(context, merged),
         listeners=_values(listeners),
         certificates=_values(certificates),
         clusters=_values(clusters),
@@ -73,7 +83,7 @@ def _load(context: Context, path: str) -> Loaded:
         authorization=_values(authorizers),
         flow_controls=_values(controls),
         servers=_values(virtual),
-        logging=build.build_logging(context, merged),
+        logging=build_logging(context, merged),
         files=tuple(os.path.abspath(document.file) for document in merged.documents),
     )
     sections = (

@@ -29,7 +29,7 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.problem import ConfigErrors
 from tests.config.pki import NOW
-from tests.config.test_schema import FULL, ODD, places
+from tests.config.reading.test_schema import FULL, ODD, places
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Checks between sections, of what no section can see alone."""

@@ -1,0 +1,243 @@
+"""Who is let in, by which server, with whose rights.
+
+Here is what servers, sets of authenticators, authorizers and clusters must be to one another. Each fault is reported
+where something has to change. An entry with faults of its own was reported already; it is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mcproxy.config.context import Context
+from mcproxy.config.model import (
+    Authentication,
+    Authorization,
+    Cluster,
+    Identity,
+    Listener,
+    Server,
+    SystemdBind,
+)
+from mcproxy.config.names import suggest
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections import credentials
+from mcproxy.config.sections.authentication import NONE
+from mcproxy.config.sections.section import Named
+from mcproxy.config.urls import is_open
+
+T = TypeVar("T")
+
+_WITHOUT_CERTIFICATE = ("tokenFile", "oidc", "tokenReview", "webhook")
+_NO_SET = "define it in the section authentication, or write none, in words, to authenticate nobody"
+_NO_AUTHORIZER = "define it in the section authorization, or leave it out: the clusters alone decide then"
+
+
+def check(
+    context: Context,
+    servers: Sequence[Named[Server]],
+    listeners: Sequence[Named[Listener]],
+    clusters: Sequence[Named[Cluster]],
+    sets: Sequence[Named[Authentication]],
+    authorizers: Sequence[Named[Authorization]],
+) -> None:
+    """Report everything about who is let in that no part could see alone."""
+    checker = _Checker(context, _by_name(listeners), _by_name(clusters), _by_name(sets), _by_name(authorizers))
+    for server in servers:
+        if server.value is not None:
+            checker.server(server.place, server.value)
+    checker.reviews()
+    checker.unused(servers)
+
+
+def _by_name(entries: Sequence[Named[T]]) -> dict[str, Named[T]]:
+    return {entry.name: entry for entry in entries if entry.name}
+
+
+def reached_clusters(server: Server) -> tuple[str, ...]:
+    """Return the clusters that requests to a server may go to, by its backend or by a policy of its dispatch."""
+    others = (policy.backend.cluster for policy in server.dispatch or () if policy.backend is not None)
+    return tuple(dict.fromkeys((*server.clusters, *others)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Checker:
+    context: Context
+    listeners: Mapping[str, Named[Listener]]
+    clusters: Mapping[str, Named[Cluster]]
+    sets: Mapping[str, Named[Authentication]]
+    authorizers: Mapping[str, Named[Authorization]]
+
+    # -- servers --------------------------------------------------------------------------------------------------
+
+    def server(self, place: Place, server: Server) -> None:
+        self._known_set(place.get("authentication"))
+        self._known_authorizer(place.get("authorization"))
+        self._open_to_all(place, server)
+        self._lent(place, server)
+        self._certificates(place, server)
+        self._token_review(place, server)
+        self._access_review(place, server)
+        self._impersonation(place, server)
+
+    def _known_set(self, place: Place | None) -> None:
+        name = place.string if place is not None else None
+        if place is None or name is None or name == NONE or name in self.sets:
+            return
+        right = suggest(name, [*self.sets, NONE]) if self.sets or name.lower() == NONE else _NO_SET
+        self.context.error(place, f"there is no set of authenticators {place.shown}", right)
+
+    def _known_authorizer(self, place: Place | None) -> None:
+        name = place.string if place is not None else None
+        if place is None or name is None or (name in self.authorizers and name != NONE):
+            return
+        if name == NONE:
+            self.context.error(place, "none is no authorizer", "leave it out: the clusters alone decide then")
+        else:
+            right = suggest(name, self.authorizers) if self.authorizers else _NO_AUTHORIZER
+            self.context.error(place, f"there is no authorizer {place.shown}", right)
+
+    def _open_listener(self, server: Server) -> Listener | None:
+        found = (self.listeners[name].value for name in server.listeners if name in self.listeners)
+        return next((listener for listener in found if listener is not None and is_open(listener.bind)), None)
+
+    def _lent_cluster(self, server: Server) -> str | None:
+        """Return a cluster in which callers of the server have the proxy's own rights."""
+        for name in reached_clusters(server):
+            cluster = self.clusters[name].value if name in self.clusters else None
+            if cluster is not None and cluster.identity is Identity.PROXY:
+                return name
+        return None
+
+    def _open_to_all(self, place: Place, server: Server) -> None:
+        listener = self._open_listener(server)
+        if place.has("authentication") or listener is None:
+            return
+        lent = self._lent_cluster(server)
+        if lent:
+            named, rights = "a set of authenticators and an authorizer", f", with {_rights(lent)}"
+        else:
+            named, rights = "a set of authenticators", ""
+        what = f"has no authentication, and {_reach(listener)}"
+        right = f"name {named}, or write authentication: none, in words, to let in whoever can connect{rights}"
+        self.context.error(place, what, right)
+
+    def _lent(self, place: Place, server: Server) -> None:
+        """With the proxy's rights, being known is not enough: somebody must say what each caller may do."""
+        listener, lent = self._open_listener(server), self._lent_cluster(server)
+        if server.authentication not in self.sets or place.has("authorization") or listener is None or lent is None:
+            return
+        accepted = f"everybody whom {server.authentication} accepts has {_rights(lent)}"
+        what = f"has no authorization, so {accepted}, and {_reach(listener)}"
+        self.context.error(place, what, "name an authorizer in authorization")
+
+    def _certificates(self, place: Place, server: Server) -> None:
+        """Warn where only certificates are accepted, and no listener could be shown one."""
+        found = self.sets.get(server.authentication or "")
+        listeners = [self.listeners[name].value for name in server.listeners if name in self.listeners]
+        if found is None or found.value is None or not listeners:
+            return
+        others = (found.value.anonymous.enabled, *(found.place.has(key) for key in _WITHOUT_CERTIFICATE))
+        if not any(others) and all(listener is not None and listener.tls is None for listener in listeners):
+            what = f"{found.name} accepts client certificates alone, and without tls on a listener nobody shows one"
+            self.context.warn(place.get("authentication") or place, what, "add tls to a listener, or use another set")
+
+    def _token_review(self, place: Place, server: Server) -> None:
+        """Check a review that leaves out the cluster: the server has to have one, and the proxy a name there."""
+        where, clusters = place.get("authentication"), server.clusters
+        if where is None or not clusters or not _leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
+            return
+        if len(clusters) > 1:
+            what = f"{where.string} has a tokenReview without cluster, and this server has {len(clusters)}"
+            self.context.error(where, what, "name the cluster in the tokenReview, or use another set here")
+        else:
+            self._can_be_asked(clusters[0], where, "tokenReview", "tokenreviews")
+
+    def _access_review(self, place: Place, server: Server) -> None:
+        """Check a review that leaves out the cluster: the proxy has to have a name wherever requests may go."""
+        where = place.get("authorization")
+        if where is None or not _leaves_out_cluster(self.authorizers.get(where.string or ""), "subjectAccessReview"):
+            return
+        for name in reached_clusters(server):
+            self._can_be_asked(name, where, "subjectAccessReview", "subjectaccessreviews")
+
+    def _can_be_asked(self, cluster: str, where: Place, review: str, resource: str) -> None:
+        if self._without_credentials(cluster):
+            what = f"the {review} of {where.string} asks cluster {cluster}, which has no credentials"
+            self.context.error(where, what, f"give cluster {cluster} credentials that may create {resource}")
+
+    def _impersonation(self, place: Place, server: Server) -> None:
+        """Warn where clients' own credentials pass, but the proxy, which knows them too, has none to ask with whether
+        they may be somebody else. Where reviews of requests go to the same cluster, that is an error already.
+        """
+        where = place.get("authentication")
+        if where is None or server.authentication not in self.sets:
+            return
+        if place.has("authorization"):
+            found = self.authorizers.get(server.authorization or "")
+            review = found.value.subject_access_review if found is not None and found.value is not None else None
+            if review is None or review.cluster is None:
+                return
+        for name in reached_clusters(server):
+            if self._identity(name) is Identity.PASSTHROUGH and self._without_credentials(name):
+                what = f"impersonation asked for by clients is 503: cluster {name} reviews it, and has no credentials"
+                right = f"give cluster {name} credentials that may do so, or name an authorizer of rules alone"
+                self.context.warn(where, what, right)
+
+    def _identity(self, name: str) -> Identity | None:
+        found = self.clusters.get(name)
+        return found.value.identity if found is not None and found.value is not None else None
+
+    def _without_credentials(self, name: str) -> bool:
+        """Whether the proxy is nobody in a cluster; where that is an error of the cluster's already, no."""
+        found = self.clusters.get(name)
+        if found is None or found.value is None or found.value.identity is Identity.IMPERSONATE:
+            return False
+        return credentials.are_missing(found.place, found.value.credentials)
+
+    # -- sets and authorizers ---------------------------------------------------------------------------------------
+
+    def reviews(self) -> None:
+        """Check that the clusters that are named for reviews can be asked."""
+        for section, key, resource in (
+            (self.sets, "tokenReview", "tokenreviews"),
+            (self.authorizers, "subjectAccessReview", "subjectaccessreviews"),
+        ):
+            for place in _reviewers((entry.place for entry in section.values()), key):
+                name = place.string or ""
+                if self._without_credentials(name):
+                    what = f"cluster {name} has no credentials, so it cannot be asked"
+                    self.context.error(place, what, f"give it credentials that may create {resource}")
+
+    def unused(self, servers: Sequence[Named[Server]]) -> None:
+        for section, key in ((self.sets, "authentication"), (self.authorizers, "authorization")):
+            used = {server.place.text(key) for server in servers}
+            faulty = any(server.place.has(key) and server.place.get(key) is None for server in servers)
+            for name, entry in section.items():
+                if name not in used and name != NONE and not faulty:
+                    self.context.warn(entry.place, "no server uses it", f"name it in the {key} of a server")
+
+
+def _leaves_out_cluster(entry: Named[T] | None, review: str) -> bool:
+    """Whether an entry has this review, for the cluster that a request goes to."""
+    written = entry.place.get(review) if entry is not None and entry.value is not None else None
+    return written is not None and not written.has("cluster")
+
+
+def _reviewers(entries: Iterable[Place], key: str) -> Iterator[Place]:
+    """Yield the places that name a cluster to be asked."""
+    for entry in entries:
+        review = entry.get(key)
+        cluster = review.get("cluster") if review is not None else None
+        if cluster is not None:
+            yield cluster
+
+
+def _reach(listener: Listener) -> str:
+    known = "may be" if isinstance(listener.bind, SystemdBind) else "is"
+    return f"listener {listener.name} ({listener.bind}) {known} open beyond this machine"
+
+
+def _rights(lent: str) -> str:
+    return f"the proxy's own rights (cluster {lent} has identity: Proxy)"

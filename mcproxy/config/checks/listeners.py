@@ -1,0 +1,109 @@
+"""What listeners, certificates and servers must be to one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mcproxy.config.context import Context
+from mcproxy.config.model import Bind, Certificate, Listener, Server, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.names import covers
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.section import Named, references
+from mcproxy.config.sections.servers import has_other_purpose
+from mcproxy.config.urls import is_open
+
+
+def check_listeners(
+    context: Context,
+    listeners: Sequence[Named[Listener]],
+    certificates: Sequence[Named[Certificate]],
+    servers: Sequence[Named[Server]],
+    control_socket: Place | None,
+) -> None:
+    """Check binds, certificates and TLS of each listener, and that something is served on it."""
+    known = [certificate.name for certificate in certificates if certificate.name]
+    used = {name for server in servers if server.value for name in server.value.listeners}
+    # A server whose listeners are wrong may have meant any of them.
+    complete = all(server.value.listeners or not server.place.has("listeners") for server in servers if server.value)
+    taken: dict[Bind, Place] = {}
+    if control_socket is not None and (path := context.path(control_socket)) is not None:
+        taken[UnixBind(path)] = control_socket
+    for listener in listeners:
+        place = listener.place
+        tls = place.get("tls")
+        names = tls.get("certificates") if tls is not None else None
+        if names is not None:
+            references(context, names, known, "certificate")
+        if listener.value is None or has_other_purpose(place):
+            continue
+        bind = listener.value.bind
+        where = place.get("bind") or place
+        if not place.has("tls") and is_open(bind) and not isinstance(bind, SystemdBind):
+            what = f"listens on {bind} without tls, open beyond this machine"
+            context.error(place, what, "add tls: {certificates: [NAME]}, or bind it to 127.0.0.1 or a unix socket")
+        if bind in taken:
+            what = f"{bind} is bound already, at {taken[bind].mark}"
+            context.error(where, what, "bind one of the two elsewhere")
+        elif not (isinstance(bind, TCPBind) and bind.port == 0):
+            taken[bind] = where
+        if complete and listener.name not in used:
+            context.warn(place, "no server is on this listener", "name it in the listeners of a server")
+
+
+def check_servers(
+    context: Context,
+    servers: Sequence[Named[Server]],
+    listeners: Sequence[Named[Listener]],
+) -> None:
+    """Check that no two servers claim the same."""
+    claims: dict[tuple[str, str], Place] = {}
+    for server in servers:
+        value = server.value
+        if value is None:
+            continue
+        if not listeners:
+            context.warn(server.place, "there is no listener for it", "add a listener")
+        _claims(context, server.place, value, claims)
+
+
+def _claims(context: Context, place: Place, server: Server, claims: dict[tuple[str, str], Place]) -> None:
+    written = place.get("serverNames")
+    places = {(item.string or "").lower().rstrip("."): item for item in written.items()} if written is not None else {}
+    if server.default:
+        places[""] = place.get("default") or place
+    for listener in server.listeners:
+        for name, where in places.items():
+            first = claims.setdefault((listener, name), where)
+            if first is where:
+                continue
+            if name:
+                what = f"{where.shown} is a name of another server on listener {listener} already, at {first.mark}"
+                context.error(where, what, "keep it at one of the two")
+            else:
+                what = f"listener {listener} has a default server already, at {first.mark}"
+                context.error(where, what, "keep one of the two")
+
+
+def check_coverage(
+    context: Context,
+    servers: Sequence[Named[Server]],
+    listeners: Sequence[Named[Listener]],
+    certificates: Sequence[Named[Certificate]],
+) -> None:
+    """Warn of server names that no certificate of a listener covers; passed over where a certificate has faults."""
+    tls = {listener.name: listener.value.tls for listener in listeners if listener.value is not None}
+    patterns = {c.name: c.value.server_names for c in certificates if c.value is not None}
+    for server in servers:
+        written = server.place.get("serverNames")
+        if server.value is None or written is None:
+            continue
+        for name in server.value.listeners:
+            settings = tls.get(name)
+            if settings is None or not all(certificate in patterns for certificate in settings.certificates):
+                continue
+            offered = [pattern for certificate in settings.certificates for pattern in patterns[certificate]]
+            for place in written.items():
+                wanted = (place.string or "").lower().rstrip(".")
+                if not any(covers(pattern, wanted) for pattern in offered):
+                    what = f"no certificate of listener {name} covers {wanted}"
+                    context.warn(place, what, "clients will refuse the connection; add a certificate for it")

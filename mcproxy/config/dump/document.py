@@ -1,0 +1,248 @@
+"""The effective configuration, as a document in the file's own form: defaults filled in, names spelt out, file names
+absolute.
+
+Secrets are masked unless asked for; then loading the document gives the same model again, which a test holds to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from mcproxy.config.dump.access import authentication, authorization
+from mcproxy.config.dump.dispatch import dispatch, flow_control
+from mcproxy.config.model import (
+    Certificate,
+    Cluster,
+    ClusterBackend,
+    Config,
+    Credentials,
+    ExecPlugin,
+    Listener,
+    Secret,
+    Server,
+)
+from mcproxy.config.units import format_duration, format_size
+
+MASK = "(masked)"
+_BARE = re.compile(r"[A-Za-z/][A-Za-z0-9/._-]*\Z|([0-9]+(h|m|s|ms))+\Z|[0-9]+[KMGT]i\Z")
+_WORDS_WITH_MEANING = frozenset("null true false yes no on off y n".split())  # noqa: SIM905
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff-\ufeff]")
+
+Document = dict[str, Any]
+
+
+def effective(config: Config, *, masked: bool = True) -> Document:
+    """Return the document that means `config`; with `masked`, secrets are replaced by a word."""
+    document: Document = _escape(_without_empty(_document(config, masked)))
+    return document
+
+
+def to_json(document: Document) -> str:
+    return _readable(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
+
+
+def to_yaml(document: Document) -> str:
+    """Return block-style YAML that YAML 1.1 and 1.2 readers understand alike."""
+    return "".join(line + "\n" for line in _yaml(document, ""))
+
+
+def _document(config: Config, masked: bool) -> Document:
+    daemon, logging = config.daemon, config.logging
+    access = logging.access
+    return {
+        "version": 1,
+        "daemon": {
+            "controlSocket": daemon.control_socket,
+            "shutdownDelay": format_duration(daemon.shutdown_delay),
+            "drainTimeout": format_duration(daemon.drain_timeout),
+            "workers": daemon.workers,
+        },
+        "listeners": [_listener(listener) for listener in config.listeners],
+        "certificates": [_certificate(certificate) for certificate in config.certificates],
+        "clusters": [_cluster(cluster, masked) for cluster in config.clusters],
+        "authentication": [authentication(authenticators) for authenticators in config.authentication],
+        "authorization": [authorization(authorizer) for authorizer in config.authorization],
+        "flowControls": [flow_control(control) for control in config.flow_controls],
+        "servers": [_server(server) for server in config.servers],
+        "logging": {
+            "level": logging.level,
+            "access": {"file": access.file, "format": access.format} if access is not None else None,
+        },
+    }
+
+
+def _listener(listener: Listener) -> Document:
+    limits, tls, sources = listener.limits, listener.tls, listener.proxy_protocol_from
+    return {
+        "name": listener.name,
+        "serves": str(listener.serves),
+        "bind": str(listener.bind),
+        "proxyProtocol": {"from": [str(network) for network in sources]} if sources is not None else None,
+        "trustedProxies": [str(network) for network in listener.trusted_proxies],
+        "tls": {"certificates": list(tls.certificates), "minVersion": tls.min_version} if tls is not None else None,
+        "limits": {
+            "connections": limits.connections,
+            "headBytes": _size(limits.head_bytes),
+            "targetBytes": _size(limits.target_bytes),
+            "headers": limits.headers,
+            "bodyBytes": _size(limits.body_bytes),
+            "handshakeTimeout": format_duration(limits.handshake_timeout),
+            "headTimeout": format_duration(limits.head_timeout),
+            "idleTimeout": format_duration(limits.idle_timeout),
+        },
+    }
+
+
+def _size(size: int) -> str | int:
+    text = format_size(size)
+    return size if text.isdigit() else text
+
+
+def _certificate(certificate: Certificate) -> Document:
+    return {
+        "name": certificate.name,
+        "certFile": certificate.chain.path,
+        "keyFile": certificate.key.path,
+        "serverNames": list(certificate.server_names),
+    }
+
+
+def _cluster(cluster: Cluster, masked: bool) -> Document:
+    check, connections = cluster.health_check, cluster.connections
+    return {
+        "name": cluster.name,
+        "labels": dict(cluster.labels),
+        **_access(cluster, masked),
+        "identity": str(cluster.identity),
+        "impersonateExtras": list(cluster.impersonate_extras),
+        "frontProxy": {"certFile": cluster.front_proxy.certificate.path, "keyFile": cluster.front_proxy.key.path}
+        if cluster.front_proxy is not None
+        else None,
+        "healthCheck": {
+            "path": check.path,
+            "interval": format_duration(check.interval),
+            "timeout": format_duration(check.timeout),
+            "unhealthyAfter": check.unhealthy_after,
+            "healthyAfter": check.healthy_after,
+        },
+        "connections": {
+            "protocol": str(connections.protocol),
+            "maxIdle": connections.max_idle,
+            "maxConnections": connections.max_connections,
+            "idleTimeout": format_duration(connections.idle_timeout),
+            "connectTimeout": format_duration(connections.connect_timeout),
+            "responseTimeout": format_duration(connections.response_timeout),
+        },
+        "preserveHost": cluster.preserve_host,
+        "flowControls": list(cluster.flow_controls),
+    }
+
+
+def _access(cluster: Cluster, masked: bool) -> Document:
+    """Return where the cluster is and who the proxy is there; a kubeconfig stays the reference that it is."""
+    if cluster.kubeconfig is not None:
+        return {"kubeconfig": {"file": cluster.kubeconfig.file, "context": cluster.kubeconfig.context}}
+    tls = cluster.tls
+    return {
+        "endpoints": [
+            {"name": endpoint.name, "url": endpoint.url, "disabled": endpoint.disabled, "weight": endpoint.weight}
+            for endpoint in cluster.endpoints
+        ],
+        "tls": {
+            "caFile": tls.ca.path if tls.ca is not None else None,
+            "serverName": tls.server_name,
+            "insecureSkipVerify": tls.insecure_skip_verify,
+        },
+        "credentials": _credentials(cluster.credentials, masked),
+    }
+
+
+def _credentials(credentials: Credentials, masked: bool) -> Document:
+    return {
+        "token": _secret(credentials.token, masked) if credentials.token is not None else None,
+        "tokenFile": credentials.token_file,
+        "certFile": credentials.certificate.path if credentials.certificate is not None else None,
+        "keyFile": credentials.key.path if credentials.key is not None else None,
+        "exec": _exec(credentials.exec, masked) if credentials.exec is not None else None,
+    }
+
+
+def _exec(plugin: ExecPlugin, masked: bool) -> Document:
+    return {
+        "command": plugin.command,
+        "args": list(plugin.args),
+        "env": {name: MASK if masked else value for name, value in plugin.env},
+        "apiVersion": plugin.api_version,
+        "provideClusterInfo": plugin.provide_cluster_info,
+        "installHint": plugin.install_hint,
+    }
+
+
+def _secret(secret: Secret, masked: bool) -> str:
+    return MASK if masked else secret.reveal()
+
+
+def _server(server: Server) -> Document:
+    backend = server.backend
+    return {
+        "name": server.name,
+        "listeners": list(server.listeners) or None,
+        "serverNames": list(server.server_names),
+        "default": server.default,
+        "backend": {"cluster": backend.cluster}
+        if isinstance(backend, ClusterBackend)
+        else {"clusters": list(backend.clusters)},
+        "authentication": server.authentication or "none",  # left out (on loopback), it authenticates nobody either
+        "authorization": server.authorization,
+        "accessLog": server.access_log,
+        "dispatch": dispatch(server),
+    }
+
+
+def _without_empty(value: Any) -> Any:
+    """Leave out the keys that have no value."""
+    if isinstance(value, dict):
+        return {key: _without_empty(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_empty(item) for item in value]
+    return value
+
+
+def _escape(value: Any) -> Any:
+    """Double the dollar signs, which would name environment variables."""
+    if isinstance(value, dict):
+        return {key: _escape(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escape(item) for item in value]
+    return value.replace("$", "$$") if isinstance(value, str) else value
+
+
+def _yaml(value: Any, indent: str) -> Iterable[str]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            if isinstance(item, dict | list) and item:
+                yield f"{indent}{_word(key)}:"
+                yield from _yaml(item, indent + "  ")
+            else:
+                yield f"{indent}{_word(key)}: {_word(item)}"
+    elif isinstance(value, list) and value:
+        for item in value:
+            lines = list(_yaml(item, "  ")) if isinstance(item, dict | list) and item else [f"  {_word(item)}"]
+            yield f"{indent}- {lines[0][2:]}"
+            yield from (indent + line for line in lines[1:])
+    else:
+        yield f"{indent}{_word(value)}"
+
+
+def _word(value: Any) -> str:
+    """Return a scalar (or an empty collection); a text stands bare only where no reader could take it for another."""
+    if isinstance(value, str) and _BARE.match(value) and value.lower() not in _WORDS_WITH_MEANING:
+        return value
+    return _readable(json.dumps(value, ensure_ascii=False))
+
+
+def _readable(text: str) -> str:
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)

@@ -1,0 +1,1 @@
+"""Files that the configuration names: certificates and keys, key sets, token files."""

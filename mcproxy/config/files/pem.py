@@ -1,0 +1,166 @@
+"""Certificates and keys as files give them: read, told apart, held against each other and against the calendar."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+
+from mcproxy.config.context import Context
+from mcproxy.config.model import PEMFile
+from mcproxy.config.names import is_server_name
+from mcproxy.config.reading.nodes import Place
+
+EXPIRY_WARNING = timedelta(days=30)
+_MIN_RSA_BITS = 2048
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
+
+
+def read_file(context: Context, place: Place) -> PEMFile | None:
+    """Return the file that `place` names; what is in it is not looked at."""
+    found = context.read(place)
+    return PEMFile(*found) if found is not None else None
+
+
+def authorities(context: Context, place: Place, pem: PEMFile) -> list[x509.Certificate]:
+    """Check a bundle of authorities and return them; a warning where none of them is valid today."""
+    found = _certificates(context, place, pem)
+    if found and all(certificate.not_valid_after_utc < context.now for certificate in found):
+        last = max(certificate.not_valid_after_utc for certificate in found)
+        what = f"every certificate in {pem.path} has expired, the last on {last:%Y-%m-%d}"
+        context.warn(place, what, "get the authority's new certificate")
+    return found
+
+
+def read_authorities(context: Context, place: Place) -> tuple[PEMFile, list[x509.Certificate]] | None:
+    """Return the bundle of authorities that `place` names, with what is in it; None where it is none (reported)."""
+    pem = read_file(context, place)
+    found = authorities(context, place, pem) if pem is not None else []
+    return (pem, found) if pem is not None and found else None
+
+
+def may_vouch(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is an authority's; one of version 1 can't say so, and is taken for one."""
+    if certificate.version is x509.Version.v1:
+        return True
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+
+
+def read_pair(context: Context, place: Place) -> tuple[PEMFile, PEMFile] | None:
+    """Return the chain and key that `certFile` and `keyFile` at `place` name; None where they don't fit (reported)."""
+    cert_place, key_place = place.get("certFile"), place.get("keyFile")
+    chain = read_file(context, cert_place) if cert_place is not None else None
+    key = read_file(context, key_place) if key_place is not None else None
+    if chain is None or key is None or cert_place is None or key_place is None:
+        return None
+    return (chain, key) if pair(context, cert_place, chain, key_place, key) is not None else None
+
+
+def pair(
+    context: Context, cert_place: Place, chain: PEMFile, key_place: Place, key: PEMFile
+) -> x509.Certificate | None:
+    """Check that a chain (leaf first) and a key are good and belong together; return the leaf, or None if not."""
+    certificates = _certificates(context, cert_place, chain)
+    private = _private_key(context, key_place, key)
+    if not certificates:
+        return None
+    _calendar(context, cert_place, chain, certificates[0])
+    _check_order(context, cert_place, chain, certificates)
+    if private is None:
+        return None
+    public = _spki(private.public_key())
+    keys = [_public_key(certificate) for certificate in certificates]
+    if keys[0] == public:
+        return certificates[0]
+    if public in keys:
+        right = f"put the leaf certificate first in {chain.path}"
+    else:
+        right = "name the key that the certificate was made for"
+    context.error(key_place, f"{key.path} does not belong to the certificate in {chain.path}", right)
+    return None
+
+
+def _check_order(context: Context, place: Place, chain: PEMFile, certificates: list[x509.Certificate]) -> None:
+    for issued, issuer in itertools.pairwise(certificates):
+        if issued.issuer != issuer.subject:
+            what = f"{chain.path} is no chain: {issuer.subject.rfc4514_string()} did not issue what stands before it"
+            context.warn(place, what, "order it leaf first, each followed by its issuer")
+            return
+
+
+def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
+    """Return the server names in a certificate, lower case, each once: usable DNS names, then addresses."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ()
+    found = [name.lower().rstrip(".") for name in names.get_values_for_type(x509.DNSName)]
+    found += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    return tuple(dict.fromkeys(name for name in found if is_server_name(name)))
+
+
+def _certificates(context: Context, place: Place, pem: PEMFile) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem.data)
+    except ValueError:
+        if b"PRIVATE KEY-----" in pem.data and b"BEGIN CERTIFICATE-----" not in pem.data:
+            context.error(place, f"{pem.path} holds a key, no certificate", "name the certificate's file")
+        else:
+            context.error(place, f"{pem.path} holds no readable certificate", "give certificates in PEM form")
+        return []
+
+
+def _private_key(context: Context, place: Place, pem: PEMFile) -> PrivateKey | None:
+    try:
+        key = serialization.load_pem_private_key(pem.data, None)
+    except TypeError:
+        context.error(
+            place, f"the key in {pem.path} is encrypted", "store it without a passphrase, readable by the daemon alone"
+        )
+        return None
+    except (ValueError, UnsupportedAlgorithm):
+        if b"BEGIN CERTIFICATE-----" in pem.data and b"PRIVATE KEY-----" not in pem.data:
+            context.error(place, f"{pem.path} holds a certificate, no key", "name the key's file")
+        else:
+            context.error(place, f"{pem.path} holds no readable private key", "give the key in PEM form")
+        return None
+    if not isinstance(key, PrivateKey):
+        context.error(place, f"the key in {pem.path} is neither RSA nor ECDSA", "use an RSA or ECDSA key")
+        return None
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size < _MIN_RSA_BITS:
+        what = f"the RSA key in {pem.path} has {key.key_size} bits"
+        context.error(place, what, f"use one of at least {_MIN_RSA_BITS} bits, or ECDSA")
+        return None
+    return key
+
+
+def _public_key(certificate: x509.Certificate) -> bytes | None:
+    try:
+        key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):  # of a kind that no key here can belong to
+        return None
+    return _spki(key)
+
+
+def _spki(key: CertificatePublicKeyTypes) -> bytes:
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _calendar(context: Context, place: Place, pem: PEMFile, leaf: x509.Certificate) -> None:
+    end = leaf.not_valid_after_utc
+    if leaf.not_valid_before_utc > context.now:
+        what = f"the certificate in {pem.path} is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        context.warn(place, what, "check this machine's clock, or wait")
+    elif end < context.now:
+        context.warn(place, f"the certificate in {pem.path} expired on {end:%Y-%m-%d %H:%M} UTC", "renew it")
+    elif end - context.now < EXPIRY_WARNING:
+        context.warn(place, f"the certificate in {pem.path} expires on {end:%Y-%m-%d %H:%M} UTC", "renew it")

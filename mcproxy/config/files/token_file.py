@@ -1,0 +1,139 @@
+"""Token files: bearer tokens with their users, in the CSV that kube-apiserver reads (its --token-auth-file).
+
+A line is ``token,user,uid`` and, if the user has groups, a fourth column with all of them: ``"group1,group2"``. As in
+kube-apiserver (k8s.io/apiserver, token/tokenfile), further columns and empty lines are passed over, a line with an
+empty token counts for nothing, and of two lines with one token the last counts; both get a warning. Beyond it, a name
+that no cluster could be told, or none, is an error. The csv module would not do: it takes ``…,uid, "a,b"`` for five
+columns with quotes in them, where Go's reader, and this one, finds a fault. Messages never show a token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mcproxy.config.context import Context
+from mcproxy.config.model import Mark, Secret, StaticToken, TokenFile
+from mcproxy.config.reading.nodes import Place, quote
+from mcproxy.config.sections.credentials import is_token
+
+_FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"|([^",\r\n]*(?:\r(?!\n)[^",\r\n]*)*)')
+_END = re.compile(r",|\r?\n|\Z")
+_COLUMNS = 3
+_FORM = 'write token,user,uid or token,user,uid,"group1,group2"'
+
+
+class _Fault(Exception):
+    """A line that is no CSV, by its number."""
+
+
+def read(context: Context, place: Place, *, allow_system_names: bool) -> TokenFile | None:
+    """Return the token file that `place` names; None where it cannot be read (reported, as each faulty line is)."""
+    found = context.read(place)
+    if found is None:
+        return None
+    path, data = found
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        _report(context, path, data.count(b"\n", 0, error.start) + 1, "is not UTF-8", "store the file as UTF-8")
+        return None
+    reader = _Reader(context, path, allow_system_names)
+    try:
+        for line, record in _records(text):
+            reader.take(line, record)
+    except _Fault as fault:
+        what = "has a quote in the middle of a column, or one that is never closed"
+        right = "put a whole column in quotes, without a space before them, and double the quotes in it"
+        _report(context, path, int(str(fault)), what, right)
+    if not reader.tokens:
+        context.warn(place, f"{path} has no usable token", _FORM)
+    return TokenFile(path, tuple(reader.tokens.values()))
+
+
+def _report(context: Context, path: str, line: int, what: str, right: str, *, warning: bool = False) -> None:
+    report = context.problems.warn if warning else context.problems.error
+    report(Mark(path, line, 1), "", what, right)
+
+
+def _records(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and columns of each record; raises _Fault."""
+    at, line, record, start = 0, 1, list[str](), 1
+    while at < len(text):
+        field = _FIELD.match(text, at)
+        end = _END.match(text, field.end()) if field is not None else None
+        if field is None or end is None:
+            raise _Fault(start)
+        quoted, plain = field.groups()
+        record.append(plain if quoted is None else quoted.replace('""', '"').replace("\r\n", "\n"))
+        line += text.count("\n", at, end.end())
+        at = end.end()
+        if end.group() != ",":
+            if record != [""] or quoted is not None:
+                yield start, record
+            record, start = [], line
+    if record:  # the file ends with a comma
+        yield start, [*record, ""]
+
+
+class _Reader:
+    """Judges records one by one, and keeps those that count."""
+
+    def __init__(self, context: Context, path: str, allow_system_names: bool) -> None:
+        self._context = context
+        self._path = path
+        self._allow_system_names = allow_system_names
+        self._lines: dict[str, int] = {}
+        self.tokens: dict[str, StaticToken] = {}
+
+    def take(self, line: int, record: list[str]) -> None:
+        if len(record) < _COLUMNS:
+            columns = "1 column" if len(record) == 1 else f"{len(record)} columns"
+            self._error(line, f"has {columns} of at least {_COLUMNS}", _FORM)
+            return
+        token, user, uid = record[:_COLUMNS]
+        groups = tuple(group for group in record[_COLUMNS].split(",") if group) if len(record) > _COLUMNS else ()
+        if not token:
+            self._warn(line, "has an empty token, so it lets in nobody", "give it a token, or take it out")
+            return
+        if not is_token(token):
+            what = "has a token with characters that no header can carry, so it lets in nobody"
+            self._warn(line, what, "give it one without spaces and other such characters")
+            return
+        if not self._names(line, user, uid, groups):
+            return
+        if token in self.tokens:
+            what = f"has the token of line {self._lines[token]} again; this one counts"
+            self._warn(line, what, "take one of the two out")
+        self._lines[token] = line
+        self.tokens[token] = StaticToken(Secret(token), user, uid, groups)
+        self._system_names(line, user, groups)
+
+    def _names(self, line: int, user: str, uid: str, groups: tuple[str, ...]) -> bool:
+        """Whether a cluster can be told these names, in headers."""
+        if not user:
+            self._error(line, "has no user name", _FORM)
+            return False
+        for kind, name in (("user", user), ("uid", uid), *(("group", group) for group in groups)):
+            if name != name.strip() or not name.isprintable():
+                what = f"the {kind} {quote(name)} has spaces at an end or control characters, which no header can carry"
+                self._error(line, what, "take them out")
+                return False
+        return True
+
+    def _system_names(self, line: int, user: str, groups: tuple[str, ...]) -> None:
+        if self._allow_system_names:
+            return
+        if user.startswith("system:"):
+            what = f"the user {quote(user)} is refused: names that begin with system: are not believed from here"
+            self._warn(line, what, "rename the user, or set allowSystemNames: true")
+        for group in groups:
+            if group.startswith("system:"):
+                what = f"the group {quote(group)} is dropped: names that begin with system: are not believed from here"
+                self._warn(line, what, "take it out, or set allowSystemNames: true")
+
+    def _error(self, line: int, what: str, right: str) -> None:
+        _report(self._context, self._path, line, what, right)
+
+    def _warn(self, line: int, what: str, right: str) -> None:
+        _report(self._context, self._path, line, what, right, warning=True)

@@ -1,0 +1,100 @@
+"""The frozen configuration: what a checked file means, with every default filled in and every file name absolute.
+
+The loader (`config.load`) is the only maker of these objects; tests may make them by hand. They hold no live part:
+`daemon.runtime` turns a `Config` into one. Equality is by value, so that a reload can tell what did not change; files
+that a part reads (certificates, tokens) are compared by what they contain, which is why their bytes stand here.
+
+Units: durations are seconds (float), sizes are bytes (int), 0 is "no limit" wherever a limit stands.
+"""
+
+from __future__ import annotations
+
+from mcproxy.config.model.authentication import (
+    OIDC,
+    Anonymous,
+    Authentication,
+    JWKSFile,
+    RequestHeader,
+    StaticToken,
+    TokenFile,
+    TokenReview,
+    Webhook,
+)
+from mcproxy.config.model.authorization import Authorization, SubjectAccessReview
+from mcproxy.config.model.certificates import Certificate
+from mcproxy.config.model.clusters import (
+    Cluster,
+    ClusterTLS,
+    Connections,
+    Credentials,
+    Endpoint,
+    ExecPlugin,
+    FrontProxy,
+    HealthCheck,
+    Identity,
+    KubeconfigReference,
+    Protocol,
+)
+from mcproxy.config.model.common import IPNetwork, Mark, PEMFile, Secret
+from mcproxy.config.model.config import Config
+from mcproxy.config.model.daemon import Daemon
+from mcproxy.config.model.dispatch import ClusterBackend, Policy, Reject, Strategy
+from mcproxy.config.model.flow_controls import FlowControl, FlowControlType, Per, Queue
+from mcproxy.config.model.listeners import Bind, Limits, Listener, ListenerTLS, Serves, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.model.logging import AccessLog, Logging
+from mcproxy.config.model.rules import Rule
+from mcproxy.config.model.servers import Backend, ClustersBackend, Server
+
+__all__ = [
+    "OIDC",
+    "AccessLog",
+    "Anonymous",
+    "Authentication",
+    "Authorization",
+    "Backend",
+    "Bind",
+    "Certificate",
+    "Cluster",
+    "ClusterBackend",
+    "ClusterTLS",
+    "ClustersBackend",
+    "Config",
+    "Connections",
+    "Credentials",
+    "Daemon",
+    "Endpoint",
+    "ExecPlugin",
+    "FlowControl",
+    "FlowControlType",
+    "FrontProxy",
+    "HealthCheck",
+    "IPNetwork",
+    "Identity",
+    "JWKSFile",
+    "KubeconfigReference",
+    "Limits",
+    "Listener",
+    "ListenerTLS",
+    "Logging",
+    "Mark",
+    "PEMFile",
+    "Per",
+    "Policy",
+    "Protocol",
+    "Queue",
+    "Reject",
+    "RequestHeader",
+    "Rule",
+    "Secret",
+    "Server",
+    "Serves",
+    "StaticToken",
+    "Strategy",
+    "SubjectAccessReview",
+    "SystemdBind",
+    "TCPBind",
+    "TokenFile",
+    "TokenReview",
+    "UnixBind",
+    "Webhook",
+]

@@ -1,0 +1,40 @@
+"""The section `flowControls`."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class FlowControlType(enum.StrEnum):
+    """How requests are limited."""
+
+    EXEMPT = "Exempt"
+    MAX_REQUESTS_INFLIGHT = "MaxRequestsInflight"
+    TOKEN_BUCKET = "TokenBucket"
+
+
+class Per(enum.StrEnum):
+    """Whose requests share one limit."""
+
+    ALL = "All"
+    USER = "User"
+    CLUSTER = "Cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    size: int
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowControl:
+    name: str
+    type: FlowControlType
+    max: int | None = None  # MaxRequestsInflight: requests that are not long-running; 0 refuses all
+    max_long_running: int | None = None  # MaxRequestsInflight; None: no limit
+    qps: float = 0.0  # TokenBucket
+    burst: int = 0  # TokenBucket
+    per: Per = Per.ALL
+    queue: Queue | None = None  # None: refused at once

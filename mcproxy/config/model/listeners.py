@@ -1,0 +1,79 @@
+"""The section `listeners`."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from mcproxy.config.model.common import IPNetwork
+
+
+class Serves(enum.StrEnum):
+    """What a listener is for."""
+
+    API = "API"
+
+
+@dataclass(frozen=True, slots=True)
+class TCPBind:
+    """`host` is an address or name as written ("0.0.0.0", "::", "127.0.0.1"); port 0 asks the system for one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixBind:
+    path: str
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemdBind:
+    """A socket handed over by systemd, found by its FileDescriptorName.
+
+    Its address is known only at run time: whoever takes it over must refuse a listener without TLS on anything but
+    loopback and unix sockets, as the loader does for the other kinds.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"systemd:{self.name}"
+
+
+Bind = TCPBind | UnixBind | SystemdBind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerTLS:
+    certificates: tuple[str, ...]  # names; the first is the default
+    min_version: str = "1.2"  # "1.2" | "1.3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    connections: int = 20000
+    head_bytes: int = 64 * 1024
+    target_bytes: int = 32 * 1024
+    headers: int = 200
+    body_bytes: int = 0
+    handshake_timeout: float = 10.0
+    head_timeout: float = 10.0
+    idle_timeout: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    name: str
+    bind: Bind
+    serves: Serves = Serves.API
+    proxy_protocol_from: tuple[IPNetwork, ...] | None = None  # None: PROXY protocol is off
+    trusted_proxies: tuple[IPNetwork, ...] = ()
+    tls: ListenerTLS | None = None
+    limits: Limits = Limits()

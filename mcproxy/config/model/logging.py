@@ -1,0 +1,17 @@
+"""The section `logging`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessLog:
+    file: str = "-"  # absolute path, or "-" for stdout
+    format: str = "json"  # "json" | "combined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logging:
+    level: str = "info"  # debug | info | warn | error
+    access: AccessLog | None = None

@@ -1,0 +1,35 @@
+"""The section `servers`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mcproxy.config.model.dispatch import ClusterBackend, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class ClustersBackend:
+    """No API at the root; each cluster under /clusters/NAME/… (`"*"` is already spelt out)."""
+
+    clusters: tuple[str, ...]
+
+
+Backend = ClusterBackend | ClustersBackend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    name: str
+    listeners: tuple[str, ...]  # names; already spelt out where the file leaves them out
+    server_names: tuple[str, ...] = ()  # lower case; exact or one-label wildcard
+    default: bool = False
+    backend: Backend
+    authentication: str | None = None  # the name of a set; None: nobody is authenticated
+    authorization: str | None = None  # None: the clusters themselves decide
+    dispatch: tuple[Policy, ...] | None = None  # None: everything passes
+    access_log: bool = True
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The names of the clusters that requests can ask for."""
+        return (self.backend.cluster,) if isinstance(self.backend, ClusterBackend) else self.backend.clusters

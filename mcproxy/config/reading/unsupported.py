@@ -1,0 +1,63 @@
+"""What the configuration contract has and this version has not: refused in words, never accepted and ignored.
+
+Each is told apart from an unknown key, because whoever wrote it wrote it rightly. As a part is built, its line here
+goes and the schema gets it.
+"""
+
+from __future__ import annotations
+
+from mcproxy.config.problem import Problems
+from mcproxy.config.reading.nodes import Document, Mapping, Node, Path, Scalar, Sequence, key_path
+
+# Key paths ("[]" is any entry of a list) -> what would be right meanwhile.
+_KEYS: dict[tuple[str, ...], str] = {
+    ("aggregates",): "leave it out: backend: {clusters: […]} serves several clusters side by side",
+    ("serviceExports",): "leave it out",
+    ("serviceDiscovery",): "leave it out",
+    ("ingresses",): "leave it out",
+    ("daemon", "stateDir"): "leave it out: nothing is kept on disk",
+    ("listeners", "[]", "paths"): "leave it out: it belongs to serves: Admin",
+    ("servers", "[]", "apiServices"): "leave it out",
+    ("servers", "[]", "backend", "aggregate"): "write {cluster: NAME} or {clusters: [NAME, …]}",
+    ("logging", "audit"): "leave it out: logging.access logs each request",
+}
+# Values: the words that are not built yet, and what would be right meanwhile.
+_VALUES: dict[tuple[str, ...], tuple[frozenset[str], str]] = {
+    ("listeners", "[]", "serves"): (frozenset({"Admin", "Ingress"}), "write serves: API, or leave the listener out"),
+    ("clusters", "[]", "connections", "protocol"): (frozenset({"HTTP2"}), "write Auto or HTTP1"),
+}
+
+
+def check(document: Document, problems: Problems) -> None:
+    """Report each use of a part that is not built yet, and add it to `document.broken`."""
+    _walk(document, problems, document.root, (), ())
+
+
+def _walk(document: Document, problems: Problems, node: Node, path: Path, form: tuple[str, ...]) -> None:
+    if isinstance(node, Mapping):
+        for name, entry in node.entries.items():
+            here, shape = (*path, name), (*form, name)
+            if shape in _KEYS:
+                problems.error(entry.mark, key_path(here), "is not built yet", _KEYS[shape])
+                document.broken.add(here)
+            elif isinstance(entry.node, Scalar):
+                _value(document, problems, entry.node, here, shape)
+            else:
+                _walk(document, problems, entry.node, here, shape)
+    elif isinstance(node, Sequence):
+        for index, item in enumerate(node.items):
+            _walk(document, problems, item, (*path, index), (*form, "[]"))
+
+
+def _value(document: Document, problems: Problems, node: Scalar, path: Path, form: tuple[str, ...]) -> None:
+    value = node.value
+    if form == ("daemon", "workers") and isinstance(value, int) and value > 1:
+        what, right = f"{node.text} workers are not built yet", "write 1, or leave it out"
+    elif form == ("flowControls", "[]", "shared") and value is True:
+        what, right = "a limit over all replicas is not built yet", "write false, or leave it out"
+    elif form in _VALUES and value in _VALUES[form][0]:
+        what, right = f"{value} is not built yet", _VALUES[form][1]
+    else:
+        return
+    problems.error(node.mark, key_path(path), what, right)
+    document.broken.add(path)

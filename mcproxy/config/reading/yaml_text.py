@@ -1,0 +1,307 @@
+"""YAML read strictly, into marked nodes.
+
+libyaml's parser gives the events; what they mean is decided here, because PyYAML's own loaders follow YAML 1.1:
+``on`` would be true, ``22:22`` 1342, ``0123`` 83, a date an object, and of a doubled key the last would silently win.
+Here plain words mean what YAML 1.2's core schema says (true/false, null, decimal, 0x, 0o, floats), doubled keys are
+errors, and nothing a reader cannot see has an effect: no tags, one document, keys are strings.
+
+Anchors and aliases are allowed, and with them the merge key ``<<`` (a mapping or a list of mappings; a key of one's
+own wins, then the earlier of the merged), which editors know too. What aliases expand to is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from mcproxy.config.model import Mark
+from mcproxy.config.problem import Problems
+from mcproxy.config.reading.nodes import Entry, Mapping, Node, Path, Scalar, Sequence, Value, key_path, quote
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_DEPTH = 40
+MAX_NODES = 500_000  # after aliases are expanded
+_MAX_DIGITS = 1000
+
+_PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+# What YAML allows in a file, less the Unicode line ends: some parsers break lines at them, no editor shows them.
+_UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+
+_CONSTANTS: dict[str, Value] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_NUMBER_START = frozenset("+-.0123456789")
+_INTEGER = re.compile(r"[-+]?[0-9]+\Z")
+_BASED = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_SPECIAL = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
+
+# libyaml's sentences, in an operator's words: (what is wrong, what would be right).
+_SYNTAX: tuple[tuple[str, str, str], ...] = (
+    (
+        "mapping values are not allowed",
+        "a colon where no key can be",
+        "give each key a line of its own, as deep as its neighbours, and quote a text that holds a colon and a space",
+    ),
+    ("could not find expected ':'", "a key without a colon", "write key: value"),
+    (
+        "did not find expected key",
+        "text that fits nothing before it",
+        "indent it like its neighbours, and quote a text that goes on after its closing quote",
+    ),
+    (
+        "did not find expected '-' indicator",
+        "text that fits nothing before it",
+        "begin each entry of a list with a dash, all equally deep",
+    ),
+    (
+        "did not find expected ',' or ']'",
+        "a list in [ ] that is not closed",
+        "separate its entries with , and close it with ]",
+    ),
+    (
+        "did not find expected ',' or '}'",
+        "a mapping in { } that is not closed",
+        "separate its entries with , close it with }, and quote a text with ${…}",
+    ),
+    ("did not find expected node content", "a value is missing", "write a value, or two quotes for an empty text"),
+    (
+        "unknown escape character",
+        "an escape that YAML does not know",
+        "write \\\\ for a backslash, or use single quotes",
+    ),
+    ("did not find expected <document start>", "text after the end of the document", "keep everything in one document"),
+)
+
+
+class _Stop(Exception):
+    """Reading cannot go on; the problem has been reported."""
+
+
+def read_yaml(file: str, data: bytes, problems: Problems) -> Node | None:
+    """Read one file's bytes; problems are reported at lines and columns of `file`.
+
+    Returns None where the text could not be understood, and a `Scalar` of None where it holds nothing. Where only
+    single keys were wrong (doubled ones), what was understood is returned as well.
+    """
+    try:
+        return _Composer(file, _decode(file, data, problems), problems).document()
+    except _Stop:
+        return None
+
+
+def _decode(file: str, data: bytes, problems: Problems) -> str:
+    if len(data) > MAX_BYTES:
+        problems.error(Mark(file, 1, 1), "", f"is larger than {MAX_BYTES // 2**20} MiB", "split it with include")
+        raise _Stop
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line_start = before.rfind(b"\n") + 1
+        column = len(before[line_start:].decode("utf-8", "replace")) + 1
+        mark = Mark(file, before.count(b"\n") + 1, column)
+        problems.error(mark, "", f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")
+        raise _Stop from None
+    bad = _UNREADABLE.search(text)
+    if bad:
+        before_text = text[: bad.start()]
+        mark = Mark(file, before_text.count("\n") + 1, bad.start() - before_text.rfind("\n"))
+        what = f"the invisible character U+{ord(bad.group()):04X}"
+        problems.error(mark, "", what, "remove it, or write it as an escape in double quotes")
+        raise _Stop
+    return text
+
+
+def resolve(text: str) -> Value:
+    """Return what a plain (unquoted) word means: YAML 1.2 core schema, so ``0123`` is 123 and ``on`` a text.
+
+    Raises ValueError for a number with more digits than anything here could mean.
+    """
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text[0] not in _NUMBER_START:
+        return text
+    if _INTEGER.match(text):
+        if len(text) > _MAX_DIGITS:
+            raise ValueError("too long a number")
+        return int(text)
+    if _BASED.match(text):
+        return int(text, 0)
+    if _FLOAT.match(text):
+        return float(text)
+    if _SPECIAL.match(text):
+        return float(text.replace(".", ""))
+    return text
+
+
+class _Composer:
+    """Turns the events of one document into nodes. Lives for one call of `read_yaml`."""
+
+    def __init__(self, file: str, text: str, problems: Problems) -> None:
+        self._file = file
+        self._text = text
+        self._problems = problems
+        self._events: Iterator[Any] = yaml.parse(text, Loader=_PARSER)
+        self._anchors: dict[str, tuple[Node, int]] = {}
+        self._open_anchors: set[str] = set()
+        self._nodes = 0
+
+    def document(self) -> Node:
+        root: Node | None = None
+        while True:
+            event = self._next()
+            if isinstance(event, yaml.StreamEndEvent):
+                return root if root is not None else Scalar(None, Mark(self._file, 1, 1), "")
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    self._stop(event, (), "a second document", "keep everything in one document, without a second ---")
+                if event.tags:
+                    self._stop(event, (), "a %TAG directive", "leave it out: tags are not used here")
+                root = self._node(self._next(), ())
+
+    def _next(self) -> Any:
+        try:
+            return next(self._events)
+        except yaml.MarkedYAMLError as error:
+            self._syntax_error(error)
+        except yaml.YAMLError as error:
+            self._problems.error(Mark(self._file, 1, 1), "", f"is not YAML: {error}", "write valid YAML")
+        raise _Stop
+
+    def _syntax_error(self, error: yaml.MarkedYAMLError) -> None:
+        found = str(error.problem or error)
+        at = error.problem_mark or error.context_mark
+        if "unexpected end of stream" in found and error.context_mark is not None:
+            what, right, at = "a quote that is not closed", "close it with the same quote", error.context_mark
+        elif "cannot start any token" in found:
+            what, right = self._bad_token(at)
+        else:
+            unknown = (found, f"is not YAML: {found}", "write valid YAML")
+            _, what, right = next((row for row in _SYNTAX if row[0] in found), unknown)
+            if " is not closed" in what and error.context_mark is not None:
+                what += f" (opened at {error.context_mark.line + 1}:{error.context_mark.column + 1})"
+        line, column = (at.line, at.column) if at is not None else (0, 0)
+        self._problems.error(Mark(self._file, line + 1, column + 1), "", what, right)
+
+    def _bad_token(self, at: Any) -> tuple[str, str]:
+        lines = self._text.split("\n")
+        line = lines[at.line] if at is not None and at.line < len(lines) else ""
+        char = line[at.column : at.column + 1] if at is not None else ""
+        if char == "\t":
+            return "a tab where YAML wants spaces", "indent with spaces"
+        return f"a plain text cannot begin with {char}", "put the text in quotes"
+
+    def _mark(self, event: Any) -> Mark:
+        return Mark(self._file, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def _stop(self, event: Any, path: Path, what: str, right: str) -> None:
+        self._problems.error(self._mark(event), key_path(path), what, right)
+        raise _Stop
+
+    def _count(self, event: Any, path: Path, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            self._stop(event, path, f"more than {MAX_NODES} values", "use fewer aliases, or split the file")
+
+    def _node(self, event: Any, path: Path) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, path)
+        if event.tag is not None:
+            self._stop(event, path, f"the tag {event.tag}", "leave it out, and quote a number that is meant as text")
+        anchor: str | None = event.anchor
+        if anchor is not None:
+            self._open_anchors.add(anchor)
+        before = self._nodes
+        self._count(event, path, 1)
+        node = self._collection(event, path)
+        if anchor is not None:
+            self._anchors[anchor] = (node, self._nodes - before)
+            self._open_anchors.discard(anchor)
+        return node
+
+    def _alias(self, event: Any, path: Path) -> Node:
+        name = event.anchor
+        if name in self._open_anchors:
+            self._stop(event, path, f"*{name} stands inside what it names", "write the value out")
+        if name not in self._anchors:
+            self._stop(event, path, f"*{name} names nothing above it", f"mark the value it stands for with &{name}")
+        node, size = self._anchors[name]
+        self._count(event, path, size)
+        return node
+
+    def _collection(self, event: Any, path: Path) -> Node:
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event, path)
+        if len(path) >= MAX_DEPTH:
+            self._stop(event, (), f"nested more than {MAX_DEPTH} deep", "flatten it")
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._sequence(event, path)
+        return self._mapping(event, path)
+
+    def _scalar(self, event: Any, path: Path) -> Scalar:
+        text: str = event.value
+        if not event.implicit[0]:
+            return Scalar(text, self._mark(event), text)
+        try:
+            return Scalar(resolve(text), self._mark(event), text)
+        except ValueError:
+            self._stop(event, path, "a number with too many digits", "write a smaller one, or quote it")
+            raise
+
+    def _sequence(self, event: Any, path: Path) -> Sequence:
+        items: list[Node] = []
+        while not isinstance(item := self._next(), yaml.SequenceEndEvent):
+            items.append(self._node(item, (*path, len(items))))
+        return Sequence(tuple(items), self._mark(event))
+
+    def _mapping(self, event: Any, path: Path) -> Mapping:
+        entries: dict[str, Entry] = {}
+        merged: list[Mapping] = []
+        while not isinstance(key_event := self._next(), yaml.MappingEndEvent):
+            key_node = self._node(key_event, path)
+            if not isinstance(key_node, Scalar):
+                self._stop(key_event, path, "a list or mapping as a key", "use a plain word as the key")
+                raise _Stop
+            mark = self._mark(key_event)
+            name = self._key(key_node, mark, path)
+            value_path = (*path, name)
+            value = self._node(self._next(), value_path)
+            if name == "<<" and isinstance(key_event, yaml.ScalarEvent) and key_event.implicit[0]:
+                merged += self._merged(value, mark, path)
+            elif name in entries:
+                self._problems.error(
+                    mark,
+                    key_path(value_path),
+                    f"the key {quote(name)} is doubled, first at {entries[name].mark}",
+                    "keep one of the two",
+                )
+            else:
+                entries[name] = Entry(mark, value)
+        for mapping in merged:
+            for name, entry in mapping.entries.items():
+                entries.setdefault(name, entry)
+        return Mapping(entries, self._mark(event))
+
+    def _key(self, node: Scalar, mark: Mark, path: Path) -> str:
+        if not isinstance(node.value, str):
+            what = f"the key {node.text or 'before the colon'} is not a text" if node.text else "an empty key"
+            self._problems.error(
+                mark, key_path(path), what, f'write "{node.text}" in quotes' if node.text else "name it"
+            )
+            return node.text
+        return node.value
+
+    def _merged(self, value: Node, mark: Mark, path: Path) -> list[Mapping]:
+        candidates = value.items if isinstance(value, Sequence) else (value,)
+        mappings = [node for node in candidates if isinstance(node, Mapping)]
+        if len(mappings) != len(candidates):
+            what = "<< merges something that is no mapping"
+            self._problems.error(mark, key_path((*path, "<<")), what, "give it *NAME of a mapping, or a list of such")
+        return mappings

@@ -1,0 +1,1 @@
+"""The sections of the file, from marked nodes to the model, a module for each."""

@@ -1,0 +1,158 @@
+"""Sets of authenticators, from the file to the model, each checked for what it cannot be without.
+
+What a set must be to the servers and clusters that it is used with is in `config.checks.exposure`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from cryptography import x509
+
+from mcproxy.config import kubeconfig
+from mcproxy.config.context import Context
+from mcproxy.config.files import pem, token_file
+from mcproxy.config.model import Anonymous, Authentication, PEMFile, RequestHeader, TokenReview, Webhook
+from mcproxy.config.names import suggest
+from mcproxy.config.reading.merge import Merged
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.reading.nodes import Sequence as List
+from mcproxy.config.sections import oidc
+from mcproxy.config.sections.fields import Fields, texts
+from mcproxy.config.sections.section import Named, build_all, names_of
+from mcproxy.config.urls import is_loopback
+
+NONE = "none"
+"""What a server says that authenticates nobody; so nothing can be named so."""
+
+_AUTHENTICATORS = ("clientCertificates", "tokenFile", "tokenReview", "webhook", "requestHeader")
+# Whose users and groups that begin with system: are believed only if the file says so.
+_SYSTEM_NAMES = ("tokenFile", "oidc", "requestHeader", "webhook")
+
+
+def build_authentication(context: Context, merged: Merged) -> list[Named[Authentication]]:
+    clusters = names_of(merged, "clusters")
+    return build_all(context, merged, "authentication", lambda context, place: _build(context, place, clusters))
+
+
+def _build(context: Context, place: Place, clusters: Sequence[str]) -> Authentication | None:
+    """Return the set written at `place`; `clusters` are the names in the file."""
+    fields = Fields(place)
+    check_name(context, place)
+    allow_system_names = fields.boolean("allowSystemNames", False)
+    certificates, header = place.get("clientCertificates"), place.get("requestHeader")
+    client_ca = _authorities(context, certificates)
+    header_ca = _authorities(context, header)
+    if header is not None and client_ca is not None and header_ca is not None:
+        _check_apart(context, header, client_ca[1], header_ca[1])
+    tokens, review, webhook = place.get("tokenFile"), place.get("tokenReview"), place.get("webhook")
+    made = Authentication(
+        name=place.text("name") or "",
+        client_ca=client_ca[0] if client_ca is not None else None,
+        token_file=token_file.read(context, tokens, allow_system_names=allow_system_names) if tokens else None,
+        oidc=tuple(oidc.issuers(context, place, allow_system_names=allow_system_names)),
+        token_review=_token_review(context, review, clusters) if review is not None else None,
+        webhook=_webhook(context, webhook) if webhook is not None else None,
+        request_header=RequestHeader(ca=header_ca[0], allowed_names=tuple(texts(header, "allowedNames")))
+        if header_ca is not None
+        else None,
+        anonymous=_anonymous(place.get("anonymous")),
+        allow_system_names=allow_system_names,
+        share_service_accounts=fields.boolean("shareServiceAccounts", False),
+    )
+    _check_any(context, place, made)
+    _check_effect(context, place, "allowSystemNames", _SYSTEM_NAMES)
+    _check_effect(context, place, "shareServiceAccounts", ("tokenReview",))
+    return made if made.name else None
+
+
+def check_name(context: Context, place: Place) -> None:
+    """Refuse the name that a server would seem to say no name with."""
+    name = place.get("name")
+    if name is not None and name.string == NONE:
+        context.error(name, "would read as if there were none", "give it another name")
+
+
+def check_cluster(context: Context, place: Place, clusters: Sequence[str]) -> str | None:
+    """Return the cluster that `place` may name; an unknown one is reported."""
+    cluster = place.get("cluster")
+    if cluster is None or cluster.string is None:
+        return None
+    if cluster.string not in clusters:
+        context.error(cluster, f"there is no cluster {cluster.shown}", suggest(cluster.string, clusters))
+    return cluster.string
+
+
+def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x509.Certificate]] | None:
+    file = place.get("caFile") if place is not None else None
+    found = pem.read_authorities(context, file) if file is not None else None
+    if file is not None and found is not None and not any(pem.may_vouch(certificate) for certificate in found[1]):
+        what = f"no certificate in {found[0].path} is an authority's (basicConstraints), so it vouches for nobody else"
+        context.warn(file, what, "name the authority that issues the clients' certificates")
+    return found
+
+
+def _check_apart(
+    context: Context, header: Place, clients: list[x509.Certificate], headers: list[x509.Certificate]
+) -> None:
+    """Good for one must not count for the other: whoever has a client certificate could say that he is anybody."""
+    file = header.get("caFile") or header
+    both = next((certificate for certificate in headers if certificate in clients), None)
+    if both is None:
+        return
+    what = f"the authority {both.subject.rfc4514_string()} is clientCertificates' too"
+    if header.has("allowedNames"):
+        what += ": whoever gets a certificate of an allowed name from it can say that he is anybody"
+        context.warn(file, what, "use an authority of its own")
+    else:
+        what += ": everybody with a client certificate could say that he is anybody"
+        context.error(file, what, "use an authority of its own, or add allowedNames: [NAME]")
+
+
+def _token_review(context: Context, place: Place, clusters: Sequence[str]) -> TokenReview:
+    fields, default = Fields(place), TokenReview()
+    return TokenReview(
+        cluster=check_cluster(context, place, clusters),
+        audiences=tuple(texts(place, "audiences")),
+        cache_success=fields.duration("cacheSuccess", default.cache_success),
+        cache_failure=fields.duration("cacheFailure", default.cache_failure),
+    )
+
+
+def _webhook(context: Context, place: Place) -> Webhook | None:
+    file, fields = place.get("kubeconfig"), Fields(place)
+    access = kubeconfig.read_context(context, file, None, file) if file is not None else None
+    if file is None or access is None or not access.endpoints or access.kubeconfig is None:
+        return None
+    [endpoint] = access.endpoints
+    if endpoint.scheme == "http" and not is_loopback(endpoint.host):
+        context.error(file, f"tokens would go to {endpoint.url} in clear", "use https in the kubeconfig")
+    made = Webhook(kubeconfig=access.kubeconfig, endpoint=endpoint, tls=access.tls, credentials=access.credentials)
+    return dataclasses.replace(
+        made,
+        cache_success=fields.duration("cacheSuccess", made.cache_success),
+        cache_failure=fields.duration("cacheFailure", made.cache_failure),
+    )
+
+
+def _anonymous(place: Place | None) -> Anonymous:
+    return Anonymous(enabled=Fields(place).boolean("enabled", False), paths=tuple(texts(place, "paths")))
+
+
+def _check_any(context: Context, place: Place, made: Authentication) -> None:
+    """Report a set that nobody could get through; what was written and is faulty has been reported already."""
+    issuers, anonymous = place.get("oidc"), place.get("anonymous")
+    no_issuer = issuers is not None and isinstance(issuers.node, List) and not issuers.node.items
+    given = any(place.has(key) for key in _AUTHENTICATORS) or (place.has("oidc") and not no_issuer)
+    faulty = anonymous is None or (anonymous.has("enabled") and anonymous.get("enabled") is None)
+    if not given and not made.anonymous.enabled and not (place.has("anonymous") and faulty):
+        right = f"add {', '.join(_AUTHENTICATORS)} or oidc, or anonymous: {{enabled: true}}"
+        context.error(place, "has no authenticator, so it lets in nobody", right)
+
+
+def _check_effect(context: Context, place: Place, key: str, about: Sequence[str]) -> None:
+    """Warn of a switch that is on where there is nothing that it is about."""
+    switch = place.get(key)
+    if switch is not None and switch.value is True and not any(place.has(other) for other in about):
+        context.warn(switch, f"is about {', '.join(about)}, and this set has none of it", "take it out")

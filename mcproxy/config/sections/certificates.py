@@ -1,0 +1,38 @@
+"""The section `certificates`."""
+
+from __future__ import annotations
+
+from mcproxy.config.context import Context
+from mcproxy.config.files import pem
+from mcproxy.config.model import Certificate
+from mcproxy.config.names import covers
+from mcproxy.config.reading.merge import Merged
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.section import Named, build_all, server_names
+
+
+def build_certificates(context: Context, merged: Merged) -> list[Named[Certificate]]:
+    return build_all(context, merged, "certificates", _certificate)
+
+
+def _certificate(context: Context, place: Place) -> Certificate | None:
+    cert_place, key_place = place.get("certFile"), place.get("keyFile")
+    written = place.get("serverNames")
+    names = server_names(context, written) if written is not None else None
+    chain = pem.read_file(context, cert_place) if cert_place is not None else None
+    key = pem.read_file(context, key_place) if key_place is not None else None
+    name = place.text("name")
+    if chain is None or key is None or cert_place is None or key_place is None:
+        return None
+    leaf = pem.pair(context, cert_place, chain, key_place, key)
+    if leaf is None or name is None:
+        return None
+    in_certificate = pem.names_in(leaf)
+    if names is None and not in_certificate:
+        what = f"the certificate in {chain.path} has no server names"
+        context.warn(cert_place, what, "clients will refuse it; make one with subjectAltName")
+    for server_name in names or ():
+        if written is not None and not any(covers(pattern, server_name) for pattern in in_certificate):
+            what = f"the certificate in {chain.path} does not cover {server_name}"
+            context.warn(written, what, f"it is for {', '.join(in_certificate) or 'no name at all'}")
+    return Certificate(name=name, chain=chain, key=key, server_names=in_certificate if names is None else names)

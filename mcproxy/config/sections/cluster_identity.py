@@ -1,0 +1,87 @@
+"""How a cluster is told who calls: `identity` with what belongs to it, and what each way needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mcproxy.config.context import Context
+from mcproxy.config.files import pem
+from mcproxy.config.kubeconfig import Access
+from mcproxy.config.model import FrontProxy, Identity
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections import credentials
+from mcproxy.config.urls import is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    identity: Identity | None  # None: what is written there is wrong (reported)
+    extras: tuple[str, ...]
+    front_proxy: FrontProxy | None
+
+
+def build(context: Context, place: Place) -> ClusterIdentity:
+    """Return how the cluster at `place` is told who calls."""
+    written = place.text("identity")
+    front = place.get("frontProxy")
+    pair = pem.read_pair(context, front) if front is not None else None
+    return ClusterIdentity(
+        identity=Identity(written or Identity.IMPERSONATE) if written or not place.has("identity") else None,
+        extras=_extras(context, place),
+        front_proxy=FrontProxy(*pair) if pair is not None else None,
+    )
+
+
+def _extras(context: Context, place: Place) -> tuple[str, ...]:
+    """Return the keys, which Kubernetes has in lower case, whatever the case of the header that they came in."""
+    found: dict[str, Place] = {}
+    for item in place.children("impersonateExtras"):
+        key = item.string or ""
+        if "*" in key:
+            context.error(item, f"{item.shown} is no pattern: each key needs a right of its own", "list the keys")
+        elif not key.isascii() or not key.isprintable() or " " in key:
+            context.error(item, f"{item.shown} is no extra key", "write one such as scopes or example.com/team")
+        elif key != key.lower():
+            context.error(item, f"{item.shown} has capitals, and extra keys have none", f"write {key.lower()}")
+        elif key in found:
+            context.error(item, f"{item.shown} is in the list already, at {found[key].mark}", "keep one of the two")
+        else:
+            found[key] = item
+    return tuple(found)
+
+
+def check_needs(context: Context, place: Place, settings: ClusterIdentity, access: Access) -> None:
+    """Check that the proxy has what it takes to tell the cluster in this way, and nothing that it will not use."""
+    identity = settings.identity
+    if identity is None:
+        return
+    missing = credentials.are_missing(place, access.credentials)
+    where = place.get("identity") or place
+    if identity is Identity.IMPERSONATE and missing:
+        said = "identity: Impersonate" if place.has("identity") else "identity: Impersonate (the default)"
+        what = f"has {said} but no credentials, and nobody may impersonate without"
+        right = "add credentials that may impersonate, or write identity: Passthrough (the client's own credentials)"
+        context.error(place, what, right)
+    elif identity is Identity.PROXY and missing:
+        what = "has identity: Proxy but no credentials: every request is anonymous to the cluster"
+        context.warn(place, what, "add credentials")
+    elif identity is Identity.REQUEST_HEADER and not place.has("frontProxy"):
+        what = "has identity: RequestHeader but no frontProxy, and without its certificate X-Remote-* is not believed"
+        context.error(place, what, "add frontProxy: {certFile: …, keyFile: …}")
+    if identity is not Identity.REQUEST_HEADER and place.has("frontProxy"):
+        what = f"belongs to identity: RequestHeader, and this is identity: {identity}"
+        context.warn(place.get("frontProxy") or where, what, "take it out, or write identity: RequestHeader")
+    if identity is not Identity.IMPERSONATE and settings.extras:
+        what = f"belongs to identity: Impersonate, and this is identity: {identity}"
+        right = "take it out" + ("" if identity is Identity.PASSTHROUGH else ", or write identity: Impersonate")
+        context.warn(place.get("impersonateExtras") or where, what, right)
+    if identity is Identity.REQUEST_HEADER and settings.front_proxy is not None:
+        _check_secure(context, place, access)
+
+
+def _check_secure(context: Context, place: Place, access: Access) -> None:
+    plain = next((endpoint for endpoint in access.endpoints if endpoint.scheme == "http"), None)
+    if plain is not None:
+        report = context.warn if is_loopback(plain.host) else context.error
+        what = f"has identity: RequestHeader, and the certificate in frontProxy cannot be shown to {plain.url}"
+        report(place, what, "use https")

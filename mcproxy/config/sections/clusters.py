@@ -1,0 +1,223 @@
+"""Clusters of the file, as the model has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mcproxy.config import kubeconfig
+from mcproxy.config.context import Context
+from mcproxy.config.files import pem
+from mcproxy.config.model import (
+    Cluster,
+    ClusterTLS,
+    Connections,
+    Credentials,
+    Endpoint,
+    ExecPlugin,
+    HealthCheck,
+    Protocol,
+    Secret,
+)
+from mcproxy.config.names import is_server_name
+from mcproxy.config.reading.merge import Merged, unique_names
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections import cluster_identity, credentials
+from mcproxy.config.sections.fields import Fields, texts
+from mcproxy.config.sections.section import Named, build_all
+from mcproxy.config.urls import AddressError, is_loopback, parse_endpoint
+
+
+def build_clusters(context: Context, merged: Merged) -> list[Named[Cluster]]:
+    return build_all(context, merged, "clusters", _cluster)
+
+
+def _cluster(context: Context, place: Place) -> Cluster | None:
+    """Return the cluster written at `place`, or None where it lacks what it cannot be without (reported)."""
+    access = _access(context, place)
+    health_check = _health_check(context, place.get("healthCheck"))
+    connections = _connections(Fields(place.get("connections")))
+    identity = cluster_identity.build(context, place)
+    name = place.text("name")
+    if access is not None:
+        _check_exposure(context, place, access)
+        cluster_identity.check_needs(context, place, identity, access)
+    if access is None or not access.endpoints or name is None or identity.identity is None:
+        return None
+    labels = place.get("labels")
+    return Cluster(
+        name=name,
+        labels=tuple((key, value.string or "") for key, value in labels.entries()) if labels is not None else (),
+        endpoints=access.endpoints,
+        tls=access.tls,
+        credentials=access.credentials,
+        identity=identity.identity,
+        impersonate_extras=identity.extras,
+        front_proxy=identity.front_proxy,
+        health_check=health_check,
+        connections=connections,
+        preserve_host=Fields(place).boolean("preserveHost", False),
+        flow_controls=tuple(texts(place, "flowControls")),
+        kubeconfig=access.kubeconfig,
+    )
+
+
+def _access(context: Context, place: Place) -> kubeconfig.Access | None:
+    if place.has("kubeconfig"):
+        reference = place.get("kubeconfig")
+        return kubeconfig.read_access(context, reference) if reference is not None else None
+    if not place.has("endpoints"):
+        return None
+    unique_names(context, place.children("endpoints"))
+    endpoints = tuple(_endpoint(context, entry) for entry in place.children("endpoints"))
+    good = tuple(endpoint for endpoint in endpoints if endpoint is not None)
+    _check_doubled_urls(context, place)
+    if good and all(endpoint.disabled for endpoint in good):
+        what = "are all disabled, so every request is answered by 503"
+        context.warn(place.get("endpoints") or place, what, "leave one of them enabled")
+    return kubeconfig.Access(
+        endpoints=good if len(good) == len(endpoints) else (),
+        tls=_tls(context, place.get("tls")),
+        credentials=_credentials(context, place.get("credentials")),
+    )
+
+
+def _endpoint(context: Context, place: Place) -> Endpoint | None:
+    url = place.get("url")
+    if url is None:
+        return None
+    try:
+        endpoint = parse_endpoint(url.string or "", place.text("name"))
+    except AddressError as error:
+        context.error(url, error.what, error.right)
+        return None
+    fields = Fields(place)
+    return replace(endpoint, disabled=fields.boolean("disabled", False), weight=fields.integer("weight", 1))
+
+
+def _check_doubled_urls(context: Context, place: Place) -> None:
+    first: dict[str, Place] = {}
+    for entry in place.children("endpoints"):
+        url = entry.get("url")
+        if url is None or url.string is None:
+            continue
+        known = first.setdefault(url.string.lower().rstrip("/"), url)
+        if known is not url:
+            context.error(url, f"is an endpoint of this cluster already, at {known.mark}", "keep one of the two")
+
+
+def _tls(context: Context, place: Place | None) -> ClusterTLS:
+    if place is None:
+        return ClusterTLS()
+    ca_place, name = place.get("caFile"), place.get("serverName")
+    ca = pem.read_file(context, ca_place) if ca_place is not None else None
+    if ca_place is not None and ca is not None:
+        pem.authorities(context, ca_place, ca)
+    credentials.check_verification(context, place.get("insecureSkipVerify"), ca, "caFile")
+    return ClusterTLS(
+        ca=ca,
+        server_name=server_name(context, name) if name is not None else None,
+        insecure_skip_verify=Fields(place).boolean("insecureSkipVerify", False),
+    )
+
+
+def server_name(context: Context, place: Place) -> str | None:
+    """Return the name, in lower case, that a cluster's certificate must have."""
+    name = (place.string or "").lower().rstrip(".")
+    if is_server_name(name) and not name.startswith("*"):
+        return name
+    context.error(place, f"{place.shown} is no name that a certificate could have", "write a DNS name or an IP address")
+    return None
+
+
+def _credentials(context: Context, place: Place | None) -> Credentials:
+    if place is None:
+        return Credentials()
+    token, token_file, plugin = place.get("token"), place.get("tokenFile"), place.get("exec")
+    secret = token.string if token is not None else None
+    if token is not None and secret is not None:
+        credentials.check_token(context, token, secret)
+    cert_place, key_place = place.get("certFile"), place.get("keyFile")
+    certificate = pem.read_file(context, cert_place) if cert_place is not None else None
+    key = pem.read_file(context, key_place) if key_place is not None else None
+    if certificate is not None and key is not None and cert_place is not None and key_place is not None:
+        pem.pair(context, cert_place, certificate, key_place, key)
+    return Credentials(
+        token=Secret(secret) if secret is not None else None,
+        token_file=credentials.token_file(context, token_file) if token_file is not None else None,
+        certificate=certificate,
+        key=key,
+        exec=_exec(context, plugin) if plugin is not None else None,
+    )
+
+
+def _exec(context: Context, place: Place) -> ExecPlugin | None:
+    fields, defaults = Fields(place), ExecPlugin(command="")
+    hint = fields.text("installHint", "")
+    command, env = place.get("command"), place.get("env")
+    found = credentials.command(context, command, hint) if command is not None else None
+    if found is None:
+        return None
+    return ExecPlugin(
+        command=found,
+        args=tuple(arg.string or "" for arg in place.children("args")),
+        env=tuple((name, value.string or "") for name, value in env.entries()) if env is not None else (),
+        api_version=fields.text("apiVersion", defaults.api_version),
+        provide_cluster_info=fields.boolean("provideClusterInfo", False),
+        install_hint=hint,
+    )
+
+
+def _health_check(context: Context, place: Place | None) -> HealthCheck:
+    fields, default = Fields(place), HealthCheck()
+    check = HealthCheck(
+        path=fields.text("path", default.path),
+        interval=fields.duration("interval", default.interval),
+        timeout=fields.duration("timeout", default.timeout),
+        unhealthy_after=fields.integer("unhealthyAfter", default.unhealthy_after),
+        healthy_after=fields.integer("healthyAfter", default.healthy_after),
+    )
+    for key, value in (("interval", check.interval), ("timeout", check.timeout)):
+        written = place.get(key) if place is not None else None
+        if written is not None and value == 0:
+            context.error(written, "is 0", "write a duration such as 5s")
+    return check
+
+
+def _connections(fields: Fields) -> Connections:
+    default = Connections()
+    return Connections(
+        protocol=Protocol(fields.text("protocol", default.protocol)),
+        max_idle=fields.integer("maxIdle", default.max_idle),
+        max_connections=fields.integer("maxConnections", default.max_connections),
+        idle_timeout=fields.duration("idleTimeout", default.idle_timeout),
+        connect_timeout=fields.duration("connectTimeout", default.connect_timeout),
+        response_timeout=fields.duration("responseTimeout", default.response_timeout),
+    )
+
+
+def _check_exposure(context: Context, place: Place, access: kubeconfig.Access) -> None:
+    """Check what goes to the endpoints in clear."""
+    in_clear = [e for e in access.endpoints if e.scheme == "http" and not is_loopback(e.host)]
+    has_credentials = credentials.has_any(access.credentials)
+    if in_clear and has_credentials:
+        what = f"credentials would go to {in_clear[0].url} in clear"
+        context.error(place, what, "use https, or take the credentials out")
+    elif in_clear:
+        context.warn(place, f"requests go to {in_clear[0].url} in clear, tokens in them too", "use https")
+    if access.endpoints and all(endpoint.scheme == "http" for endpoint in access.endpoints):
+        _check_tls_unused(context, place, access)
+
+
+def _check_tls_unused(context: Context, place: Place, access: kubeconfig.Access) -> None:
+    """Warn of what only TLS could use, where no endpoint speaks it."""
+    unused = [
+        name
+        for name, given in (
+            ("tls settings", access.tls != ClusterTLS()),
+            ("a client certificate", access.credentials.certificate is not None),
+        )
+        if given
+    ]
+    for name in unused:
+        what = f"has {name}, but every endpoint is http, where that means nothing"
+        context.warn(place, what, "use https, or take it out")

@@ -1,0 +1,79 @@
+"""Checks that credentials need wherever they are written, in the file itself or in a kubeconfig."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+
+from mcproxy.config.context import Context
+from mcproxy.config.model import Credentials, PEMFile
+from mcproxy.config.reading.nodes import Mapping, Place
+
+_TOKEN = re.compile(r"[!-~]+\Z")
+
+
+def is_token(token: str) -> bool:
+    """Whether a header can carry a token."""
+    return _TOKEN.match(token) is not None
+
+
+def check_token(context: Context, place: Place, token: str) -> bool:
+    """Check that a token can stand in a header; it is not shown."""
+    if is_token(token):
+        return True
+    context.error(place, "the token has characters that no header can carry", "give it without spaces and line ends")
+    return False
+
+
+def token_file(context: Context, place: Place) -> str | None:
+    """Return the absolute name of a file with a token that can be used now; its later contents are its owner's care."""
+    found = context.read(place)
+    if found is None:
+        return None
+    path, data = found
+    token = data.strip()
+    if not token:
+        context.error(place, f"{path} is empty", "put the token into it")
+    elif not is_token(token.decode("latin-1")):
+        context.error(place, f"{path} holds no token", "put the token into it, and nothing else")
+    return path
+
+
+def command(context: Context, place: Place, hint: str) -> str | None:
+    """Return what to run: an absolute name where `place` names a file, else a name to be looked for on PATH.
+
+    A missing file is an error; a name that is not on this process's PATH only a warning, for the daemon's may differ.
+    """
+    name = place.string
+    right = hint or "install it"
+    if not name or "/" not in name:
+        if name and shutil.which(name, path=context.environ.get("PATH", "")) is None:
+            context.warn(place, f"the program {name} is not on PATH", right)
+        return name
+    path = context.path(place)
+    if path is not None and not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        context.error(place, f"{path} is no program that can be run", right)
+    return path
+
+
+def check_verification(context: Context, insecure: Place | None, ca: PEMFile | None, ca_key: str) -> None:
+    """Warn of an unverified cluster at each load; with authorities given as well, nobody can tell what is meant."""
+    if insecure is None or insecure.value is not True:
+        return
+    if ca is not None:
+        context.error(insecure, f"certificates are not to be verified, but {ca_key} is given", "keep one of the two")
+    else:
+        what = "the cluster's certificate is not verified: whoever sits on the way can read and change everything"
+        context.warn(insecure, what, f"give its authority in {ca_key} instead")
+
+
+def has_any(credentials: Credentials) -> bool:
+    return credentials != Credentials()
+
+
+def are_missing(cluster: Place, credentials: Credentials) -> bool:
+    """Whether a cluster has no credentials; of those that were written and are faulty (reported), it is not said."""
+    written = cluster.get("credentials")
+    empty = written is not None and isinstance(written.node, Mapping) and not written.node.entries
+    return not has_any(credentials) and (empty or not cluster.has("credentials"))

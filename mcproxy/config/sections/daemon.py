@@ -1,0 +1,26 @@
+"""The section `daemon`."""
+
+from __future__ import annotations
+
+from mcproxy.config.context import Context
+from mcproxy.config.model import Daemon
+from mcproxy.config.reading.merge import Merged
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.fields import duration_at
+
+
+def build_daemon(context: Context, merged: Merged) -> Daemon:
+    default = Daemon()
+    socket = merged.setting("daemon", "controlSocket")
+    return Daemon(
+        control_socket=_control_socket(context, socket) if socket is not None else None,
+        shutdown_delay=duration_at(merged.setting("daemon", "shutdownDelay"), default.shutdown_delay),
+        drain_timeout=duration_at(merged.setting("daemon", "drainTimeout"), default.drain_timeout),
+    )
+
+
+def _control_socket(context: Context, place: Place) -> str | None:
+    path = context.path(place)
+    if path is not None and len(path.encode()) > 107:
+        context.error(place, "is longer than the 107 bytes of a unix socket's path", "use a shorter path")
+    return path

@@ -1,0 +1,173 @@
+"""Dispatch policies of a server, and what of a policy fits the server and its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mcproxy.config.checks.shadowed import warn_of_shadowed
+from mcproxy.config.context import Context
+from mcproxy.config.model import (
+    Backend,
+    Cluster,
+    ClusterBackend,
+    ClustersBackend,
+    Endpoint,
+    Policy,
+    Reject,
+    Rule,
+    Strategy,
+)
+from mcproxy.config.names import suggest
+from mcproxy.config.reading.merge import unique_names
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.fields import Fields
+from mcproxy.config.sections.rules import Where, build_rules
+from mcproxy.config.sections.section import Named
+from mcproxy.config.urls import AddressError, parse_endpoint
+
+# What makes sense only where there is one cluster to go to.
+_FOR_ONE_CLUSTER = ("endpoints", "strategy", "backend")
+
+
+@dataclass(frozen=True, slots=True)
+class _ServerContext:
+    """The server that a policy is for."""
+
+    names: Sequence[str]  # of all clusters in the file
+    clusters: Mapping[str, Cluster]  # those without faults
+    one: str | None  # the name of its one cluster
+    several: Sequence[str] | None  # the names of its several clusters; neither: its backend has faults
+    access_log: bool
+
+
+def build_dispatch(
+    context: Context, server: Place, backend: Backend, clusters: Sequence[Named[Cluster]]
+) -> tuple[Policy, ...] | None:
+    """Return the policies of the server at `server`, or None where it has no `dispatch`."""
+    places = server.get("dispatch")
+    if places is None:
+        return None
+    ground = _ServerContext(
+        names=[cluster.name for cluster in clusters if cluster.name],
+        clusters={cluster.name: cluster.value for cluster in clusters if cluster.name and cluster.value},
+        one=backend.cluster if isinstance(backend, ClusterBackend) else None,
+        several=(backend.clusters or None) if isinstance(backend, ClustersBackend) else None,
+        access_log=Fields(server).boolean("accessLog", True),
+    )
+    errors = len(context.problems.errors)
+    unique_names(context, places.items())
+    written = list(places.items())
+    policies = tuple(_policy(context, place, ground) for place in written)
+    if len(context.problems.errors) > errors or _is_broken(places):
+        return policies  # a rule without its faulty items means something else
+    if not policies:
+        right = "add a policy, or take dispatch out to let everything pass"
+        context.warn(places, "has no policies, so every request is answered by 403", right)
+    warn_of_shadowed(context, written, policies)
+    return policies
+
+
+def _is_broken(places: Place) -> bool:
+    """Whether something in there was reported by the schema already."""
+    depth = len(places.path)
+    return any(path[:depth] == places.path for path in places.document.broken)
+
+
+def _policy(context: Context, place: Place, ground: _ServerContext) -> Policy:
+    fields, rules = Fields(place), place.get("rules")
+    access_log = fields.boolean("accessLog", False) if place.get("accessLog") is not None else None
+    if access_log and not ground.access_log:
+        what = "changes nothing: the accessLog of the server is false, which holds for all of its requests"
+        context.warn(place.get("accessLog") or place, what, "take it out, or set the server's accessLog to true")
+    if ground.several is not None:
+        _refuse_keys_for_one_cluster(context, place)
+    if ground.one is not None and rules is not None:
+        _refuse_clusters(context, rules, ground.one)
+    backend = _backend(context, place.get("backend"), ground)
+    cluster = ground.clusters.get((backend.cluster if backend is not None else ground.one) or "")
+    usable = backend is not None or not place.has("backend")  # else the endpoints are those of an unknown cluster
+    endpoints = _endpoints(context, place, cluster) if cluster is not None and usable else ()
+    return Policy(
+        name=place.text("name") or f"dispatch[{place.path[-1]}]",
+        rules=_rules(context, rules, ground) if rules is not None else (),
+        endpoints=endpoints,
+        strategy=Strategy(fields.text("strategy", Strategy.ROUND_ROBIN)),
+        flow_control=place.text("flowControl"),
+        access_log=access_log,
+        reject=_reject(place.get("reject")),
+        backend=backend,
+    )
+
+
+def _rules(context: Context, place: Place, ground: _ServerContext) -> tuple[Rule, ...]:
+    return build_rules(context, place, where=Where.DISPATCH, clusters=ground.names, served=ground.several)
+
+
+def _refuse_keys_for_one_cluster(context: Context, place: Place) -> None:
+    for key in _FOR_ONE_CLUSTER:
+        written = place.get(key)
+        if written is not None:
+            right = "take it out, or add a server with backend: {cluster: NAME}"
+            context.error(written, "is for servers of one cluster, and this one has several", right)
+
+
+def _refuse_clusters(context: Context, rules: Place, cluster: str) -> None:
+    """Refuse `clusters` where no request comes by a cluster's name: it would seem to narrow a rule, and would not."""
+    for rule in rules.items():
+        written = rule.get("clusters")
+        if written is not None:
+            what = f"is for servers of several clusters, and this one has {cluster} only"
+            context.error(written, what, "take it out")
+
+
+def _backend(context: Context, place: Place | None, ground: _ServerContext) -> ClusterBackend | None:
+    written = place.get("cluster") if place is not None else None
+    if written is None or written.string is None:
+        return None
+    if written.string not in ground.names:
+        context.error(written, f"there is no cluster {written.shown}", suggest(written.string, ground.names))
+        return None
+    if written.string == ground.one:
+        context.warn(written, f"changes nothing: {ground.one} is the server's own cluster", "take backend out")
+    return ClusterBackend(written.string)
+
+
+def _reject(place: Place | None) -> Reject | None:
+    if place is None:
+        return None
+    fields, default = Fields(place), Reject()
+    return Reject(code=fields.integer("code", default.code), message=fields.text("message", default.message))
+
+
+def _endpoints(context: Context, place: Place, cluster: Cluster) -> tuple[str, ...]:
+    """Return the names of the endpoints that a policy chooses, which it may give by name or URL."""
+    found: dict[str, Place] = {}
+    chosen: list[Endpoint] = []
+    for item in place.children("endpoints"):
+        text = item.string or ""
+        endpoint = _endpoint(text, cluster.endpoints)
+        if endpoint is None:
+            known = [each.url if "://" in text else each.name for each in cluster.endpoints]
+            context.error(item, f"cluster {cluster.name} has no endpoint {item.shown}", suggest(text, known))
+        elif endpoint.name in found:
+            what = f"{item.shown} is in the list already, at {found[endpoint.name].mark}"
+            context.error(item, what, "keep one of the two")
+        else:
+            found[endpoint.name] = item
+            chosen.append(endpoint)
+    if chosen and len(chosen) == len(list(place.children("endpoints"))) and all(each.disabled for each in chosen):
+        what = "names disabled endpoints only, so every request of this policy is answered by 503"
+        context.warn(place.get("endpoints") or place, what, "name one that is not disabled")
+    return tuple(found)
+
+
+def _endpoint(text: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
+    by_name = next((endpoint for endpoint in endpoints if endpoint.name == text), None)
+    if by_name is not None or "://" not in text:
+        return by_name
+    try:
+        url = parse_endpoint(text).url
+    except AddressError:
+        return None
+    return next((endpoint for endpoint in endpoints if endpoint.url.lower() == url.lower()), None)

@@ -1,0 +1,126 @@
+"""Flow controls of the file, and who names them.
+
+A control that a policy and its cluster both name is one limit, and a request counts once towards it: that needs no
+judgement here. `Exempt` is a control that limits nothing; it does not lift the limits of a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mcproxy.config.context import Context
+from mcproxy.config.model import Cluster, FlowControl, FlowControlType, Per, Queue, Server
+from mcproxy.config.names import suggest
+from mcproxy.config.reading.merge import Merged
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.fields import Fields, duration_at
+from mcproxy.config.sections.section import Named, build_all, references
+
+# Keys that only some types have, and what a type cannot be without (one of them is enough for MaxRequestsInflight).
+_KEYS = {
+    FlowControlType.EXEMPT: (),
+    FlowControlType.MAX_REQUESTS_INFLIGHT: ("max", "maxLongRunning", "per", "queue"),
+    FlowControlType.TOKEN_BUCKET: ("qps", "burst", "per", "queue"),
+}
+_ALL_KEYS = tuple(dict.fromkeys(key for keys in _KEYS.values() for key in keys))
+
+
+def build_flow_controls(context: Context, merged: Merged) -> list[Named[FlowControl]]:
+    return build_all(context, merged, "flowControls", _flow_control)
+
+
+def _flow_control(context: Context, place: Place) -> FlowControl | None:
+    """Return the flow control written at `place`, or None where it lacks name or type (reported)."""
+    name, written = place.text("name"), place.text("type")
+    if written is None:
+        return None
+    kind, fields = FlowControlType(written), Fields(place)
+    _check_keys(context, place, kind)
+    queue = place.get("queue")
+    maximum, long_running = _count(place, "max"), _count(place, "maxLongRunning")
+    if queue is not None and maximum == 0 and not long_running:
+        what = "lets requests wait for nothing: max: 0 refuses them all"
+        context.warn(queue, what, "take it out, or raise max")
+    if name is None:
+        return None
+    return FlowControl(
+        name=name,
+        type=kind,
+        max=maximum,
+        max_long_running=long_running,
+        qps=fields.number("qps", 0.0),
+        burst=fields.integer("burst", 0),
+        per=Per(fields.text("per", Per.ALL)),
+        queue=_queue(context, queue) if queue is not None else None,
+    )
+
+
+def _check_keys(context: Context, place: Place, kind: FlowControlType) -> None:
+    for key in _ALL_KEYS:
+        written = place.get(key)
+        if written is not None and key not in _KEYS[kind]:
+            right = "take it out" if kind is FlowControlType.EXEMPT else f"write {_form(kind)}"
+            context.error(written, f"means nothing to {kind}", right)
+    if kind is FlowControlType.TOKEN_BUCKET:
+        missing = [key for key in ("qps", "burst") if not place.has(key)]
+        if missing:
+            context.error(place, f"has no {' and no '.join(missing)}", f"write {_form(kind)}")
+    elif kind is FlowControlType.MAX_REQUESTS_INFLIGHT and not (place.has("max") or place.has("maxLongRunning")):
+        context.error(place, "has neither max nor maxLongRunning", f"write {_form(kind)}")
+
+
+def _form(kind: FlowControlType) -> str:
+    if kind is FlowControlType.TOKEN_BUCKET:
+        return "qps and burst, as in {type: TokenBucket, qps: 50, burst: 100}"
+    return "max, maxLongRunning or both, as in {type: MaxRequestsInflight, max: 200}"
+
+
+def _count(place: Place, key: str) -> int | None:
+    return Fields(place).integer(key, 0) if place.get(key) is not None else None
+
+
+def _queue(context: Context, place: Place) -> Queue:
+    timeout = place.get("timeout")
+    seconds = duration_at(timeout, 0.0)
+    if timeout is not None and seconds == 0:
+        context.error(timeout, "is 0", "write a duration such as 5s")
+    return Queue(size=Fields(place).integer("size", 1), timeout=seconds)
+
+
+def check_use(
+    context: Context,
+    flow_controls: Sequence[Named[FlowControl]],
+    clusters: Sequence[Named[Cluster]],
+    servers: Sequence[Named[Server]],
+) -> None:
+    """Check that what clusters and policies name exists, and that what exists is named."""
+    known = list(dict.fromkeys(control.name for control in flow_controls if control.name))
+    exempt = {control.name for control in flow_controls if control.value and _is_exempt(control.value)}
+    used = {place.string for place in _named_by_policies(servers)}
+    for cluster in clusters:
+        named = cluster.place.get("flowControls")
+        if named is None:
+            continue
+        used.update(references(context, named, known, "flow control"))
+        for place in named.items():
+            if place.string in exempt:
+                context.warn(place, f"{place.shown} limits nothing: it is Exempt", "take it out")
+    for place in _named_by_policies(servers):
+        if place.string not in known:
+            context.error(place, f"there is no flow control {place.shown}", suggest(place.string or "", known))
+    for control in flow_controls:
+        if control.name and control.name not in used:
+            what = "no cluster and no dispatch policy names it, so it limits nothing"
+            context.warn(control.place, what, "name it in a flowControl or flowControls, or take it out")
+
+
+def _is_exempt(control: FlowControl) -> bool:
+    return control.type is FlowControlType.EXEMPT
+
+
+def _named_by_policies(servers: Sequence[Named[Server]]) -> Iterator[Place]:
+    for server in servers:
+        for policy in server.place.children("dispatch"):
+            place = policy.get("flowControl")
+            if place is not None:
+                yield place

@@ -1,0 +1,70 @@
+"""The section `listeners`."""
+
+from __future__ import annotations
+
+from mcproxy.config.context import Context
+from mcproxy.config.model import Bind, Limits, Listener, ListenerTLS, UnixBind
+from mcproxy.config.reading.merge import Merged
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.fields import Fields
+from mcproxy.config.sections.section import Named, build_all
+from mcproxy.config.urls import AddressError, parse_bind
+
+
+def build_listeners(context: Context, merged: Merged) -> list[Named[Listener]]:
+    return build_all(context, merged, "listeners", _listener)
+
+
+def _listener(context: Context, place: Place) -> Listener | None:
+    fields = Fields(place)
+    bind = _bind(context, place.get("bind"))
+    proxy_protocol = place.get("proxyProtocol")
+    networks = Fields(proxy_protocol).networks("from", context) if proxy_protocol is not None else None
+    trusted = fields.networks("trustedProxies", context)
+    if isinstance(bind, UnixBind):
+        for key, named in (("proxyProtocol", networks), ("trustedProxies", trusted)):
+            if named:
+                what = f"{key} names networks, but nobody comes to a unix socket from a network"
+                context.warn(place.get(key) or place, what, "take it out")
+    tls = place.get("tls")
+    name = place.text("name")
+    if bind is None or name is None:
+        return None
+    return Listener(
+        name=name,
+        bind=bind,
+        proxy_protocol_from=networks,
+        trusted_proxies=trusted,
+        tls=_listener_tls(tls) if tls is not None else None,
+        limits=_limits(fields.sub("limits")),
+    )
+
+
+def _bind(context: Context, place: Place | None) -> Bind | None:
+    if place is None:
+        return None
+    try:
+        return parse_bind(place.string or "")
+    except AddressError as error:
+        context.error(place, error.what, error.right)
+        return None
+
+
+def _listener_tls(place: Place) -> ListenerTLS:
+    names = tuple(name.string or "" for name in place.children("certificates"))
+    default = ListenerTLS(certificates=names)
+    return ListenerTLS(certificates=names, min_version=Fields(place).text("minVersion", default.min_version))
+
+
+def _limits(fields: Fields) -> Limits:
+    default = Limits()
+    return Limits(
+        connections=fields.integer("connections", default.connections),
+        head_bytes=fields.size("headBytes", default.head_bytes),
+        target_bytes=fields.size("targetBytes", default.target_bytes),
+        headers=fields.integer("headers", default.headers),
+        body_bytes=fields.size("bodyBytes", default.body_bytes),
+        handshake_timeout=fields.duration("handshakeTimeout", default.handshake_timeout),
+        head_timeout=fields.duration("headTimeout", default.head_timeout),
+        idle_timeout=fields.duration("idleTimeout", default.idle_timeout),
+    )

@@ -1,0 +1,75 @@
+"""Issuers of ID tokens, from the file to the model; prefixes are spelt out as kube-apiserver's flags mean them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcproxy.config.context import Context
+from mcproxy.config.files import jwks, pem
+from mcproxy.config.model import OIDC
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.fields import Fields, texts
+from mcproxy.config.urls import AddressError, check_https
+
+
+def issuers(context: Context, place: Place, *, allow_system_names: bool) -> Iterator[OIDC]:
+    """Yield the issuers of the set of authenticators at `place`; faults are reported, a doubled issuer is one."""
+    first: dict[str, Place] = {}
+    for entry in place.children("oidc"):
+        issuer = entry.get("issuer")
+        if issuer is None or issuer.string is None:
+            continue
+        _check_url(context, issuer, query=False)
+        known = first.setdefault(issuer.string, issuer)
+        if known is not issuer:
+            what = f"{issuer.shown} is an issuer of this set already, at {known.mark}"
+            context.error(issuer, what, "keep one of the two; it can have several audiences")
+        yield _issuer(context, entry, issuer.string)
+        if not allow_system_names:
+            _check_prefix(context, entry)
+
+
+def _issuer(context: Context, place: Place, issuer: str) -> OIDC:
+    fields = Fields(place)
+    file, url, ca = place.get("jwksFile"), place.get("jwksURL"), place.get("caFile")
+    if url is not None:
+        _check_url(context, url, query=True)
+    authorities = pem.read_authorities(context, ca) if ca is not None else None
+    if ca is not None and place.has("jwksFile"):
+        what = "is for fetching discovery and keys, and with jwksFile nothing is fetched"
+        context.warn(ca, what, "take it out, or take jwksFile out")
+    claim = fields.text("usernameClaim", OIDC(issuer="", audiences=()).username_claim)
+    return OIDC(
+        issuer=issuer,
+        audiences=tuple(texts(place, "audiences")),
+        jwks=jwks.read(context, file) if file is not None else None,
+        jwks_url=url.string if url is not None else None,
+        ca=authorities[0] if authorities is not None else None,
+        username_claim=claim,
+        username_prefix=_prefix(place, "usernamePrefix", "" if claim == "email" else f"{issuer}#"),
+        groups_claim=place.text("groupsClaim"),
+        groups_prefix=_prefix(place, "groupsPrefix", ""),
+    )
+
+
+def _prefix(place: Place, key: str, default: str) -> str:
+    """Return a prefix; "-" is none, as for kube-apiserver."""
+    written = place.text(key)
+    if written is None:
+        return default
+    return "" if written == "-" else written
+
+
+def _check_prefix(context: Context, place: Place) -> None:
+    for key, fate in (("usernamePrefix", "every user is refused"), ("groupsPrefix", "every group is dropped")):
+        prefix = place.get(key)
+        if prefix is not None and (prefix.string or "").startswith("system:"):
+            what = f"{fate}: names that begin with system: are not believed from here"
+            context.warn(prefix, what, "write another prefix, or set allowSystemNames: true")
+
+
+def _check_url(context: Context, place: Place, *, query: bool) -> None:
+    try:
+        check_https(place.string or "", query=query)
+    except AddressError as error:
+        context.error(place, error.what, error.right)

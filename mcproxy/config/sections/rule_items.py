@@ -1,0 +1,181 @@
+"""What the lists of a rule may hold: ``*``, plain items, ``-inverted`` ones, and a star at the end where it means that.
+
+Source: the reference of dispatch, whose table of fields says which list knows what, and Kubernetes for verbs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+from mcproxy.config.context import Context
+from mcproxy.config.names import suggest
+from mcproxy.config.reading.nodes import Mapping, Place, Scalar, Sequence
+
+#: Verbs of requests for resources.
+RESOURCE_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy")
+#: Verbs of all other requests: HTTP methods in lower case. CONNECT and TRACE are refused before any rule is looked at.
+METHODS = ("get", "post", "put", "patch", "delete", "head", "options")
+#: Verbs that only authorizers are asked about.
+_AUTHORIZER_VERBS = (
+    "impersonate", "bind", "escalate", "approve", "sign", "attest", "use", "request-serviceaccounts-token-audience",
+)  # fmt: skip
+VERBS = tuple(dict.fromkeys((*RESOURCE_VERBS, *METHODS, *_AUTHORIZER_VERBS)))
+#: What requests for resources have instead of these methods.
+VERB_OF_METHOD = {"post": "create", "put": "update", "head": "get"}
+
+
+class Kind(enum.Enum):
+    """What the items of a list are."""
+
+    VERB = "verbs"
+    GROUP = "apiGroups"
+    RESOURCE = "resources"
+    NAME = "names"  # never empty
+    NAME_OR_NONE = "names, and nothing for requests without one"
+    URL = "nonResourceURLs"
+
+
+KINDS = {
+    "verbs": Kind.VERB,
+    "users": Kind.NAME,
+    "userGroups": Kind.NAME,
+    "apiGroups": Kind.GROUP,
+    "resources": Kind.RESOURCE,
+    "resourceNames": Kind.NAME_OR_NONE,
+    "namespaces": Kind.NAME_OR_NONE,
+    "clusters": Kind.NAME,
+    "nonResourceURLs": Kind.URL,
+}
+_LOWER_CASE = frozenset(("apiGroups", "resources", "namespaces"))  # names that Kubernetes has in lower case only
+
+Fault = tuple[str, str]  # what is wrong, what would be right
+
+
+def is_filled(place: Place, key: str) -> bool:
+    """Whether a list has an entry, be it right or wrong."""
+    entry = place.node.entries.get(key) if isinstance(place.node, Mapping) else None
+    if entry is None:
+        return False
+    node = entry.node
+    # A single value where a list should be is reported already: it was meant as one.
+    return bool(node.items) if isinstance(node, Sequence) else not (isinstance(node, Scalar) and node.value is None)
+
+
+def read(context: Context, place: Place | None, kind: Kind) -> tuple[str, ...]:
+    """Return the good items of a list, as written; report the others, and those without effect."""
+    if place is None:
+        return ()
+    good: dict[str, Place] = {}
+    for item in place.items():
+        text = item.string
+        if text is None:
+            continue
+        found = fault(text, kind)
+        if found is not None:
+            context.error(item, f"{item.shown} {found[0]}", found[1])
+        elif text in good:
+            context.warn(item, f"{item.shown} is in the list already, at {good[text].mark}", "keep one of the two")
+        else:
+            good[text] = item
+    for item, what, right in _without_effect(good, kind, str(place.path[-1])):
+        context.warn(item, f"{item.shown} {what}", right)
+    return tuple(good)
+
+
+def is_good(text: str, kind: Kind) -> bool:
+    return fault(text, kind) is None
+
+
+def fault(text: str, kind: Kind) -> Fault | None:
+    """Return what is wrong with an item, if it can match nothing or not what it seems to."""
+    inverted = text.startswith("-")
+    name = text[1:] if inverted else text
+    if inverted and kind is Kind.URL:
+        return "is inverted, which URLs cannot be", "name the URLs that match"
+    if name == "*":
+        return ("excludes everything", "name what is excluded, or take it out") if inverted else None
+    if not name and kind in (Kind.VERB, Kind.RESOURCE, Kind.NAME):
+        return ("excludes nothing", "write a name behind the dash") if inverted else ("is empty", "write a name")
+    if kind is Kind.VERB:
+        return _verb(name, "-" if inverted else "")
+    return _OF_KIND[kind](name)
+
+
+def _verb(name: str, dash: str) -> Fault | None:
+    if "*" in name:
+        return "is a pattern, and verbs have none", 'write "*" for all, or each verb by itself'
+    return None if name in VERBS else ("is not a known verb", suggest(dash + name, [dash + verb for verb in VERBS]))
+
+
+def _group(name: str) -> Fault | None:
+    if "*" in name:
+        return "is a pattern, and apiGroups have none", 'write "*" for all, or each group by itself'
+    group, slash, _ = name.partition("/")
+    if slash:
+        return "is more than a group", f'write "{group}": rules are for all versions of a group'
+    return None
+
+
+def _resource(name: str) -> Fault | None:
+    resource, slash, subresource = name.partition("/")
+    if "*" in subresource:
+        subresources = f"{resource}/log" if resource != "*" else "*/status"
+        return "is a pattern that resources do not have", f'name each subresource, as in "{subresources}", or write "*"'
+    if "*" in resource and resource != "*":
+        return "is a pattern that resources do not have", 'write "*" for all, or each resource by itself'
+    if not resource or (slash and not subresource):
+        return "is half a name", "write RESOURCE, RESOURCE/SUBRESOURCE or */SUBRESOURCE"
+    if "/" in subresource:
+        right = f'write "{resource}/{subresource.partition("/")[0]}": what comes behind a subresource is not told apart'
+        return "has more than a resource and a subresource", right
+    return None
+
+
+def _name(name: str) -> Fault | None:
+    if "*" in name[:-1]:
+        return "has a star before its end", "write one star, at the end, or none"
+    return None
+
+
+def _url(name: str) -> Fault | None:
+    if not name.startswith("/"):
+        return "is no path", 'write a path such as /healthz or /metrics/*, or "*" for all'
+    if "?" in name or "#" in name:
+        return "is more than a path", "end it before the query"
+    if "*" in name[:-1]:
+        return "has a star before its end", "write one star, at the end, or none"
+    return None
+
+
+_OF_KIND = {
+    Kind.GROUP: _group,
+    Kind.RESOURCE: _resource,
+    Kind.NAME: _name,
+    Kind.NAME_OR_NONE: _name,
+    Kind.URL: _url,
+}
+
+
+def _without_effect(items: dict[str, Place], kind: Kind, key: str) -> Iterator[tuple[Place, str, str]]:
+    """Yield good items that change nothing beside others, and those that nothing in a cluster is called."""
+    mixed = any(not text.startswith("-") for text in items)
+    for text, place in items.items():
+        name = text.removeprefix("-")
+        if "*" in items:
+            if text != "*":
+                yield place, 'changes nothing beside "*", which matches all', "keep one of the two"
+        elif mixed and text.startswith("-"):
+            yield place, "is ignored, because the list has plain items too", "keep the plain ones, or the inverted ones"
+        elif kind is Kind.GROUP and name in ("core", "v1"):
+            right = f'write "{text.removesuffix(name)}": the name of the core group is empty'
+            yield place, "is no group of Kubernetes", right
+        elif kind is Kind.URL and _is_of_a_resource(text):
+            yield place, "is the path of a resource, which URLs do not match", "use apiGroups and resources"
+        elif key in _LOWER_CASE and name != name.lower():
+            yield place, f"has capital letters, and {key} have none", f'did you mean "{text.lower()}"?'
+
+
+def _is_of_a_resource(path: str) -> bool:
+    parts = path.strip("/").split("/")
+    return not path.endswith("*") and len(parts) > {"api": 2, "apis": 3}.get(parts[0], len(parts))

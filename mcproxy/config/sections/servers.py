@@ -1,0 +1,79 @@
+"""Virtual servers, and everything that must fit between them, listeners, certificates and clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mcproxy.config.context import Context
+from mcproxy.config.model import (
+    Backend,
+    Cluster,
+    ClusterBackend,
+    ClustersBackend,
+    Listener,
+    Server,
+)
+from mcproxy.config.names import suggest
+from mcproxy.config.reading.merge import Merged
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.authentication import NONE
+from mcproxy.config.sections.dispatch import build_dispatch
+from mcproxy.config.sections.fields import Fields
+from mcproxy.config.sections.section import Named, references, server_names
+
+
+def build_servers(
+    context: Context, merged: Merged, listeners: Sequence[Named[Listener]], clusters: Sequence[Named[Cluster]]
+) -> list[Named[Server]]:
+    """Return the servers, their references checked and spelt out."""
+    serving = [listener.name for listener in listeners if listener.name and not has_other_purpose(listener.place)]
+    every = [listener.name for listener in listeners if listener.name]
+    return [
+        Named(place.text("name"), place, _server(context, place, serving, every, clusters))
+        for place in merged.entries("servers")
+    ]
+
+
+def has_other_purpose(place: Place) -> bool:
+    """Whether a listener is for something that is not built yet (reported): servers are not on it by default."""
+    return place.has("serves") and place.get("serves") is None
+
+
+def _server(
+    context: Context, place: Place, serving: list[str], every: list[str], clusters: Sequence[Named[Cluster]]
+) -> Server:
+    fields = Fields(place)
+    chosen, named = place.get("listeners"), place.get("serverNames")
+    listeners = references(context, chosen, every, "listener") if chosen is not None else tuple(serving)
+    found = server_names(context, named) if named is not None else ()
+    backend = _backend(context, place.get("backend"), [cluster.name for cluster in clusters if cluster.name])
+    if not place.has("serverNames") and not place.has("default"):
+        what = "has neither serverNames nor default: true, so no request finds it"
+        context.warn(place, what, "add serverNames: [NAME], or default: true")
+    return Server(
+        name=place.text("name") or "",
+        listeners=listeners,
+        server_names=found,
+        default=fields.boolean("default", False),
+        backend=backend,
+        authentication=place.text("authentication") if place.text("authentication") != NONE else None,
+        authorization=place.text("authorization"),
+        dispatch=build_dispatch(context, place, backend, clusters),
+        access_log=fields.boolean("accessLog", True),
+    )
+
+
+def _backend(context: Context, place: Place | None, clusters: list[str]) -> Backend:
+    """Return the backend with its names checked; no clusters where it is wrong, so that other checks go on."""
+    one = place.get("cluster") if place is not None else None
+    several = place.get("clusters") if place is not None else None
+    if one is not None and one.string is not None:
+        if one.string not in clusters:
+            context.error(one, f"there is no cluster {one.shown}", suggest(one.string, clusters))
+            return ClustersBackend(())
+        return ClusterBackend(one.string)
+    if several is None:
+        return ClustersBackend(())
+    if several.string == "*" or any(item.string == "*" for item in several.items()):
+        return ClustersBackend(tuple(dict.fromkeys(clusters)))
+    return ClustersBackend(references(context, several, clusters, "cluster"))

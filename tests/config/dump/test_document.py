@@ -1,0 +1,207 @@
+"""The effective configuration is valid by the schema and, unmasked, loads to the same model."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.config.dump import MASK, effective, to_json, to_yaml
+from mcproxy.config.load import Loaded, load
+from mcproxy.config.model import Config
+from mcproxy.config.problem import Problems
+from mcproxy.config.reading.nodes import Mapping, Node, Scalar, Sequence
+from mcproxy.config.reading.schema import load_schema
+from mcproxy.config.reading.yaml_text import read_yaml
+from tests.config.pki import NOW
+
+FULL = """
+version: 1
+daemon: {controlSocket: run/c.sock, shutdownDelay: 1m30s, drainTimeout: 0}
+listeners:
+  - {name: a, bind: "0.0.0.0:6443", tls: {certificates: [k8s], minVersion: "1.3"}, proxyProtocol: {from: [10.0.0.0/8]}}
+  - {name: b, bind: "[::1]:0", trustedProxies: ["fd00::/8"], limits: {headBytes: 1000, bodyBytes: 16Mi, idleTimeout: 0}}
+  - {name: c, bind: "unix:/run/a b.sock"}
+  - {name: d, bind: "systemd:api"}
+certificates: [{name: k8s, certFile: good.crt, keyFile: good.key}, {name: "0x1", certFile: good.crt, keyFile: good.key}]
+clusters:
+  - name: "0123"
+    labels: {on: "on", "22:22": "1e3", x: "$${HOME}", y: "a\\u2028b\\x7f", z: ""}
+    endpoints: [{name: "true", url: "https://10.0.0.1", weight: 3}, {url: "https://[fd00::1]:6443/a", disabled: true}]
+    tls: {caFile: ca.crt, serverName: kubernetes}
+    credentials: {token: "hush$$", certFile: client.crt, keyFile: client.key}
+    identity: Proxy
+    healthCheck: {interval: 500ms}
+    connections: {protocol: HTTP1, maxIdle: 1}
+    preserveHost: true
+    flowControls: [bucket, slow]
+  - name: exec
+    endpoints: [{url: "https://10.0.0.1"}]
+    tls: {insecureSkipVerify: true}
+    credentials: {exec: {command: ./plugin, args: [-a, "", "b c"], env: {A: hush, B: "null"}, installHint: "get: it"}}
+    identity: Proxy
+  - {name: kube, identity: Passthrough, kubeconfig: {file: dump.kubeconfig}}
+  - name: told
+    kubeconfig: {file: dump.kubeconfig}
+    impersonateExtras: [scopes, example.com/team]
+  - name: front
+    endpoints: [{url: "https://10.0.0.1"}]
+    identity: RequestHeader
+    frontProxy: {certFile: client.crt, keyFile: client.key}
+authentication:
+  - name: corp
+    requestHeader: {caFile: front-ca.crt, allowedNames: [front]}
+    clientCertificates: {caFile: ca.crt}
+    tokenFile: tokens/good.csv
+    oidc:
+      - {issuer: "https://a.example.com", audiences: [k8s, other], jwksFile: jwks/good.json}
+      - {issuer: "https://b.example.com/", audiences: [k8s], jwksURL: "https://b.example.com/k?a=$$", caFile: ca.crt,
+         usernameClaim: email, groupsClaim: groups, groupsPrefix: "b:"}
+      - {issuer: "https://c.example.com", audiences: [k8s], usernamePrefix: "-", groupsClaim: groups}
+    tokenReview: {cluster: kube, audiences: [a], cacheSuccess: 0, cacheFailure: 1s}
+    webhook: {kubeconfig: dump.kubeconfig, cacheSuccess: 1m}
+    anonymous: {enabled: true, paths: [/healthz]}
+    allowSystemNames: true
+    shareServiceAccounts: true
+  - {name: "null", tokenReview: {}, requestHeader: {caFile: front-ca.crt}}
+authorization:
+  - {name: local, rules: [{verbs: [impersonate], users: ["a*"], apiGroups: [""], resources: [users]}, {}]}
+  - {name: "on", subjectAccessReview: {cluster: kube, cacheDenied: 0}}
+  - {name: both, rules: [{verbs: ["*"], nonResourceURLs: ["*"]}], subjectAccessReview: {}}
+flowControls:
+  - {name: inflight, type: MaxRequestsInflight, max: 0, maxLongRunning: 5, queue: {size: 1, timeout: 2m30s}}
+  - {name: bucket, type: TokenBucket, qps: 50, burst: 100, per: User}
+  - {name: slow, type: TokenBucket, qps: 1e-7, burst: 1, per: Cluster, queue: {size: 5, timeout: 5ms}, shared: false}
+  - {name: nothing, type: Exempt}
+servers:
+  - {name: one, listeners: [a], serverNames: [k8s.example.com, "*.k8s.example.com"], backend: {cluster: exec},
+     authentication: none, accessLog: false}
+  - {name: all, default: true, backend: {clusters: "*"}, authentication: none}
+  - {name: known, serverNames: [known.example.com], backend: {cluster: exec}, authentication: corp,
+     authorization: local}
+  - name: policies
+    serverNames: [p.example.com]
+    backend: {cluster: "0123"}
+    authentication: none
+    dispatch:
+      - name: refused
+        rules: [{verbs: ["*"], apiGroups: [""], resources: [secrets], userGroups: ["-a"], namespaces: ["", "k-*"]}]
+        reject: {code: 404, message: "$$: none"}
+      - rules:
+          - {verbs: ["-get"], apiGroups: [""], resources: ["*/status"], serviceAccounts: [{namespace: a, name: b}]}
+          - {verbs: [get], nonResourceURLs: ["/healthz*"]}
+        endpoints: ["https://[FD00::1]:6443/a/", "true"]
+        strategy: ConsistentHash
+        flowControl: inflight
+        accessLog: false
+      - {rules: [{verbs: ["*"], nonResourceURLs: ["*"], users: ["-x"]}], backend: {cluster: exec}, accessLog: true}
+      - {rules: [{}], reject: {}}
+  - {name: none, serverNames: [n.example.com], backend: {cluster: kube}, authentication: none, dispatch: []}
+  - name: several
+    serverNames: [s.example.com]
+    backend: {clusters: [exec, kube]}
+    authentication: none
+    dispatch: [{rules: [{verbs: [get], nonResourceURLs: ["*"], clusters: [exec]}], flowControl: slow}]
+logging: {level: debug, access: {file: access.log, format: combined}}
+"""
+KUBECONFIG = """
+current-context: a
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "https://10.0.0.1", certificate-authority-data: "@CA@"}}]
+users: [{name: a, user: {token: hush}}]
+"""
+
+
+def load_at_noon(file: Path) -> Loaded:
+    return load(str(file), environ={"PATH": ""}, now=NOW)
+
+
+def read(file: Path) -> Config:
+    return replace(load_at_noon(file).config, files=())
+
+
+@pytest.fixture(scope="module")
+def full(folder: Path) -> Config:
+    import base64
+
+    (folder / "dump.yaml").write_text(FULL)
+    ca = base64.b64encode((folder / "ca.crt").read_bytes()).decode()
+    (folder / "dump.kubeconfig").write_text(KUBECONFIG.replace("@CA@", ca))
+    return read(folder / "dump.yaml")
+
+
+@pytest.mark.parametrize("write", [to_yaml, to_json])
+def test_what_is_dumped_unmasked_loads_to_the_same_model(full: Config, tmp_path: Path, write: Any) -> None:
+    file = tmp_path / "again.yaml"
+    file.write_text(write(effective(full, masked=False)))
+    assert read(file) == full
+
+
+def test_what_is_dumped_has_no_warning_that_the_file_has_not(full: Config, folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "again.yaml"
+    file.write_text(to_yaml(effective(full, masked=False)))
+    before = {warning.what for warning in load_at_noon(folder / "dump.yaml").warnings}
+    assert {warning.what for warning in load_at_noon(file).warnings} - before == set()
+
+
+def test_what_is_dumped_is_valid_by_the_schema(full: Config) -> None:
+    jsonschema.Draft202012Validator(load_schema()).validate(effective(full))
+
+
+@pytest.mark.parametrize("write", [to_yaml, to_json])
+def test_no_secret_is_dumped(full: Config, write: Any) -> None:
+    text = write(effective(full))
+    assert "hush" not in text
+    assert "BEGIN" not in text
+    assert text.count(MASK) == 3  # the token and two environment variables
+
+
+def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -> None:
+    document = effective(full)
+    assert document["daemon"] == {
+        "controlSocket": str(folder / "run/c.sock"),
+        "shutdownDelay": "1m30s",
+        "drainTimeout": "0s",
+        "workers": 1,
+    }
+    assert document["listeners"][0]["limits"]["targetBytes"] == "32Ki"
+    assert document["certificates"][0]["serverNames"] == ["k8s.example.com", "*.k8s.example.com"]
+    assert document["clusters"][0]["tls"]["caFile"] == str(folder / "ca.crt")
+    assert document["clusters"][2]["kubeconfig"] == {"file": str(folder / "dump.kubeconfig"), "context": "a"}
+    assert document["servers"][1]["listeners"] == ["a", "b", "c", "d"]
+    assert document["servers"][1]["backend"] == {"clusters": ["0123", "exec", "kube", "told", "front"]}
+
+
+def test_the_least_configuration() -> None:
+    text = to_yaml(effective(Config()))
+    assert text.startswith("version: 1\ndaemon:\n  shutdownDelay: 0s\n  drainTimeout: 30s\n")
+    assert "listeners: []\n" in text
+
+
+_values = st.recursive(
+    st.booleans() | st.integers() | st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("aé $:0-\n", max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text("ab", min_size=1, max_size=3), _values, min_size=1, max_size=3))
+def test_the_yaml_that_is_written_is_read_as_what_it_means(document: dict[str, Any]) -> None:
+    problems = Problems()
+    node = read_yaml("f", to_yaml(document).encode(), problems)
+    assert problems.errors == ()
+    assert _plain(node) == document
+    assert json.loads(to_json(document)) == document
+
+
+def _plain(node: Node | None) -> object:
+    if isinstance(node, Mapping):
+        return {name: _plain(entry.node) for name, entry in node.entries.items()}
+    if isinstance(node, Sequence):
+        return [_plain(item) for item in node.items]
+    assert isinstance(node, Scalar)
+    return node.value

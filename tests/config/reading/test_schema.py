@@ -1,0 +1,294 @@
+"""The schema file itself, and our reading of it held against jsonschema's."""
+
+import copy
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.config import model
+from mcproxy.config.problem import Problems
+from mcproxy.config.reading.nodes import Document, Mapping
+from mcproxy.config.reading.schema import ANNOTATIONS, KEYWORDS, check, load_schema
+from mcproxy.config.reading.yaml_text import read_yaml
+from mcproxy.config.units import parse_duration, parse_size
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = load_schema()
+ORACLE = jsonschema.Draft202012Validator(SCHEMA)
+
+FULL: dict[str, Any] = {
+    "version": 1,
+    "include": ["conf.d/*.yaml"],
+    "daemon": {"controlSocket": "/run/a", "shutdownDelay": "0s", "drainTimeout": 0, "workers": 1},
+    "listeners": [
+        {
+            "name": "a",
+            "serves": "API",
+            "bind": "[::]:6443",
+            "proxyProtocol": {"from": ["10.0.0.0/8"]},
+            "trustedProxies": [],
+            "tls": {"certificates": ["c"], "minVersion": "1.2"},
+            "limits": {
+                "connections": 1, "headBytes": "64Ki", "targetBytes": 5, "headers": 3, "bodyBytes": 0,
+                "handshakeTimeout": "1s", "headTimeout": "2s", "idleTimeout": "5m",
+            },
+        }
+    ],
+    "certificates": [{"name": "c", "certFile": "c.crt", "keyFile": "c.key", "serverNames": ["a"]}],
+    "clusters": [
+        {
+            "name": "east",
+            "labels": {"region": "eu"},
+            "endpoints": [{"name": "a", "url": "https://10.0.0.1:6443", "disabled": False, "weight": 5}],
+            "tls": {"caFile": "a", "serverName": "b", "insecureSkipVerify": False},
+            "credentials": {"token": "a", "certFile": "a", "keyFile": "b"},
+            "identity": "Proxy",
+            "healthCheck": {"path": "/", "interval": "1s", "timeout": "1s", "unhealthyAfter": 1, "healthyAfter": 1},
+            "connections": {
+                "protocol": "Auto", "maxIdle": 1, "maxConnections": 0, "idleTimeout": "1s", "connectTimeout": "1s",
+                "responseTimeout": "1s",
+            },
+            "preserveHost": True,
+            "flowControls": ["waiting"],
+        },
+        {
+            "name": "west", "identity": "RequestHeader", "kubeconfig": {"file": "a", "context": "b"},
+            "impersonateExtras": ["scopes"], "frontProxy": {"certFile": "a", "keyFile": "b"},
+        },
+        {
+            "name": "north",
+            "identity": "Proxy",
+            "endpoints": [{"url": "http://a"}],
+            "credentials": {
+                "exec": {
+                    "command": "a", "args": ["b"], "env": {"C": "d"},
+                    "apiVersion": "client.authentication.k8s.io/v1beta1", "provideClusterInfo": True,
+                    "installHint": "e",
+                }
+            },
+        },
+    ],
+    "authentication": [
+        {
+            "name": "a",
+            "requestHeader": {"caFile": "a", "allowedNames": ["a"]},
+            "clientCertificates": {"caFile": "a"},
+            "tokenFile": "a",
+            "oidc": [
+                {
+                    "issuer": "https://a", "audiences": ["a"], "jwksFile": "a", "caFile": "b", "usernameClaim": "sub",
+                    "usernamePrefix": "", "groupsClaim": "groups", "groupsPrefix": "-",
+                },
+                {"issuer": "https://b", "audiences": ["a"], "jwksURL": "https://b/keys"},
+            ],
+            "tokenReview": {"cluster": "east", "audiences": ["a"], "cacheSuccess": "1s", "cacheFailure": 0},
+            "webhook": {"kubeconfig": "a", "cacheSuccess": "1s", "cacheFailure": 0},
+            "anonymous": {"enabled": True, "paths": ["/healthz"]},
+            "allowSystemNames": True,
+            "shareServiceAccounts": True,
+        }
+    ],
+    "authorization": [
+        {"name": "a", "rules": [{"verbs": ["get"]}]},
+        {"name": "b", "subjectAccessReview": {"cluster": "east", "cacheAllowed": "1s", "cacheDenied": 0}},
+    ],
+    "flowControls": [
+        {
+            "name": "waiting", "type": "MaxRequestsInflight", "max": 5, "maxLongRunning": 0, "per": "User",
+            "queue": {"size": 5, "timeout": "5s"}, "shared": False,
+        },
+        {"name": "bucket", "type": "TokenBucket", "qps": 1.5, "burst": 5},
+    ],
+    "servers": [
+        {
+            "name": "a", "listeners": ["a"], "serverNames": ["a"], "default": True, "backend": {"cluster": "east"},
+            "authentication": "a", "authorization": "b", "accessLog": False,
+            "dispatch": [
+                {
+                    "name": "a",
+                    "rules": [
+                        {
+                            "verbs": ["get"], "users": ["a"], "serviceAccounts": [{"namespace": "a", "name": "b"}],
+                            "userGroups": ["-a"], "apiGroups": [""], "resources": ["*"], "resourceNames": ["a*"],
+                            "namespaces": [""], "clusters": ["*"], "nonResourceURLs": ["/x"],
+                        }
+                    ],
+                    "endpoints": ["a"], "strategy": "RoundRobin", "flowControl": "waiting", "accessLog": True,
+                    "backend": {"cluster": "east"},
+                },
+                {"rules": [{}], "reject": {"code": 403, "message": "a"}},
+            ],
+        },
+        {"name": "b", "backend": {"clusters": "*"}},
+    ],
+    "logging": {"level": "info", "access": {"file": "-", "format": "json"}},
+}  # fmt: skip
+
+
+def accepts(document: dict[str, Any]) -> bool:
+    problems = Problems()
+    root = read_yaml("f", json.dumps(document).encode(), problems)
+    assert isinstance(root, Mapping)
+    assert problems.errors == ()
+    check(Document("f", "/", root), problems)
+    return not problems.errors
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    yield path
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(item, (*path, key))
+
+
+PLACES = [path for path in places(FULL) if path]
+ODD: list[Any] = [
+    None, True, 0, -1, 1, 5, 2**40, 1.5, "", "a", "*", "5s", "64Ki", "x y", "https://a", "127.0.0.1:1", "1.3", "none",
+    [], ["a"], ["*"], [1], {}, {"a": 1}, {"name": "a"}, {"cluster": "a"}, {"clusters": ["a"]}, {"from": []}, "/x#",
+]  # fmt: skip
+
+
+def test_a_document_with_every_key_is_accepted() -> None:
+    assert ORACLE.is_valid(FULL)
+    assert accepts(FULL)
+
+
+def test_every_key_of_the_schema_is_in_that_document() -> None:
+    used = {".".join(str(step) for step in path if isinstance(step, str)) for path in PLACES}
+    for path, _ in _keys(SCHEMA, ""):
+        # The rules of an authorizer are those of a policy, where all keys are.
+        assert path in used or path.endswith(("tokenFile", "clusters")) or path.startswith("authorization.rules.")
+
+
+@given(st.sampled_from(PLACES), st.sampled_from(ODD))
+def test_a_changed_value_is_judged_as_jsonschema_does(path: tuple[str | int, ...], value: Any) -> None:
+    document = copy.deepcopy(FULL)
+    _parent(document, path)[path[-1]] = value
+    assert accepts(document) == ORACLE.is_valid(document)
+
+
+@given(st.sampled_from(PLACES))
+def test_a_missing_value_is_judged_as_jsonschema_does(path: tuple[str | int, ...]) -> None:
+    document = copy.deepcopy(FULL)
+    del _parent(document, path)[path[-1]]
+    assert accepts(document) == ORACLE.is_valid(document)
+
+
+@given(st.sampled_from(PLACES), st.sampled_from(["kubeconfig", "endpoints", "tokenFile", "exec", "certFile", "zzz"]))
+def test_an_added_key_is_judged_as_jsonschema_does(path: tuple[str | int, ...], key: str) -> None:
+    document = copy.deepcopy(FULL)
+    parent = _parent(document, path)
+    if isinstance(parent, dict):
+        parent[key] = {"file": "a"} if key == "kubeconfig" else "a"
+        assert accepts(document) == ORACLE.is_valid(document)
+
+
+def test_the_end_of_a_pattern_is_the_end_of_the_text() -> None:
+    document = {"version": 1, "daemon": {"drainTimeout": "5s\n"}}
+    assert not accepts(document)
+
+
+def test_the_schema_is_valid_and_usable_by_editors() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert SCHEMA["$id"].endswith("/mcproxy.schema.json")
+    assert SCHEMA["title"]
+
+
+def test_the_installed_schema_is_the_one_at_top_level() -> None:
+    installed = ROOT / "mcproxy/config/mcproxy.schema.json"
+    original = ROOT / "schema/mcproxy.schema.json"
+    assert not original.is_symlink()
+    assert installed.resolve() == original
+
+
+def test_no_keyword_is_used_that_is_not_checked() -> None:
+    def walk(schema: dict[str, Any]) -> None:
+        assert schema.keys() <= KEYWORDS | ANNOTATIONS
+        assert "$ref" not in schema or schema.keys() - {"$ref"} <= ANNOTATIONS - {"writeOnly"}
+        for key in ("properties", "$defs"):
+            for inner in schema.get(key, {}).values():
+                walk(inner)
+        for inner in (schema.get("items"), schema.get("additionalProperties")):
+            if isinstance(inner, dict):
+                walk(inner)
+        for rule in schema.get("allOf", ()):
+            assert rule.keys() - {"errorMessage"} in ({"not"}, {"anyOf"})
+            assert "; " in rule["errorMessage"]
+
+    walk(SCHEMA)
+
+
+def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in schema:
+        return {**SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], **schema}
+    return schema
+
+
+def _keys(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, inner in schema.get("properties", {}).items():
+        here = f"{path}.{name}" if path else name
+        yield here, inner
+        resolved = _resolved(inner)
+        yield from _keys(resolved, here)
+        if "items" in resolved:
+            yield from _keys(_resolved(resolved["items"]), here)
+
+
+def test_every_key_has_a_description() -> None:
+    keys = list(_keys(SCHEMA, ""))
+    assert len(keys) > 80
+    assert [path for path, schema in keys if len(schema.get("description", "")) < 10] == []
+    assert [path for path, schema in keys if not schema["description"].endswith(".")] == []
+
+
+_REFERENCE = model.KubeconfigReference("", "")
+_ENDPOINT = model.Endpoint(name="", scheme="https", host="", port=443)
+DEFAULTS: dict[str, Any] = {
+    "daemon": model.Daemon(),
+    "listeners.limits": model.Limits(),
+    "clusters.healthCheck": model.HealthCheck(),
+    "clusters.connections": model.Connections(),
+    "clusters": model.Cluster(name="", endpoints=()),
+    "authentication": model.Authentication(name=""),
+    "authentication.tokenReview": model.TokenReview(),
+    "authentication.webhook": model.Webhook(kubeconfig=_REFERENCE, endpoint=_ENDPOINT),
+    "authentication.anonymous": model.Anonymous(),
+    "authorization.subjectAccessReview": model.SubjectAccessReview(),
+    "logging.access": model.AccessLog(),
+    "servers.dispatch.reject": model.Reject(),
+    "logging": model.Logging(),
+}
+
+
+@pytest.mark.parametrize("section", DEFAULTS)
+def test_the_schema_tells_the_defaults_that_the_model_has(section: str) -> None:
+    keys = dict(_keys(SCHEMA, ""))
+    default = DEFAULTS[section]
+    for field in (field.name for field in dataclasses.fields(default) if field.default is not dataclasses.MISSING):
+        words = field.split("_")
+        schema = keys.get(section + "." + words[0] + "".join(word.capitalize() for word in words[1:]))
+        expected = getattr(default, field)
+        if schema is None or dataclasses.is_dataclass(expected):
+            assert not expected or dataclasses.is_dataclass(expected)
+            continue
+        told = schema.get("default")
+        if isinstance(expected, tuple):
+            expected, told = list(expected), told or []
+        if schema.get("$ref") == "#/$defs/duration":
+            told = parse_duration(str(told))
+        elif schema.get("$ref") == "#/$defs/size":
+            told = parse_size(str(told))
+        assert told == expected, field
+
+
+def _parent(document: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path[:-1]:
+        document = document[step]
+    return document
