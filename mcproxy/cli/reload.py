@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, FAILED, OK
-from mcproxy.cli.socketpath import find_control_socket
+from mcproxy.cli.control_socket import find_control_socket
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]

@@ -29,19 +29,19 @@ from mcproxy.daemon.errors import DaemonError
 
 log = Logger()
 
-LONGEST_REQUEST = 64 * 1024
+MAX_REQUEST = 64 * 1024
 """Bytes of a request line."""
 REQUEST_TIMEOUT = 10.0
 """Seconds within which a request line must have come; an answer may take as long as a reload does."""
-MOST_CONNECTIONS = 16
-LONGEST_PATH = 107
+MAX_CONNECTIONS = 16
+MAX_PATH = 107
 """Bytes of a unix socket's name that Linux takes."""
 
 Answer = dict[str, Any]
 Command = Callable[[Mapping[str, Any]], Awaitable[Answer]]
 
 
-def permitted(uid: int, owner: int) -> bool:
+def is_permitted(uid: int, owner: int) -> bool:
     """Tell whether a peer may command a daemon that runs as `owner`: its own user and root may."""
     return uid in (0, owner)
 
@@ -65,14 +65,14 @@ class ControlProtocol(Protocol):
 
     def connectionMade(self) -> None:
         if not self._factory.admits(self):
-            self._hang_up()
+            self._close()
             return
         self._timer = self._clock.callLater(REQUEST_TIMEOUT, self._refuse, "no request came in time")
 
     def dataReceived(self, data: bytes) -> None:
         self._buffer += data
-        if len(self._buffer) > LONGEST_REQUEST:
-            self._refuse(f"a request has at most {LONGEST_REQUEST} bytes")
+        if len(self._buffer) > MAX_REQUEST:
+            self._refuse(f"a request has at most {MAX_REQUEST} bytes")
         else:
             self._next()
 
@@ -100,7 +100,7 @@ class ControlProtocol(Protocol):
         finally:
             self._answering = False
             if not self._ended:
-                self._timer = self._clock.callLater(REQUEST_TIMEOUT, self._hang_up)
+                self._timer = self._clock.callLater(REQUEST_TIMEOUT, self._close)
                 self._clock.callLater(0, self._next)
 
     async def _perform(self, line: bytes) -> Answer:
@@ -120,9 +120,9 @@ class ControlProtocol(Protocol):
 
     def _refuse(self, why: str) -> None:
         self._send(_refusal(why))
-        self._hang_up()
+        self._close()
 
-    def _hang_up(self) -> None:
+    def _close(self) -> None:
         self._stop_timer()
         self._ended = True
         if self.transport is not None:
@@ -159,11 +159,11 @@ class ControlFactory(Factory):
     def admits(self, connection: ControlProtocol) -> bool:
         """Judge a new connection, before a byte of it is read."""
         uid = self._uid_of(connection.transport.socket)  # type: ignore[union-attr]
-        if not permitted(uid, self._owner):
+        if not is_permitted(uid, self._owner):
             log.warn("control socket: user {uid} was turned away", uid=uid, todo="only root and the daemon's user may")
             return False
-        if len(self._open) >= MOST_CONNECTIONS:
-            log.warn("control socket: too many connections", most=MOST_CONNECTIONS)
+        if len(self._open) >= MAX_CONNECTIONS:
+            log.warn("control socket: too many connections", most=MAX_CONNECTIONS)
             return False
         self._open.add(connection)
         return True
@@ -207,7 +207,7 @@ class ControlSocket:
         `commands` answer with a JSON object; `owner` is the user who may ask beside root (default: this process's).
         """
         self.path = path
-        make_room(path)
+        remove_stale_socket(path)
         factory = ControlFactory(reactor, commands, os.geteuid() if owner is None else owner)
         self._port = _Port(os.fsencode(path), factory, 16, 0o600, reactor)
         try:
@@ -222,10 +222,10 @@ class ControlSocket:
         self._port.stopListening()  # type: ignore[no-untyped-call]
 
 
-def make_room(path: str) -> None:
+def remove_stale_socket(path: str) -> None:
     """Remove a socket that nobody listens on any more. Raises DaemonError for anything else that is in the way."""
-    if len(os.fsencode(path)) > LONGEST_PATH:
-        raise DaemonError(f"control socket {path}: longer than {LONGEST_PATH} bytes", todo="choose a shorter path")
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise DaemonError(f"control socket {path}: longer than {MAX_PATH} bytes", todo="choose a shorter path")
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
         _make_directory(directory)

@@ -22,7 +22,7 @@ def is_of_configuration(error: BaseException) -> bool:
     return isinstance(error, PairError)
 
 
-def explain(error: BaseException) -> tuple[str, str] | None:
+def describe(error: BaseException) -> tuple[str, str] | None:
     """Return cause and todo of an ordinary error, or None if `error` is a bug.
 
     Ordinary are, besides DaemonError: the errors of other rooms that carry a `cause` for operators, certificates that

@@ -102,7 +102,7 @@ class Judges:
         """Return who says whether a client may be somebody else."""
         return self._impersonation[server.authorization]
 
-    def put_in_force(self) -> None:
+    def activate(self) -> None:
         """Let everything ask the clusters of this configuration from now on, and get what can be got beforehand."""
         for name, current in self._current.items():
             current.cluster = self._clusters[name]

@@ -24,9 +24,9 @@ from mcproxy import __version__
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.control import Answer, ControlSocket
-from mcproxy.daemon.errors import DaemonError, explain, is_of_configuration
+from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration
 from mcproxy.daemon.logging import LineObserver
-from mcproxy.daemon.reload import Reload, Reloader
+from mcproxy.daemon.reload import Reloader, ReloadResult
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.observe.access import AccessLogs
 
@@ -67,7 +67,7 @@ class State(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Dependencies:
     """What a daemon is given: all of it can be replaced in a test."""
 
     reactor: Any
@@ -83,19 +83,19 @@ class Surroundings:
 class Daemon:
     """One daemon. `start` and `stop` are called from outside; `exit_status` stands once it has stopped."""
 
-    def __init__(self, service: Service, around: Surroundings) -> None:
+    def __init__(self, service: Service, dependencies: Dependencies) -> None:
         self.state = State.STARTING
         self.exit_status = 0
         self._service = service
-        self._around = around
-        self._reactor = around.reactor
+        self._dependencies = dependencies
+        self._reactor = dependencies.reactor
         self._config = Config()
         self._control: ControlSocket | None = None
         self._applying = DeferredLock()  # a stop waits for a change that is under way, and then none may begin
         self._reloader = Reloader(self._reload)
-        self._last: Reload | None = None
-        self._begun = self._reactor.seconds()
-        self._watchdog = LoopingCall(around.notifier.alive)
+        self._last: ReloadResult | None = None
+        self._started_at = self._reactor.seconds()
+        self._watchdog = LoopingCall(dependencies.notifier.watchdog)
         self._watchdog.clock = self._reactor
 
     async def start(self, loaded: Loaded) -> None:
@@ -111,12 +111,12 @@ class Daemon:
             return
         self._config = loaded.config
         self.state = State.SERVING
-        self._tell_serving()
-        if self._around.notifier.watchdog_interval is not None:
-            self._watchdog.start(self._around.notifier.watchdog_interval)
+        self._notify_ready()
+        if self._dependencies.notifier.watchdog_interval is not None:
+            self._watchdog.start(self._dependencies.notifier.watchdog_interval)
         for warning in loaded.warnings:
             log.warn("configuration warning", cause=str(warning))
-        log.info("mcproxy serves", version=__version__, file=self._around.path, **_counts(loaded.config))
+        log.info("mcproxy serves", version=__version__, file=self._dependencies.path, **_counts(loaded.config))
 
     def start_failed(self, failure: Failure) -> None:
         """End after an error that `start` did not foresee."""
@@ -131,7 +131,7 @@ class Daemon:
 
     def reopen_logs(self) -> None:
         """SIGUSR1: open log files anew."""
-        self._around.access_logs.reopen()
+        self._dependencies.access_logs.reopen()
         log.info("log files are opened anew")
 
     def stop(self) -> None:
@@ -147,7 +147,7 @@ class Daemon:
 
     async def _stop(self) -> None:
         daemon = self._config.daemon
-        self._around.notifier.stopping("finishing what is open")
+        self._dependencies.notifier.stopping("finishing what is open")
         log.info("mcproxy stops", open=self._service.running, drainTimeout=daemon.drain_timeout)
         await self._applying.acquire()
         self._service.begin_shutdown()
@@ -169,21 +169,21 @@ class Daemon:
             self._watchdog.stop()
         if self._control is not None:
             self._control.close()
-        self._around.access_logs.close()
+        self._dependencies.access_logs.close()
         if not status:
             log.info("mcproxy has stopped")
         self._reactor.callLater(0, self._reactor.stop)  # later: the control socket removes its file in between
 
-    async def _reload(self) -> Reload:
+    async def _reload(self) -> ReloadResult:
         begun = self._reactor.seconds()
-        self._around.notifier.reloading()
+        self._dependencies.notifier.reloading()
         errors: tuple[str, ...] = ()
         warnings: tuple[str, ...] = ()
         invalid = False
         try:
-            loaded = await self._around.load()
+            loaded = await self._dependencies.load()
             warnings = tuple(str(warning) for warning in loaded.warnings)
-            await self._put_into_force(loaded.config)
+            await self._apply(loaded.config)
         except ConfigErrors as error:
             invalid = True
             errors = tuple(str(problem) for problem in error.problems)
@@ -192,13 +192,13 @@ class Daemon:
         except Exception as error:
             invalid = is_of_configuration(error)
             self._log_failed("reload: the new configuration cannot be put into force", error)
-            cause, todo = explain(error) or (f"{type(error).__name__}: {error}", "report this bug, with the log")
+            cause, todo = describe(error) or (f"{type(error).__name__}: {error}", "report this bug, with the log")
             errors = (cause + (f"; {todo}" if todo else ""),)
-        self._last = Reload(errors, warnings, self._reactor.seconds() - begun, invalid)
-        self._tell_reloaded(self._last)
+        self._last = ReloadResult(errors, warnings, self._reactor.seconds() - begun, invalid)
+        self._report_reload(self._last)
         return self._last
 
-    async def _put_into_force(self, config: Config) -> None:
+    async def _apply(self, config: Config) -> None:
         """All or nothing: the new control socket is opened first, and closed again when the rest fails."""
         async with self._applying:
             if self.state is not State.SERVING:
@@ -215,31 +215,33 @@ class Daemon:
                 self._control.close()
             self._control = control
             self._config = config
-            self._around.observer.set_level(config.logging.level)
+            self._dependencies.observer.set_level(config.logging.level)
 
-    def _tell_reloaded(self, reload: Reload) -> None:
+    def _report_reload(self, reload: ReloadResult) -> None:
         for warning in reload.warnings:
             log.warn("configuration warning", cause=warning)
         if reload.ok:
-            log.info("configuration reloaded", file=self._around.path, seconds=reload.seconds, **_counts(self._config))
+            log.info(
+                "configuration reloaded", file=self._dependencies.path, seconds=reload.seconds, **_counts(self._config)
+            )
             status = ""
         else:
             log.error(
                 "reload refused, the old configuration stays",
-                file=self._around.path,
+                file=self._dependencies.path,
                 errors=len(reload.errors),
                 todo="mend the file and reload again",
             )
             status = f"reload failed: {reload.errors[0]}"
         if self.state is State.SERVING:
-            self._tell_serving(status)
+            self._notify_ready(status)
 
-    def _tell_serving(self, status: str = "") -> None:
+    def _notify_ready(self, status: str = "") -> None:
         counts = ", ".join(f"{number} {name}" for name, number in _counts(self._config).items())
-        self._around.notifier.ready(status or f"serving: {counts}")
+        self._dependencies.notifier.ready(status or f"serving: {counts}")
 
     def _log_failed(self, what: str, error: Exception) -> None:
-        told = explain(error)
+        told = describe(error)
         if told is None:
             log.failure(what, todo="report this bug")
         else:
@@ -253,8 +255,8 @@ class Daemon:
 
     async def _command_reload(self, request: Mapping[str, Any]) -> Answer:
         file = request.get("file")
-        if isinstance(file, str) and os.path.realpath(file) != os.path.realpath(self._around.path):
-            return _failed(f"this daemon runs {self._around.path}, not {file}; name that file with -c")
+        if isinstance(file, str) and os.path.realpath(file) != os.path.realpath(self._dependencies.path):
+            return _failed(f"this daemon runs {self._dependencies.path}, not {file}; name that file with -c")
         if self.state is not State.SERVING:
             return _failed(f"mcproxy is {self.state}; ask again when it serves")
         outcome = await self._reloader.request()
@@ -264,7 +266,7 @@ class Daemon:
             "errors": list(outcome.errors),
             "warnings": list(outcome.warnings),
             "seconds": round(outcome.seconds, 3),
-            "file": self._around.path,
+            "file": self._dependencies.path,
         }
 
     async def _command_status(self, request: Mapping[str, Any]) -> Answer:
@@ -274,8 +276,8 @@ class Daemon:
             "version": __version__,
             "pid": os.getpid(),
             "state": str(self.state),
-            "file": self._around.path,
-            "uptimeSeconds": round(self._reactor.seconds() - self._begun, 1),
+            "file": self._dependencies.path,
+            "uptimeSeconds": round(self._reactor.seconds() - self._started_at, 1),
             "open": self._service.running,
             "lastReload": None if last is None else {"ok": last.ok, "errors": list(last.errors)},
         }

@@ -16,9 +16,9 @@ from twisted.python.failure import Failure
 
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import signals
-from mcproxy.daemon.lifecycle import Daemon, Service, Surroundings
+from mcproxy.daemon.lifecycle import Daemon, Dependencies, Service
 from mcproxy.daemon.logging import start_logging
-from mcproxy.daemon.systemd import Notifier, take_sockets
+from mcproxy.daemon.systemd import Notifier, adopt_sockets
 from mcproxy.observe.access import AccessLogs
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
         return 1
     signals.ignore_until_ready()
     path = os.path.abspath(path)
-    sockets = take_sockets(os.environ, pid=os.getpid())
+    sockets = adopt_sockets(os.environ, pid=os.getpid())
     try:
         loaded = load(path)
     except ConfigErrors as error:
@@ -57,10 +57,10 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     def load_again() -> Deferred[Loaded]:
         return _in_thread(reactor, lambda: load(path))
 
-    around = Surroundings(
+    dependencies = Dependencies(
         reactor=reactor, path=path, load=load_again, notifier=notifier, observer=observer, access_logs=access_logs
     )
-    daemon = Daemon(service, around)
+    daemon = Daemon(service, dependencies)
     reactor.callWhenRunning(_begin, reactor, daemon, loaded)
     del loaded  # it holds the whole file as marked nodes; the daemon keeps only the Config
     reactor.run()

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 
 @dataclass(frozen=True, slots=True)
-class Reload:
+class ReloadResult:
     """What came of a reload: no `errors` means that the new configuration is in force, else the old one still is."""
 
     errors: tuple[str, ...] = ()
@@ -30,18 +30,18 @@ class Reload:
 class Reloader:
     """Runs a coroutine function that never raises ordinarily, one run at a time, with at most one more queued."""
 
-    def __init__(self, reload: Callable[[], Awaitable[Reload]]) -> None:
+    def __init__(self, reload: Callable[[], Awaitable[ReloadResult]]) -> None:
         self._reload = reload
         self._running = False
-        self._waiting: list[Deferred[Reload]] = []
+        self._waiting: list[Deferred[ReloadResult]] = []
 
     @property
     def running(self) -> bool:
         return self._running
 
-    def request(self) -> Deferred[Reload]:
+    def request(self) -> Deferred[ReloadResult]:
         """Return a Deferred that fires with the outcome of the first reload that starts from now on."""
-        outcome: Deferred[Reload] = Deferred()
+        outcome: Deferred[ReloadResult] = Deferred()
         self._waiting.append(outcome)
         if not self._running:
             self._start()
@@ -51,10 +51,10 @@ class Reloader:
         served, self._waiting = self._waiting, []
         self._running = True
 
-        async def run() -> Reload:
+        async def run() -> ReloadResult:
             return await self._reload()
 
-        def finished(result: Reload | Failure) -> None:
+        def finished(result: ReloadResult | Failure) -> None:
             self._running = False
             for waiting in served:
                 waiting.callback(result)  # a Failure here becomes the waiting one's failure

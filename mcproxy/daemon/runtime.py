@@ -37,7 +37,7 @@ AccessLogOpener = Callable[[model.AccessLog], OpenAccessLog]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ProcessResources:
     """What every Runtime of a process is built with."""
 
     shared: Shared
@@ -58,12 +58,12 @@ class Runtime:
     flow_controls: FlowControls
     dispatches: Mapping[str, Dispatch]  # by server
 
-    def put_in_force(self) -> None:
+    def activate(self) -> None:
         """Begin what goes on beside requests, and give what was kept its new settings."""
         for cluster in self.clusters.values():
             cluster.start()
-        self.judges.put_in_force()
-        self.flow_controls.put_in_force()
+        self.judges.activate()
+        self.flow_controls.activate()
 
     def discard(self, keep: Runtime | None) -> None:
         """Let go of every live part that `keep` does not share."""
@@ -74,22 +74,22 @@ class Runtime:
             self.access_log.close()
 
 
-def build(config: model.Config, previous: Runtime | None, parts: Parts) -> Runtime:
+def build(config: model.Config, previous: Runtime | None, resources: ProcessResources) -> Runtime:
     """Make the Runtime of `config`, reusing what it has in common with `previous`, which stays as it is.
 
     Raises CredentialError, PairError or OSError; nothing has changed then.
     """
     clusters = {
         cluster.name: Cluster.build(
-            cluster, parts.shared, None if previous is None else previous.clusters.get(cluster.name)
+            cluster, resources.shared, None if previous is None else previous.clusters.get(cluster.name)
         )
         for cluster in config.clusters
     }
     certificates = {listener.name: _certificates(config, listener, previous) for listener in config.listeners}
-    access_log = _access_log(config.logging.access, previous, parts)
-    judges = Judges(config, clusters, parts.shared, None if previous is None else previous.judges)
+    access_log = _access_log(config.logging.access, previous, resources)
+    judges = Judges(config, clusters, resources.shared, None if previous is None else previous.judges)
     flow_controls = FlowControls.build(
-        config.flow_controls, parts.shared.reactor, None if previous is None else previous.flow_controls
+        config.flow_controls, resources.shared.reactor, None if previous is None else previous.flow_controls
     )
     before = {} if previous is None else previous.dispatches
     dispatches = {
@@ -114,7 +114,7 @@ def build(config: model.Config, previous: Runtime | None, parts: Parts) -> Runti
         listener.name: Pipeline(
             Routes((server, live) for server, live in servers if listener.name in server.listeners),
             trusted_proxies=listener.trusted_proxies,
-            running=parts.running,
+            running=resources.running,
             recorder=access_log,
         )
         for listener in config.listeners
@@ -147,12 +147,14 @@ def _chosen(config: model.Config, tls: model.ListenerTLS) -> list[model.Certific
     return [by_name[name] for name in tls.certificates if name in by_name]
 
 
-def _access_log(config: model.AccessLog | None, previous: Runtime | None, parts: Parts) -> OpenAccessLog | None:
+def _access_log(
+    config: model.AccessLog | None, previous: Runtime | None, resources: ProcessResources
+) -> OpenAccessLog | None:
     if config is None:
         return None
     if previous is not None and previous.config.logging.access == config:
         return previous.access_log
-    return parts.open_access_log(config)
+    return resources.open_access_log(config)
 
 
 def make_shared(reactor: Any, deadlines: Any, endpoint_out: Callable[[Endpoint], None]) -> Shared:

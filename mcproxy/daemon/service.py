@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.config.urls import is_loopback
 from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.runtime import AccessLogOpener, Parts, Runtime, build, make_shared
+from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.server import ServerFactory
 from mcproxy.net.bind import SystemdSockets
@@ -83,7 +83,7 @@ class Service:
         self._systemd = systemd_sockets
         self._deadlines = Deadlines(reactor)
         self._running = Running(reactor)
-        self._parts = Parts(
+        self._resources = ProcessResources(
             make_shared(reactor, self._deadlines, self._running.endpoint_out), self._running, access_log_opener
         )
         self._runtime: Runtime | None = None
@@ -120,7 +120,7 @@ class Service:
         Raises BindError, DaemonError, CredentialError, PairError or OSError; nothing has changed then.
         """
         before = self._runtime
-        runtime = build(config, before, self._parts)
+        runtime = build(config, before, self._resources)
         try:
             opened = self._open_new(config, runtime)
         except Exception:
@@ -134,7 +134,7 @@ class Service:
             listeners[listener.bind] = live
         gone = [live for bind, live in self._listeners.items() if bind not in listeners]
         self._listeners = listeners
-        runtime.put_in_force()
+        runtime.activate()
         if before is not None:
             before.discard(keep=runtime)
             self._retire(runtime, gone)
@@ -213,7 +213,7 @@ class Service:
         if runtime is not None:
             runtime.discard(keep=None)
         self._deadlines.stop()
-        self._parts.shared.close()
+        self._resources.shared.close()
 
     def _all_listeners(self) -> Sequence[LiveListener]:
         return (*self._listeners.values(), *self._retired)

@@ -17,7 +17,7 @@ from mcproxy.net.bind import SystemdSockets
 log = Logger()
 
 
-def take_sockets(environ: MutableMapping[str, str], *, pid: int) -> SystemdSockets:
+def adopt_sockets(environ: MutableMapping[str, str], *, pid: int) -> SystemdSockets:
     """Return the sockets that systemd handed to process `pid`, and remove the variables that told of them."""
     sockets = SystemdSockets.from_environ(environ, pid)
     for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
@@ -35,7 +35,7 @@ class Notifier:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._clock = clock
         self.watchdog_interval = watchdog / 2 if watchdog and self._address else None
-        """Seconds between two calls of `alive`, None when nobody asks for them."""
+        """Seconds between two calls of `watchdog`, None when nobody asks for them."""
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str], *, pid: int) -> Notifier:
@@ -54,7 +54,7 @@ class Notifier:
     def stopping(self, status: str) -> None:
         self._send(STOPPING="1", STATUS=status)
 
-    def alive(self) -> None:
+    def watchdog(self) -> None:
         self._send(WATCHDOG="1")
 
     def _send(self, **variables: str) -> None:

@@ -2,7 +2,7 @@
 
 A control whose type and `per` stay is the same object before and after, with its buckets, its requests under way and
 whoever waits. `build` changes nothing of it, since the new configuration may yet fail to come into force. When it does
-come, `put_in_force` sets the new figures: they hold for the next request, of whichever Runtime, and for those who wait.
+come, `activate` sets the new figures: they hold for the next request, of whichever Runtime, and for those who wait.
 
 A control that is gone, or has become another kind, goes on by its old figures for the requests that began with it:
 those under way end when they end, and those who wait are let through or refused within the queue's timeout.
@@ -46,7 +46,7 @@ class FlowControls:
                 live[item.name] = new
         return cls({item.name: item for item in config}, live)
 
-    def put_in_force(self) -> None:
+    def activate(self) -> None:
         """Give the controls that were kept their new figures. Call it when the Runtime begins to serve."""
         for name, control in self.controls.items():
             if control.config != self._config[name]:

@@ -15,7 +15,7 @@ from mcproxy.dispatch.flow import FlowControls
 from mcproxy.dispatch.index import PolicyIndex
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.user import UserInfo
-from mcproxy.upstream.balance import Balance, make
+from mcproxy.upstream.balancer import Balancer, make_balancer
 
 if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 class Plan:
     """How the requests of one policy to one cluster are served."""
 
-    __slots__ = ("access_log", "admission", "balance", "cluster", "policy", "reject")
+    __slots__ = ("access_log", "admission", "balancer", "cluster", "policy", "reject")
 
     def __init__(
         self,
         policy: str,
         cluster: Cluster,
-        balance: Balance,
+        balancer: Balancer,
         admission: Admission,
         *,
         reject: model.Reject | None = None,
@@ -38,7 +38,7 @@ class Plan:
     ) -> None:
         self.policy = policy  # its name; "" where the server has no dispatch
         self.cluster = cluster
-        self.balance = balance
+        self.balancer = balancer
         self.admission = admission
         self.reject = reject
         self.access_log = access_log
@@ -62,7 +62,7 @@ class Dispatch:
         self._flow_controls = flow_controls
         self._index = None if server.dispatch is None else PolicyIndex(server.dispatch)
         self._plans: dict[tuple[int, str], Plan] = {}
-        self._positions: dict[tuple[str, str], Balance] = (
+        self._positions: dict[tuple[str, str], Balancer] = (
             {} if previous is None else previous._positions_of(server.dispatch or ())
         )
 
@@ -76,28 +76,28 @@ class Dispatch:
             plan = self._plans[number, cluster] = self._make(number, cluster)
         return plan
 
-    def _positions_of(self, policies: Sequence[model.Policy]) -> dict[tuple[str, str], Balance]:
-        """Return the balances by policy and cluster; not the plans, which would keep all that came before alive."""
+    def _positions_of(self, policies: Sequence[model.Policy]) -> dict[tuple[str, str], Balancer]:
+        """Return the balancers by policy and cluster; not the plans, which would keep all that came before alive."""
         names = {policy.name for policy in policies}
-        made = {(plan.policy, plan.cluster.name): plan.balance for plan in self._plans.values()}
-        return {key: balance for key, balance in (self._positions | made).items() if key[0] in names}
+        made = {(plan.policy, plan.cluster.name): plan.balancer for plan in self._plans.values()}
+        return {key: balancer for key, balancer in (self._positions | made).items() if key[0] in names}
 
     def _make(self, number: int, named: str) -> Plan:
         server = self._server
         if server.dispatch is None:
             cluster = self._clusters[named]
             admission = self._flow_controls.admission(cluster.config.flow_controls, named)
-            return Plan("", cluster, cluster.balance, admission, access_log=server.access_log)
+            return Plan("", cluster, cluster.balancer, admission, access_log=server.access_log)
         policy = server.dispatch[number]
         cluster = self._clusters[named if policy.backend is None else policy.backend.cluster]
-        balance = make(
+        balancer = make_balancer(
             policy.strategy, cluster.subset(policy.endpoints), self._positions.pop((policy.name, cluster.name), None)
         )
         controls = (policy.flow_control,) if policy.flow_control is not None else ()
         return Plan(
             policy.name,
             cluster,
-            balance,
+            balancer,
             self._flow_controls.admission((*controls, *cluster.config.flow_controls), cluster.name),
             reject=policy.reject,
             access_log=server.access_log and policy.access_log is not False,

@@ -68,7 +68,7 @@ async def _ask(cluster: Cluster, endpoint: Endpoint, path: str, body: bytes, tim
             endpoint, "POST", path, headers=HEADERS, body=body, timeout=timeout, max_body=MAX_ANSWER
         )
     except ConnectError as error:
-        endpoint.doubt()
+        endpoint.request_check()
         raise Trouble("connection", error.cause, _TODO) from None
     except ControlError as error:
         raise Trouble("connection", error.cause, _TODO) from None

@@ -11,7 +11,7 @@ from mcproxy.identity.judge_log import Trouble
 from mcproxy.identity.jwks import Keys, parse_keys
 from mcproxy.net.errors import ConnectError
 from mcproxy.upstream.control import ControlError
-from mcproxy.upstream.outside import OutsideServer, split_url
+from mcproxy.upstream.external_server import ExternalServer, split_url
 from mcproxy.upstream.shared import Shared
 
 _WITHIN = 10.0  # seconds for one document
@@ -47,7 +47,7 @@ async def _get(url: str, config: model.OIDC, shared: Shared) -> bytes:
         endpoint, target = split_url(url)
     except ValueError as error:
         raise _bad("the URL of the keys", error) from None
-    server = OutsideServer("of the issuer", endpoint, tls=model.ClusterTLS(ca=config.ca), shared=shared)
+    server = ExternalServer("of the issuer", endpoint, tls=model.ClusterTLS(ca=config.ca), shared=shared)
     try:
         response = await server.request(
             "GET", target, headers=(("accept", "application/json"),), timeout=_WITHIN, max_body=_MAX_DOCUMENT

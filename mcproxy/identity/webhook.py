@@ -13,7 +13,7 @@ from mcproxy.identity.tokens import CacheTimes
 from mcproxy.net.errors import ConnectError
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.credentials import CredentialError
-from mcproxy.upstream.outside import OutsideServer
+from mcproxy.upstream.external_server import ExternalServer
 from mcproxy.upstream.shared import Shared
 
 
@@ -35,7 +35,7 @@ class _WebhookServer:
         self._url = config.endpoint.url
         self._path = config.endpoint.path or "/"
         self._file = config.kubeconfig.file
-        self._server = OutsideServer(
+        self._server = ExternalServer(
             "of the webhook", config.endpoint, tls=config.tls, credentials=config.credentials, shared=shared
         )
 

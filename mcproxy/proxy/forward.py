@@ -39,7 +39,7 @@ class Forward:
 
     __slots__ = (
         "_authorization",
-        "_balance",
+        "_balancer",
         "_border",
         "_chunked_body",
         "_cluster",
@@ -63,7 +63,7 @@ class Forward:
         self._request = request
         self._exchange = exchange = request.exchange
         self._cluster = cluster = plan.cluster
-        self._balance = plan.balance
+        self._balancer = plan.balancer
         self._target = target
         client = request.client
         identity = cluster.config.identity
@@ -138,13 +138,13 @@ class Forward:
                     return  # the client went away
                 finally:
                     request.waiting = None
-                endpoint.record_success()
+                endpoint.record_connect_success()
             self._send(endpoint, connection)
             return
 
     def _pick(self) -> Endpoint | None:
         request = self._request
-        return self._balance.pick(self._tried, request.user.name, request.info, self._target)
+        return self._balancer.pick(self._tried, request.user.name, request.info, self._target)
 
     async def _credential_ready(self) -> None:
         try:
@@ -258,7 +258,7 @@ class Forward:
         assert endpoint is not None
         if isinstance(problem, ConnectionClosed) and not began:
             if self._fresh:
-                endpoint.doubt()  # no failure yet: a request that breaks its connection must not eject the endpoint
+                endpoint.request_check()  # not a failure: a request that breaks its connection must not eject it
             if self._repeatable:
                 self._repeated = True
                 if self._fresh:  # so each endpoint is asked once, and a kept connection that had died counts for none
@@ -330,7 +330,7 @@ class Forward:
         if connection is None or endpoint is None:
             return
         if connection.began or self._exchange.responded:
-            if self._border is not None and endpoint.silent and any(map(is_ready, self._balance.endpoints)):
+            if self._border is not None and endpoint.silent and any(map(is_ready, self._balancer.endpoints)):
                 self._hang_up()
                 self._end_watch(self._border)
             return
@@ -406,4 +406,4 @@ class Forward:
         if self._request.begin_anew():
             return
         self._request.reason = "upstream_unreachable"
-        raise retry_after(503, self._cluster.unavailable_message(self._balance.endpoints), self._cluster.RETRY_AFTER)
+        raise retry_after(503, self._cluster.unavailable_message(self._balancer.endpoints), self._cluster.RETRY_AFTER)

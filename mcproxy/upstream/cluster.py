@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from weakref import WeakSet
 
 from mcproxy.config import model
-from mcproxy.upstream.balance import Balance, make
+from mcproxy.upstream.balancer import Balancer, make_balancer
 from mcproxy.upstream.control import ControlClient
 from mcproxy.upstream.credential_source import credential_source
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.health import ClusterHealth
+from mcproxy.upstream.health import HealthChecker
 from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
 
@@ -44,15 +44,15 @@ class Cluster:
         else:
             self.credentials = credential_source(config, shared)
         self.endpoints = self._keep_or_make(previous)
-        self.balance: Balance = make(
-            model.Strategy.ROUND_ROBIN, self.endpoints, None if previous is None else previous.balance
+        self.balancer: Balancer = make_balancer(
+            model.Strategy.ROUND_ROBIN, self.endpoints, None if previous is None else previous.balancer
         )
         self.control = ControlClient(self.credentials, shared)
-        self._health = ClusterHealth(config, self.endpoints, self.credentials, shared)
-        self._forget_certificate: Callable[[], None] | None = None
+        self._health = HealthChecker(config, self.endpoints, self.credentials, shared)
+        self._unsubscribe: Callable[[], None] | None = None
         #: Of earlier clusters of this name: API servers that stayed, but over other connections. Requests that began
         #: before may still be sent to them.
-        self._earlier: WeakSet[Endpoint] = WeakSet()
+        self._former_endpoints: WeakSet[Endpoint] = WeakSet()
 
     @classmethod
     def build(cls, config: model.Cluster, shared: Shared, previous: Cluster | None = None) -> Cluster:
@@ -62,8 +62,8 @@ class Cluster:
         return cls(config, shared, previous=previous)
 
     def pick(self, exclude: Collection[Endpoint] = ()) -> Endpoint | None:
-        """Return the endpoint for the next question of the proxy's own; `exclude` as for `balance.Balance.pick`."""
-        return self.balance.pick(exclude)
+        """Return the endpoint for the next question of the proxy's own; `exclude` as for `balancer.Balancer.pick`."""
+        return self.balancer.pick(exclude)
 
     def subset(self, names: Sequence[str]) -> tuple[Endpoint, ...]:
         """Return the endpoints with these names or URLs, each once, in this order; all of them if there are no names.
@@ -88,41 +88,41 @@ class Cluster:
         `endpoints` are those that the request might go to (a policy's); None: all.
         """
         asked = self.endpoints if endpoints is None else endpoints
-        reasons = "; ".join(f"{endpoint.name}: {_why_not(endpoint)}" for endpoint in asked)
+        reasons = "; ".join(f"{endpoint.name}: {_unready_reason(endpoint)}" for endpoint in asked)
         return f'no endpoint of cluster "{self.name}" is ready: {reasons}'
 
     def start(self) -> None:
         """Begin health checks and follow the credential; does nothing if started already."""
-        if self._forget_certificate is not None:
+        if self._unsubscribe is not None:
             return
         for endpoint, config in zip(self.endpoints, self.config.endpoints, strict=True):
-            self._hand_settings(endpoint, config)
-        self._forget_certificate = self.credentials.on_certificate_change(self._certificate_changed)
+            self._apply_settings(endpoint, config)
+        self._unsubscribe = self.credentials.on_certificate_change(self._certificate_changed)
         self._health.start()
 
     def stop(self, successor: Cluster | None = None) -> None:
         """End health checks and idle connections, except of what `successor` has taken over."""
         if successor is self:
             return
-        if self._forget_certificate is not None:
-            self._forget_certificate()
-            self._forget_certificate = None
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
         self._health.stop()
         self.control.close()
         if successor is None:
-            self._let_go((), ())
+            self._release((), ())
         else:
-            successor._earlier.update(self._let_go(successor.endpoints, successor.config.endpoints))
+            successor._former_endpoints.update(self._release(successor.endpoints, successor.config.endpoints))
         if successor is None or successor.credentials is not self.credentials:
             self.credentials.close()
 
-    def _let_go(self, kept: Sequence[Endpoint], configured: Sequence[model.Endpoint]) -> Iterable[Endpoint]:
+    def _release(self, kept: Sequence[Endpoint], configured: Sequence[model.Endpoint]) -> Iterable[Endpoint]:
         """Close what is not `kept`. An API server that stays, but over other connections, still takes the requests
         that began before, and is returned; one that is not `configured` any more takes none.
         """
         by_url = {config.url: config for config in configured}
         stay = []
-        for endpoint in (*self.endpoints, *self._earlier):
+        for endpoint in (*self.endpoints, *self._former_endpoints):
             if endpoint in kept:
                 continue
             config = by_url.get(endpoint.config.url)
@@ -147,7 +147,7 @@ class Cluster:
         if config.scheme == "https":
             credentials = self.credentials  # not self: a kept endpoint must not keep every cluster before it alive
             control_tls = self._tls(config, lambda: credentials.certificate)
-            if _shares_certificate(self.config.identity):
+            if _uses_own_certificate(self.config.identity):
                 data_tls = control_tls
             else:
                 shown = _front_proxy_certificate(self.config)
@@ -164,14 +164,14 @@ class Cluster:
     def _tls(self, config: model.Endpoint, certificate: Callable[[], ClientCertificate | None]) -> EndpointTLS:
         return EndpointTLS(self._shared.contexts, self.config.tls, config.host, certificate)
 
-    def _hand_settings(self, endpoint: Endpoint, config: model.Endpoint) -> None:
+    def _apply_settings(self, endpoint: Endpoint, config: model.Endpoint) -> None:
         """Give a kept endpoint what may differ without touching its connections."""
         check = self.config.health_check
         endpoint.health.set_thresholds(unhealthy_after=check.unhealthy_after, healthy_after=check.healthy_after)
         endpoint.configure(config)
 
     def _certificate_changed(self) -> None:
-        if _shares_certificate(self.config.identity):
+        if _uses_own_certificate(self.config.identity):
             for endpoint in self.endpoints:
                 endpoint.renew_pool()
         self.control.renew()
@@ -180,14 +180,14 @@ class Cluster:
         return f"<Cluster {self.name}>"
 
 
-def _why_not(endpoint: Endpoint) -> str:
+def _unready_reason(endpoint: Endpoint) -> str:
     """One failed connection takes no endpoint out, so one that was just tried in vain may still count as ready."""
     if endpoint.ready:
         return endpoint.health.cause or "the connection failed"
     return endpoint.why
 
 
-def _shares_certificate(identity: model.Identity) -> bool:
+def _uses_own_certificate(identity: model.Identity) -> bool:
     """True if requests go over connections that show the certificate of the proxy's own credential."""
     return identity in (model.Identity.IMPERSONATE, model.Identity.PROXY)
 

@@ -17,7 +17,7 @@ from math import log
 from typing import TYPE_CHECKING
 
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.turns import uneven_weights
+from mcproxy.upstream.weights import relative_weights
 
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
@@ -43,7 +43,7 @@ class ConsistentHash:
         info: RequestInfo | None = None,
         target: bytes = b"",
     ) -> Endpoint | None:
-        """As `balance.Balance.pick`."""
+        """As `balancer.Balancer.pick`."""
         endpoints = self.endpoints
         order = self._order(user)
         for index in order:
@@ -52,14 +52,14 @@ class ConsistentHash:
                 return endpoint
         for index in order:
             endpoint = endpoints[index]
-            if endpoint.untried and endpoint not in exclude:
+            if endpoint.unchecked and endpoint not in exclude:
                 return endpoint
         return None
 
     def _order(self, user: str) -> tuple[int, ...]:
         if self._rank is None or self._remembered is None:  # with the first pick: only then are weights in force
             urls = [endpoint.config.url for endpoint in self.endpoints]
-            self._rank = partial(ranking, urls, uneven_weights(self.endpoints) or (1,) * len(urls))
+            self._rank = partial(ranking, urls, relative_weights(self.endpoints) or (1,) * len(urls))
             self._remembered = lru_cache(_REMEMBERED)(self._rank)
         return self._remembered(user) if len(user) <= _LONGEST_REMEMBERED else self._rank(user)
 

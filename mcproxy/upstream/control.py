@@ -118,7 +118,7 @@ class ControlClient:
         from twisted.web.client import RequestTransmissionFailed, ResponseFailed
         from twisted.web.http_headers import Headers
 
-        from mcproxy.upstream.control_agent import CutShort, EncodedAnswer, TooLarge, collect
+        from mcproxy.upstream.control_agent import BodyTooLarge, EncodedResponse, TruncatedBody, collect
 
         fields = Headers()
         for name, value in headers:
@@ -134,11 +134,11 @@ class ControlClient:
                 reactor=self._shared.reactor,  # type: ignore[arg-type]  # for its clock; else treq imports the global one
             )
             collected = await collect(response, max_body)
-        except (ResponseFailed, RequestTransmissionFailed, CutShort):
+        except (ResponseFailed, RequestTransmissionFailed, TruncatedBody):
             raise ControlError(f"{endpoint.name} broke off the connection, or its answer, on {path}") from None
-        except EncodedAnswer:
+        except EncodedResponse:
             raise ControlError(f"{endpoint.name} sent a compressed answer on {path}, which was not asked for") from None
-        except TooLarge:
+        except BodyTooLarge:
             raise ControlError(f"{endpoint.name} answered with more than {max_body} bytes on {path}") from None
         received = tuple((name, value) for name, values in response.headers.getAllRawHeaders() for value in values)
         return ControlResponse(response.code, received, collected)

@@ -32,7 +32,7 @@ class _ControlConnections:
 
 
 @implementer(IAgentEndpointFactory)
-class _Only:
+class _SingleEndpointFactory:
     """Every URL that treq is given is one of this endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -43,7 +43,7 @@ class _Only:
 
 
 @implementer(IAgent)
-class _Uncompressed:
+class _IdentityEncodingAgent:
     """Keeps treq from unpacking: its decoder is not bounded, and a small answer may unpack to gigabytes."""
 
     def __init__(self, agent: Agent) -> None:
@@ -57,11 +57,11 @@ class _Uncompressed:
         return self._agent.request(method, uri, headers, bodyProducer).addCallback(_refuse_encoded)
 
 
-class EncodedAnswer(Exception):
+class EncodedResponse(Exception):
     """The server packed its answer although it was asked not to."""
 
 
-class _Refused(Protocol):
+class _DiscardBody(Protocol):
     """Receives a body that nobody wants: ends the connection."""
 
     def connectionMade(self) -> None:
@@ -72,8 +72,8 @@ class _Refused(Protocol):
 def _refuse_encoded(response: IResponse) -> IResponse:
     coding = response.headers.getRawHeaders("content-encoding", [])
     if any(value.strip().lower() not in ("", "identity") for value in coding):
-        response.deliverBody(_Refused())  # type: ignore[no-untyped-call]
-        raise EncodedAnswer
+        response.deliverBody(_DiscardBody())  # type: ignore[no-untyped-call]
+        raise EncodedResponse
     return response
 
 
@@ -84,15 +84,15 @@ def make_client(
     pool: Any = HTTPConnectionPool(reactor, persistent=True)  # type: ignore[no-untyped-call]
     pool.maxPersistentPerHost = idle_connections
     pool.cachedConnectionTimeout = idle_seconds
-    agent = Agent.usingEndpointFactory(reactor, _Only(endpoint), pool=pool)  # type: ignore[no-untyped-call]
-    return HTTPClient(_Uncompressed(agent)), pool
+    agent = Agent.usingEndpointFactory(reactor, _SingleEndpointFactory(endpoint), pool=pool)  # type: ignore[no-untyped-call]
+    return HTTPClient(_IdentityEncodingAgent(agent)), pool
 
 
-class TooLarge(Exception):
+class BodyTooLarge(Exception):
     """The answer's body is longer than the caller wants."""
 
 
-class CutShort(Exception):
+class TruncatedBody(Exception):
     """The connection ended before the body did."""
 
 
@@ -110,7 +110,7 @@ class _Collector(Protocol):
         self._size += len(data)
         if self._size > self._limit:
             self._pieces.clear()
-            self._failure = TooLarge()
+            self._failure = BodyTooLarge()
             self._stop()
         else:
             self._pieces.append(data)
@@ -119,7 +119,7 @@ class _Collector(Protocol):
         if self.body.called:
             return
         if self._failure is None and not isinstance(reason.value, ResponseDone | PotentialDataLoss):
-            self._failure = CutShort()
+            self._failure = TruncatedBody()
         if self._failure is None:
             self.body.callback(b"".join(self._pieces))
         else:
@@ -131,7 +131,7 @@ class _Collector(Protocol):
 
 
 def collect(response: Any, limit: int) -> Deferred[bytes]:
-    """Return the body; fails with `TooLarge` or `CutShort`. Cancelling ends the connection."""
+    """Return the body; fails with `BodyTooLarge` or `TruncatedBody`. Cancelling ends the connection."""
     if response.length == 0:
         return succeed(b"")
     collector = _Collector(limit)

@@ -76,7 +76,7 @@ class Endpoint:
         return self.config.name
 
     @property
-    def untried(self) -> bool:
+    def unchecked(self) -> bool:
         """True if it was never checked, but may be used while no endpoint is ready."""
         return self.health.status is Health.UNCHECKED and not self.config.disabled and not self._removed
 
@@ -109,7 +109,7 @@ class Endpoint:
                 state="disabled: it gets no new requests" if config.disabled else "enabled",
             )
         self.config = config
-        self._judge()
+        self._update_ready()
 
     def open(self) -> Deferred[ClientConnection]:
         """Return a new connection for a request, or one that comes free; the request counts in `load` until then.
@@ -149,15 +149,15 @@ class Endpoint:
         if self._removed:
             return
         self.silent = True
-        self._noted(self.health.connect_failed(cause))
-        self.doubt()
+        self._status_changed(self.health.connect_failed(cause))
+        self.request_check()
 
-    def doubt(self) -> None:
+    def request_check(self) -> None:
         """Have the endpoint checked soon: something went wrong on it that a request may have caused by itself."""
         if self.check_soon is not None:
             self.check_soon()
 
-    def record_success(self) -> None:
+    def record_connect_success(self) -> None:
         """Note that a connection of a request opened, or answered."""
         self.health.connect_succeeded()
 
@@ -165,7 +165,7 @@ class Endpoint:
         """Count the result of a health check: None, or why it failed, and whether that was without any answer."""
         self.silent = silent
         changed = self.health.check_succeeded() if failure is None else self.health.check_failed(failure)
-        self._noted(changed)
+        self._status_changed(changed)
 
     def renew_pool(self) -> None:
         """Let new requests use new connections (the client certificate changed); running requests go on."""
@@ -179,9 +179,9 @@ class Endpoint:
     def remove(self) -> None:
         """Take no more requests: the endpoint is no longer in the configuration. Those that run go on."""
         self._removed = True
-        self._judge()
+        self._update_ready()
         self.close()
-        self._send_away()
+        self._fail_waiting()
 
     def _connect(self, protocol: IProtocol, tls: EndpointTLS | None) -> Deferred[None]:
         try:
@@ -192,15 +192,15 @@ class Endpoint:
             self.config.host, self.config.port, protocol, tls=settings, timeout=self._connections.connect_timeout
         )
 
-    def _noted(self, changed: bool) -> None:
+    def _status_changed(self, changed: bool) -> None:
         if not changed:
             return
         self._since = self._shared.reactor.seconds()
-        self._judge()
+        self._update_ready()
         self._log_change()
         if self.health.status is Health.FAILED:
             self._drop_idle()
-            self._send_away()
+            self._fail_waiting()
             self._shared.endpoint_out(self)
 
     def _log_change(self) -> None:
@@ -235,14 +235,14 @@ class Endpoint:
         while (connection := self.pool.take()) is not None:
             connection.retire()
 
-    def _send_away(self) -> None:
+    def _fail_waiting(self) -> None:
         """Let those who wait for a connection, and have sent nothing, go elsewhere at once."""
         waiting, self._waiting = self._waiting, {}
         for outer, inner in waiting.items():
             outer.errback(EndpointGone(self.why))
             inner.cancel()
 
-    def _judge(self) -> None:
+    def _update_ready(self) -> None:
         self.ready = self.health.status is Health.READY and not self.config.disabled and not self._removed
 
     def __repr__(self) -> str:
@@ -254,9 +254,9 @@ def is_ready(endpoint: Endpoint) -> bool:
     return endpoint.ready
 
 
-def is_untried(endpoint: Endpoint) -> bool:
-    """`Endpoint.untried`, likewise."""
-    return endpoint.untried
+def is_unchecked(endpoint: Endpoint) -> bool:
+    """`Endpoint.unchecked`, likewise."""
+    return endpoint.unchecked
 
 
 def authority(config: model.Endpoint) -> bytes:

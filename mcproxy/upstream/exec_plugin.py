@@ -146,9 +146,9 @@ class ExecCredentials(CredentialSource):
             complaint = f": {result.complaint}" if result.complaint else ""
             sentence = f"the exec plugin {self._plugin.command} ended with status {result.exit_status}{complaint}"
             raise CredentialError(_with_hint(sentence, self._plugin))
-        self._take(parse_exec_credential(result.output, self._plugin))
+        self._select(parse_exec_credential(result.output, self._plugin))
 
-    def _take(self, status: ExecStatus) -> None:
+    def _select(self, status: ExecStatus) -> None:
         now = self._clock.seconds()
         before = self.certificate
         self._status, self._error, self._refused = status, None, False

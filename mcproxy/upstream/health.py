@@ -28,7 +28,7 @@ _MIN_GAP = 1.0  # seconds between the beginnings of two checks, however many req
 _OLDER_PATH = {"/readyz": "/healthz"}  # Kubernetes before 1.16, and API servers of other make
 
 
-class ClusterHealth:
+class HealthChecker:
     """The checks of all endpoints of one cluster."""
 
     def __init__(
@@ -38,7 +38,7 @@ class ClusterHealth:
         self._warned = False
         self.credentials = credentials
         self.settings = config.health_check
-        self._checks = [EndpointCheck(endpoint, self, shared) for endpoint in endpoints]
+        self._checks = [EndpointChecker(endpoint, self, shared) for endpoint in endpoints]
 
     def start(self) -> None:
         for check in self._checks:
@@ -63,10 +63,10 @@ class ClusterHealth:
             )
 
 
-class EndpointCheck:
+class EndpointChecker:
     """The checks of one endpoint, one after the other."""
 
-    def __init__(self, endpoint: Endpoint, owner: ClusterHealth, shared: Shared) -> None:
+    def __init__(self, endpoint: Endpoint, owner: HealthChecker, shared: Shared) -> None:
         self._endpoint = endpoint
         self._owner = owner
         self._shared = shared
@@ -78,13 +78,13 @@ class EndpointCheck:
 
     def start(self) -> None:
         self._stopped = False
-        self._endpoint.check_soon = self._soon
+        self._endpoint.check_soon = self._check_soon
         reactor = self._shared.reactor
-        self._next = reactor.callLater(self._shared.pacer.delay(reactor.seconds()), self._begin)
+        self._next = reactor.callLater(self._shared.check_pacing.reserve(reactor.seconds()), self._begin)
 
     def stop(self) -> None:
         self._stopped = True
-        if self._endpoint.check_soon == self._soon:  # not if a successor has taken the endpoint over
+        if self._endpoint.check_soon == self._check_soon:  # not if a successor has taken the endpoint over
             self._endpoint.check_soon = None
         if self._next is not None:
             self._next.cancel()
@@ -92,7 +92,7 @@ class EndpointCheck:
         if self._running is not None:
             self._running.cancel()
 
-    def _soon(self) -> None:
+    def _check_soon(self) -> None:
         if self._next is None:  # a check is running
             return
         now = self._shared.reactor.seconds()
@@ -104,7 +104,7 @@ class EndpointCheck:
         self._next = None
         self._began = self._shared.reactor.seconds()
         running = self._running = Deferred.fromCoroutine(self._check())
-        running.addErrback(self._broken)
+        running.addErrback(self._check_crashed)
         running.addCallback(self._schedule)
 
     def _schedule(self, _: None) -> None:
@@ -115,7 +115,7 @@ class EndpointCheck:
         wait = self._began + interval - self._shared.reactor.seconds()
         self._next = self._shared.reactor.callLater(max(0.0, wait), self._begin)
 
-    def _broken(self, failure: Failure) -> None:
+    def _check_crashed(self, failure: Failure) -> None:
         """End a check that was cancelled; anything else is our own fault and must not end the checks for good."""
         if not (self._stopped and isinstance(failure.value, CancelledError)):
             log.failure("health check of {endpoint} broke", failure, endpoint=repr(self._endpoint))
@@ -125,7 +125,7 @@ class EndpointCheck:
         timeout = self._owner.settings.timeout
         silent = True
         try:
-            failure = await Deferred.fromCoroutine(self._ask(authorization)).addTimeout(timeout, self._shared.reactor)
+            failure = await Deferred.fromCoroutine(self._probe(authorization)).addTimeout(timeout, self._shared.reactor)
             silent = False
         except TimeoutError:
             failure = f"no answer on {self._path} within {timeout:g} s"
@@ -147,7 +147,7 @@ class EndpointCheck:
         except (CredentialError, TimeoutError):
             return None  # the source has logged it
 
-    async def _ask(self, authorization: bytes | None) -> str | None:
+    async def _probe(self, authorization: bytes | None) -> str | None:
         status, body = await self._get(self._path, authorization)
         older = _OLDER_PATH.get(self._path)
         if status == 404 and older is not None:
@@ -166,4 +166,4 @@ class EndpointCheck:
             await self._endpoint.connect_control(probe)
             return await probe.answer
         finally:
-            probe.give_up()
+            probe.close()

@@ -71,7 +71,7 @@ class Probe(Protocol):
         if self._status:
             self._end()
 
-    def give_up(self) -> None:
+    def close(self) -> None:
         """Close the connection, whatever became of it; `answer` is no longer waited for."""
         self._done = True
         if self.transport is not None:

@@ -8,42 +8,42 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from math import inf
 
-from mcproxy.upstream.endpoint import Endpoint, is_ready, is_untried
-from mcproxy.upstream.informers import InformerAware
-from mcproxy.upstream.turns import resumed_at, uneven_weights
+from mcproxy.upstream.endpoint import Endpoint, is_ready, is_unchecked
+from mcproxy.upstream.rotating import RotatingBalancer
+from mcproxy.upstream.weights import relative_weights, resume_index
 
 
-class LeastRequests(InformerAware):
+class LeastRequests(RotatingBalancer):
     """Fewest first. Among the least busy, a watch goes to where its list was answered."""
 
-    __slots__ = ("_next", "_weighed", "_weights")
+    __slots__ = ("_next", "_weights", "_weights_read")
 
     def __init__(self, endpoints: Sequence[Endpoint], previous: LeastRequests | None = None) -> None:
         super().__init__(endpoints, previous)
-        self._next: int = 0 if previous is None else resumed_at(previous.endpoints, previous._next, self.endpoints)
+        self._next: int = 0 if previous is None else resume_index(previous.endpoints, previous._next, self.endpoints)
         self._weights: tuple[int, ...] | None = None
-        self._weighed = False
+        self._weights_read = False
 
-    def _turn(self, exclude: Collection[Endpoint]) -> Endpoint | None:
-        self._weigh()
+    def _next_endpoint(self, exclude: Collection[Endpoint]) -> Endpoint | None:
+        self._read_weights()
         index, _ = self._least(is_ready, exclude)
         if index < 0:
-            index, _ = self._least(is_untried, exclude)
+            index, _ = self._least(is_unchecked, exclude)
             if index < 0:
                 return None
         self._next = (index + 1) % len(self.endpoints)
         return self.endpoints[index]
 
-    def _leaves_room_for(self, endpoint: Endpoint, exclude: Collection[Endpoint]) -> bool:
+    def _may_prefer(self, endpoint: Endpoint, exclude: Collection[Endpoint]) -> bool:
         """Only the least busy may be preferred."""
-        self._weigh()
+        self._read_weights()
         return self._load(endpoint) == self._least(is_ready, exclude)[1]
 
-    def _weigh(self) -> None:
+    def _read_weights(self) -> None:
         """Read the weights, with the first pick: only then those of a reloaded configuration are in force."""
-        if not self._weighed:
-            self._weighed = True
-            self._weights = uneven_weights(self.endpoints)
+        if not self._weights_read:
+            self._weights_read = True
+            self._weights = relative_weights(self.endpoints)
 
     def _least(self, fit: Callable[[Endpoint], bool], exclude: Collection[Endpoint]) -> tuple[int, float]:
         """Return the index of the least busy, the next in turn if there are several, and its load; -1 if none fits."""

@@ -8,55 +8,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from mcproxy.upstream.endpoint import Endpoint, is_ready, is_untried
-from mcproxy.upstream.informers import InformerAware
-from mcproxy.upstream.smooth import Smooth
-from mcproxy.upstream.turns import resumed_at, uneven_weights
+from mcproxy.upstream.endpoint import Endpoint, is_ready, is_unchecked
+from mcproxy.upstream.rotating import RotatingBalancer
+from mcproxy.upstream.smooth_weighted import SmoothWeightedRoundRobin
+from mcproxy.upstream.weights import relative_weights, resume_index
 
 
-class RoundRobin(InformerAware):
+class RoundRobin(RotatingBalancer):
     """One position in a list of endpoints. A watch that goes on from a list takes no turn."""
 
-    __slots__ = ("_even", "_next", "_smooth", "_weighed")
+    __slots__ = ("_even", "_next", "_smooth", "_weights_read")
 
     def __init__(self, endpoints: Sequence[Endpoint], previous: RoundRobin | None = None) -> None:
         """Start at the first endpoint, or, after a reload, at the first of `previous`'s order that is still there."""
         super().__init__(endpoints, previous)
-        self._next: int = 0 if previous is None else resumed_at(previous.endpoints, previous._next, self.endpoints)
-        self._smooth = None if previous is None else previous._debts_of(self.endpoints)
-        self._weighed = False
+        self._next: int = 0 if previous is None else resume_index(previous.endpoints, previous._next, self.endpoints)
+        self._smooth = None if previous is None else previous._rotation_for(self.endpoints)
+        self._weights_read = False
         self._even = False
 
-    def _debts_of(self, endpoints: Sequence[Endpoint]) -> Smooth | None:
+    def _rotation_for(self, endpoints: Sequence[Endpoint]) -> SmoothWeightedRoundRobin | None:
         if self._smooth is None:
             return None
         own = {endpoint: index for index, endpoint in enumerate(self.endpoints)}
         return self._smooth.reordered([own.get(endpoint) for endpoint in endpoints])
 
-    def _turn(self, exclude: Collection[Endpoint]) -> Endpoint | None:
+    def _next_endpoint(self, exclude: Collection[Endpoint]) -> Endpoint | None:
         if self._even:
             endpoint = self.endpoints[self._next]
             if endpoint.ready and not exclude:  # the usual case
                 self._next = (self._next + 1) % len(self.endpoints)
                 return endpoint
-        elif not self._weighed:
-            self._weigh()
-        return self._take(is_ready, exclude) or self._take(is_untried, exclude)
+        elif not self._weights_read:
+            self._read_weights()
+        return self._select(is_ready, exclude) or self._select(is_unchecked, exclude)
 
-    def _leaves_room_for(self, endpoint: Endpoint, exclude: Collection[Endpoint]) -> bool:
+    def _may_prefer(self, endpoint: Endpoint, exclude: Collection[Endpoint]) -> bool:
         return True
 
-    def _weigh(self) -> None:
+    def _read_weights(self) -> None:
         """Read the weights, with the first pick: only then those of a reloaded configuration are in force."""
-        self._weighed = True
-        weights = uneven_weights(self.endpoints)
+        self._weights_read = True
+        weights = relative_weights(self.endpoints)
         self._even = weights is None and bool(self.endpoints)
         if weights is None:
             self._smooth = None
         else:
-            self._smooth = (self._smooth or Smooth(len(weights))).weighing(weights)
+            self._smooth = (self._smooth or SmoothWeightedRoundRobin(len(weights))).with_weights(weights)
 
-    def _take(self, fit: Callable[[Endpoint], bool], exclude: Collection[Endpoint]) -> Endpoint | None:
+    def _select(self, fit: Callable[[Endpoint], bool], exclude: Collection[Endpoint]) -> Endpoint | None:
         endpoints, count = self.endpoints, len(self.endpoints)
         if self._smooth is None:
             for step in range(count):
@@ -70,6 +70,6 @@ class RoundRobin(InformerAware):
             allowed = [index for index in among if endpoints[index] not in exclude] if exclude else among
             if not allowed:
                 return None
-            index = self._smooth.turn(among, allowed)
+            index = self._smooth.select(among, allowed)
         self._next = (index + 1) % count
         return endpoints[index]

@@ -1,6 +1,6 @@
-"""What all clusters of a process use together; made once by the daemon and handed to each `Cluster`.
+"""Resources shared by all clusters of the process: created once by the daemon and passed to each `Cluster`.
 
-Everything that touches the world is here, so that a test can give a fake: the clock, the connector, the pool, chance.
+Every effect is here, so that a test can pass a fake: the clock, the connector, the pool, the source of randomness.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class PoolFactory(Protocol):
     def __call__(self, connect: Connect, settings: model.Connections) -> Pool: ...
 
 
-class Pacer:
-    """Spreads health checks: each gets a slot of its own, the first one free at once.
+class CheckPacing:
+    """Rate limiter for the start of health checks; the first check starts at once.
 
-    At the start of a daemon with 200 clusters the checks begin over one second instead of 200 TLS handshakes in one
-    turn of the reactor; with few clusters nothing waits.
+    At the start of a daemon with 200 clusters the checks are spread over one second instead of 200 TLS handshakes in
+    one iteration of the reactor; with few clusters nothing is delayed.
     """
 
     __slots__ = ("_free_at", "_gap")
@@ -59,21 +59,21 @@ class Pacer:
         self._gap = 1.0 / per_second
         self._free_at = 0.0
 
-    def delay(self, now: float) -> float:
-        """Take the next free slot; return the seconds until then."""
+    def reserve(self, now: float) -> float:
+        """Reserve the next slot; return the seconds until it."""
         slot = max(now, self._free_at)
         self._free_at = slot + self._gap
         return slot - now
 
 
-def _nobody(endpoint: Endpoint) -> None:
-    """The default for whoever has no requests under way."""
+def _ignore(endpoint: Endpoint) -> None:
+    """The default of `Shared.endpoint_out`: there are no requests to move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """`random` returns a float in [0, 1). `endpoint_out` is told of each endpoint that goes out, by its checks or by
-    connections that failed, so that requests which it has not begun to answer can be sent elsewhere.
+    """`random` returns a float in [0, 1). `endpoint_out` is called with each endpoint that goes out, by its checks
+    or by failed connections, so that requests which it has not begun to answer can be sent to another endpoint.
     """
 
     reactor: UpstreamReactor
@@ -81,24 +81,24 @@ class Shared:
     pool_factory: PoolFactory
     contexts: ClientContexts
     plugins: PluginRunner
-    pacer: Pacer
+    check_pacing: CheckPacing
     random: Callable[[], float]
-    endpoint_out: Callable[[Endpoint], None] = _nobody
+    endpoint_out: Callable[[Endpoint], None] = _ignore
 
     def close(self) -> None:
-        """End what runs beside the reactor; to be called once, when the daemon ends."""
+        """Stop the threads; called once, when the daemon ends."""
         self.plugins.close()
 
     @classmethod
-    def of(cls, reactor: Any, pool_factory: PoolFactory, endpoint_out: Callable[[Endpoint], None] = _nobody) -> Shared:
-        """Return what a daemon uses: real connections by `reactor`, real chance."""
+    def of(cls, reactor: Any, pool_factory: PoolFactory, endpoint_out: Callable[[Endpoint], None] = _ignore) -> Shared:
+        """Return the resources of a daemon: real connections by `reactor`, real randomness."""
         return cls(
             reactor=reactor,
             connect=partial(connect, reactor),
             pool_factory=pool_factory,
             contexts=ClientContexts(),
             plugins=PluginRunner(reactor),
-            pacer=Pacer(),
+            check_pacing=CheckPacing(),
             random=Random().random,
             endpoint_out=endpoint_out,
         )

@@ -17,7 +17,7 @@ from mcproxy.upstream.tls import ClientCertificate
 
 log = Logger()
 
-_LOOK_INTERVAL = 1.0  # seconds
+_CHECK_INTERVAL = 1.0  # seconds
 _MAX_BYTES = 64 * 1024  # what fits into a request head
 
 _Signature = tuple[int, int, int, int]
@@ -33,9 +33,9 @@ class TokenFile(CredentialSource):
         self._cluster = cluster
         self._header: bytes | None = None
         self._signature: _Signature | None = None
-        self._look_at = 0.0
-        self._trouble: str | None = None
-        self._look(clock.seconds())
+        self._next_check = 0.0
+        self._error: str | None = None
+        self._check_file(clock.seconds())
 
     @property
     def certificate(self) -> ClientCertificate | None:
@@ -43,15 +43,15 @@ class TokenFile(CredentialSource):
 
     def authorization(self) -> bytes | None:
         now = self._clock.seconds()
-        if now >= self._look_at:
-            self._look(now)
+        if now >= self._next_check:
+            self._check_file(now)
         if self._header is None:
-            raise CredentialError(self._trouble or f"{self._path} was not read yet")
+            raise CredentialError(self._error or f"{self._path} was not read yet")
         return self._header
 
     async def refresh(self) -> None:
         self._signature = None
-        self._look(self._clock.seconds())
+        self._check_file(self._clock.seconds())
         self.authorization()
 
     def invalidate(self, rejected: bytes | None = None) -> bool:
@@ -59,11 +59,11 @@ class TokenFile(CredentialSource):
         before = rejected or self._header
         if self._header == before:
             self._signature = None
-            self._look(self._clock.seconds())
+            self._check_file(self._clock.seconds())
         return self._header is not None and self._header != before
 
-    def _look(self, now: float) -> None:
-        self._look_at = now + _LOOK_INTERVAL
+    def _check_file(self, now: float) -> None:
+        self._next_check = now + _CHECK_INTERVAL
         try:
             self._read_if_changed()
         except OSError as error:
@@ -71,7 +71,7 @@ class TokenFile(CredentialSource):
         except CredentialError as error:
             self._failed(error.cause)
         else:
-            self._trouble = None
+            self._error = None
 
     def _read_if_changed(self) -> None:
         info = os.stat(self._path)
@@ -89,9 +89,9 @@ class TokenFile(CredentialSource):
 
     def _failed(self, cause: str) -> None:
         self._signature = None
-        if cause == self._trouble:
+        if cause == self._error:
             return
-        self._trouble = cause
+        self._error = cause
         log.warn(
             "credential of cluster {cluster}: {cause}; {effect}",
             cluster=self._cluster,

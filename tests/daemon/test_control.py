@@ -12,15 +12,15 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from mcproxy.daemon.control import (
-    LONGEST_REQUEST,
-    MOST_CONNECTIONS,
+    MAX_CONNECTIONS,
+    MAX_REQUEST,
     REQUEST_TIMEOUT,
     Answer,
     ControlFactory,
     ControlProtocol,
-    make_room,
+    is_permitted,
     peer_uid,
-    permitted,
+    remove_stale_socket,
 )
 from mcproxy.daemon.errors import DaemonError
 
@@ -88,7 +88,7 @@ def world() -> World:
     ("uid", "owner", "may"), [(0, 1000, True), (1000, 1000, True), (1001, 1000, False), (1, 0, False)]
 )
 def test_owner_and_root_may_ask(uid: int, owner: int, may: bool) -> None:
-    assert permitted(uid, owner) is may
+    assert is_permitted(uid, owner) is may
 
 
 def test_kernel_tells_who_asks() -> None:
@@ -124,7 +124,7 @@ def test_request_may_come_in_pieces(world: World) -> None:
 
 def test_too_long_a_request_ends_the_connection(world: World) -> None:
     protocol, transport = world.connect()
-    protocol.dataReceived(b" " * (LONGEST_REQUEST + 1))
+    protocol.dataReceived(b" " * (MAX_REQUEST + 1))
     assert "at most" in world.answers(transport)[0]["errors"][0]
     assert transport.disconnecting
 
@@ -157,7 +157,7 @@ def test_peer_that_leaves_before_the_answer_harms_nobody(world: World) -> None:
 
 
 def test_connections_are_bounded(world: World) -> None:
-    connected = [world.connect() for _ in range(MOST_CONNECTIONS)]
+    connected = [world.connect() for _ in range(MAX_CONNECTIONS)]
     assert not any(transport.disconnecting for _, transport in connected)
     assert world.connect()[1].disconnecting
     connected[0][0].connectionLost()
@@ -182,15 +182,15 @@ def test_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
     path.write_text("precious")
     with pytest.raises(DaemonError, match="no socket"):
-        make_room(str(path))
+        remove_stale_socket(str(path))
     assert path.read_text() == "precious"
 
 
 def test_one_missing_directory_is_made_but_not_two(tmp_path: Path) -> None:
-    make_room(str(tmp_path / "run" / "control.sock"))
+    remove_stale_socket(str(tmp_path / "run" / "control.sock"))
     assert (tmp_path / "run").is_dir()
     with pytest.raises(DaemonError, match="No such file"):
-        make_room(str(tmp_path / "a" / "b" / "control.sock"))
+        remove_stale_socket(str(tmp_path / "a" / "b" / "control.sock"))
 
 
 def test_socket_somebody_listens_on_is_left_alone(tmp_path: Path) -> None:
@@ -199,11 +199,11 @@ def test_socket_somebody_listens_on_is_left_alone(tmp_path: Path) -> None:
         listening.bind(path)
         listening.listen()
         with pytest.raises(DaemonError, match="another process listens"):
-            make_room(path)
-    make_room(path)
+            remove_stale_socket(path)
+    remove_stale_socket(path)
     assert not os.path.exists(path)
 
 
 def test_path_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DaemonError, match="longer than 107 bytes"):
-        make_room(str(tmp_path / ("x" * 120)))
+        remove_stale_socket(str(tmp_path / ("x" * 120)))

@@ -3,7 +3,7 @@
 import pytest
 
 from mcproxy.config.model import TCPBind
-from mcproxy.daemon.errors import DaemonError, explain
+from mcproxy.daemon.errors import DaemonError, describe
 from mcproxy.net.bind import BindError
 from mcproxy.net.contexts import PairError
 
@@ -21,4 +21,4 @@ from mcproxy.net.contexts import PairError
     ],
 )
 def test_ordinary_errors_are_told_from_bugs(error: Exception, told: tuple[str, str] | None) -> None:
-    assert explain(error) == told
+    assert describe(error) == told

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 
 from mcproxy.config.model import Config, Daemon, Logging
 from mcproxy.daemon import lifecycle
-from mcproxy.daemon.lifecycle import State, Surroundings
+from mcproxy.daemon.lifecycle import Dependencies, State
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.net.contexts import PairError
@@ -59,7 +59,7 @@ CONFIG = Config(daemon=Daemon(shutdown_delay=5.0, drain_timeout=20.0))
 
 
 class World:
-    """A daemon with everything around it under the test's control."""
+    """A daemon with everything dependencies it under the test's control."""
 
     def __init__(self, notifier: Notifier | None = None) -> None:
         self.reactor = Reactor()
@@ -69,7 +69,7 @@ class World:
         self.observer = LineObserver(self.lines.append)
         self.daemon = lifecycle.Daemon(
             self.service,
-            Surroundings(
+            Dependencies(
                 reactor=self.reactor,
                 path="/etc/mcproxy/mcproxy.yaml",
                 load=lambda: self.next(),

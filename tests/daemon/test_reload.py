@@ -3,17 +3,17 @@
 import pytest
 from twisted.internet.defer import Deferred
 
-from mcproxy.daemon.reload import Reload, Reloader
+from mcproxy.daemon.reload import Reloader, ReloadResult
 
 
 class Script:
     """A reload that ends when the test says so."""
 
     def __init__(self) -> None:
-        self.runs: list[Deferred[Reload]] = []
+        self.runs: list[Deferred[ReloadResult]] = []
 
-    async def __call__(self) -> Reload:
-        run: Deferred[Reload] = Deferred()
+    async def __call__(self) -> ReloadResult:
+        run: Deferred[ReloadResult] = Deferred()
         self.runs.append(run)
         return await run
 
@@ -23,9 +23,9 @@ def script() -> Script:
     return Script()
 
 
-def outcome(deferred: Deferred[Reload]) -> list[Reload]:
+def outcome(deferred: Deferred[ReloadResult]) -> list[ReloadResult]:
     """The result so far: empty while there is none."""
-    results: list[Reload] = []
+    results: list[ReloadResult] = []
     deferred.addCallback(results.append)
     return results
 
@@ -33,8 +33,8 @@ def outcome(deferred: Deferred[Reload]) -> list[Reload]:
 def test_request_starts_a_reload_and_gets_its_outcome(script: Script) -> None:
     result = outcome(Reloader(script).request())
     assert result == []
-    script.runs[0].callback(Reload(warnings=("old",)))
-    assert result == [Reload(warnings=("old",))]
+    script.runs[0].callback(ReloadResult(warnings=("old",)))
+    assert result == [ReloadResult(warnings=("old",))]
 
 
 def test_all_requests_during_a_reload_share_exactly_one_more(script: Script) -> None:
@@ -42,23 +42,23 @@ def test_all_requests_during_a_reload_share_exactly_one_more(script: Script) -> 
     first = outcome(reloader.request())
     later = [outcome(reloader.request()) for _ in range(5)]
     assert len(script.runs) == 1
-    script.runs[0].callback(Reload(errors=("wrong",)))
-    assert first == [Reload(errors=("wrong",))]
+    script.runs[0].callback(ReloadResult(errors=("wrong",)))
+    assert first == [ReloadResult(errors=("wrong",))]
     assert later == [[]] * 5
     assert len(script.runs) == 2
-    script.runs[1].callback(Reload())
-    assert later == [[Reload()]] * 5
+    script.runs[1].callback(ReloadResult())
+    assert later == [[ReloadResult()]] * 5
     assert len(script.runs) == 2
 
 
 def test_request_from_within_an_answer_starts_the_next(script: Script) -> None:
     reloader = Reloader(script)
-    again: list[Deferred[Reload]] = []
+    again: list[Deferred[ReloadResult]] = []
     reloader.request().addCallback(lambda _: again.append(reloader.request()))
-    script.runs[0].callback(Reload())
+    script.runs[0].callback(ReloadResult())
     assert len(script.runs) == 2
-    script.runs[1].callback(Reload())
-    assert outcome(again[0]) == [Reload()]
+    script.runs[1].callback(ReloadResult())
+    assert outcome(again[0]) == [ReloadResult()]
 
 
 def test_unforeseen_error_reaches_who_asked_and_does_not_end_reloading(script: Script) -> None:

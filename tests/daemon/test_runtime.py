@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.daemon.runtime import Parts, Runtime, build
+from mcproxy.daemon.runtime import ProcessResources, Runtime, build
 from mcproxy.proxy.running import Running
 from mcproxy.upstream.credentials import CredentialError
 from tests.proxy.stage import NAME, Log, certificate, cluster, config, listener
@@ -21,7 +21,7 @@ class Play:
     def __init__(self) -> None:
         clock = FakeReactor()
         self.logs: list[Log] = []
-        self.parts = Parts(make_shared(clock), Running(clock), self._open)
+        self.parts = ProcessResources(make_shared(clock), Running(clock), self._open)
 
     def _open(self, _: model.AccessLog) -> Log:
         self.logs.append(Log())

@@ -346,7 +346,7 @@ class TestEnd:
         plugin = model.ExecPlugin(command="/bin/sleep", args=("60",))
         await stage.serve(config([cluster(upstream.endpoint(), credentials=model.Credentials(exec=plugin))]))
         client = await stage.asks(get())
-        processes = stage.service._parts.shared.plugins._running
+        processes = stage.service._resources.shared.plugins._running
         await stage.until(lambda: processes, "the plugin")
         stage.service.abort()
         await stage.until(lambda: client.lost and not processes, "the plugin's end")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.daemon.systemd import Notifier, take_sockets
+from mcproxy.daemon.systemd import Notifier, adopt_sockets
 
 PID = 4711
 
 
 def test_sockets_are_taken_once(tmp_path: Path) -> None:
     environ = {"LISTEN_PID": "1", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "api:admin", "HOME": "/root"}
-    assert take_sockets(environ, pid=PID).names == []
+    assert adopt_sockets(environ, pid=PID).names == []
     assert environ == {"HOME": "/root"}
 
 
@@ -32,7 +32,7 @@ def test_notifications_arrive_each_in_one_datagram(tmp_path: Path, name: str) ->
         assert systemd.recv(4096) == b"READY=1\nSTATUS=two lines WATCHDOG=1"
         notifier.stopping("bye")
         assert systemd.recv(4096) == b"STOPPING=1\nSTATUS=bye"
-        notifier.alive()
+        notifier.watchdog()
         assert systemd.recv(4096) == b"WATCHDOG=1"
 
 

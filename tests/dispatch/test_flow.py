@@ -27,7 +27,7 @@ class Daemon:
 
     def reload(self, control: FlowControl) -> None:
         self.flows = FlowControls.build([control], self.clock, self.flows)
-        self.flows.put_in_force()
+        self.flows.activate()
         self.admission = self.flows.admission(["x"], "east")
 
     def passes(self, user: str = "alice") -> bool:
@@ -50,7 +50,7 @@ def test_nothing_changes_before_the_new_configuration_is_in_force() -> None:
     daemon = Daemon(inflight("x", max=1))
     new = FlowControls.build([inflight("x", max=2)], daemon.clock, daemon.flows)
     assert [daemon.passes() for _ in range(2)] == [True, False]
-    new.put_in_force()
+    new.activate()
     assert [daemon.passes() for _ in range(2)] == [True, False]  # late requests of the old Runtime, by the new figures
     assert daemon.control.in_use == 2
 

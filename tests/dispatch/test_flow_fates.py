@@ -99,7 +99,7 @@ class Fates:
         new = FlowControls.build(self.config(), self.clock, self.flows)
         if self.random.random() < 0.2:
             return  # a socket could not be bound: it never comes into force
-        new.put_in_force()
+        new.activate()
         self.flows = new
         self.runtimes = [self.runtimes[-1], new]
         self.ever.update(new.controls.values())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.e2e.wire import Address, Answer, Client, lines_of
+from tests.e2e.http_client import Address, Answer, Client, lines_of
 
 CONFIGMAPS = "/api/v1/namespaces/demo/configmaps"
 READS = (

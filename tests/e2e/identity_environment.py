@@ -12,8 +12,8 @@ from typing import Any
 from mcproxy.demo.certificates import Authority
 from mcproxy.demo.client import ControlClient
 from mcproxy.demo.process import SimulatedClusterProcess
-from tests.e2e.programs import Daemon, Kubectl, free_port
-from tests.e2e.wire import Address, ask
+from tests.e2e.http_client import Address, ask
+from tests.e2e.processes import Daemon, Kubectl, free_port
 from tests.identity import issuer
 
 DOMAIN = "identity.test"

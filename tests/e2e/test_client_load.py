@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.client_load import ClientLoad
-from tests.e2e.wire import Address, Answer
+from tests.e2e.http_client import Address, Answer
 
 NOWHERE: Any = None
 

@@ -21,12 +21,12 @@ from mcproxy.demo.certificates import Authority
 from mcproxy.demo.client import ControlClient
 from mcproxy.demo.process import SimulatedClusterProcess
 from tests.e2e.client_load import CONFIGMAPS, ClientLoad, Failure
-from tests.e2e.programs import PATIENCE, Daemon, eventually, free_port
-from tests.e2e.wire import Address, Client, ask
+from tests.e2e.http_client import Address, Client, ask
+from tests.e2e.processes import TIMEOUT, Daemon, free_port, wait_until
 
-INTERVAL, TIMEOUT, FAILURES = 0.2, 0.5, 2
+INTERVAL, CHECK_TIMEOUT, FAILURES = 0.2, 0.5, 2
 #: Twice the time that it takes until the checks of an endpoint which hangs have failed.
-RESPONSE_TIMEOUT = 2 * FAILURES * (INTERVAL * 1.1 + TIMEOUT)
+RESPONSE_TIMEOUT = 2 * FAILURES * (INTERVAL * 1.1 + CHECK_TIMEOUT)
 DRAIN = 1.0
 MANY = 24
 """Reads, and writes, after which all kinds of them have been to all endpoints."""
@@ -121,7 +121,7 @@ class Site:
             told=json.dumps(endpoints if {each["name"] for each in endpoints} == set(NAMES) else self.endpoints),
             drain=int(DRAIN * 1000),
             interval=int(INTERVAL * 1000),
-            timeout=int(TIMEOUT * 1000),
+            timeout=int(CHECK_TIMEOUT * 1000),
             failures=FAILURES,
             response=int(RESPONSE_TIMEOUT * 1000),
         )
@@ -193,9 +193,9 @@ class CheckedLoad:
         """All kinds of clients get on with their work."""
         clients = self.clients
         reads, writes = clients.reads, clients.writes
-        eventually("reads and writes", lambda: clients.reads >= reads + MANY and clients.writes >= writes + MANY)
+        wait_until("reads and writes", lambda: clients.reads >= reads + MANY and clients.writes >= writes + MANY)
         seen = [len(each) for each in clients.seen]
-        eventually("events", lambda: all(len(each) > count for each, count in zip(clients.seen, seen, strict=True)))
+        wait_until("events", lambda: all(len(each) > count for each, count in zip(clients.seen, seen, strict=True)))
 
     def watched(self) -> int:
         """The number of an endpoint that sends a watch."""
@@ -223,7 +223,7 @@ def test_a_killed_endpoint_fails_only_writes_that_were_sent_to_it(site: Site) ->
             site.until(name, "takes requests", lambda number=number: site.control.start_endpoint(number))  # type: ignore[misc]
             load.works()
             load.forgive(name)
-        eventually("the watch goes on elsewhere", lambda: load.clients.resumed >= 1)
+        wait_until("the watch goes on elsewhere", lambda: load.clients.resumed >= 1)
 
 
 def test_two_endpoints_killed_at_once(site: Site) -> None:
@@ -252,12 +252,12 @@ def test_a_hanging_endpoint_holds_reads_until_its_checks_fail_and_writes_until_t
     with CheckedLoad(site) as load:
         site.until("b", "is out", lambda: site.control.hang_endpoint(1))
         load.works()
-        eventually("writes give up", lambda: any(failure.status == 504 for failure in load.clients.failures))
+        wait_until("writes give up", lambda: any(failure.status == 504 for failure in load.clients.failures))
         assert load.clients.slowest_read < RESPONSE_TIMEOUT
         site.until("b", "takes requests", lambda: site.control.resume_endpoint(1))
         load.works()
         for failure in load.forgive("b", statuses=(504,)):
-            assert RESPONSE_TIMEOUT <= failure.after < RESPONSE_TIMEOUT + PATIENCE / 4
+            assert RESPONSE_TIMEOUT <= failure.after < RESPONSE_TIMEOUT + TIMEOUT / 4
 
 
 def test_a_slow_endpoint_fails_nothing(site: Site) -> None:
@@ -385,7 +385,7 @@ class TestShares:
         for _ in range(4):  # one of them goes to the slow one
             busy.append(Client(site.shares))
             busy[-1].send("GET", "/api/v1/services/slow", [("Authorization", "Bearer user-0-token")])
-        eventually("all are asked", lambda: sum(site.asked(mark).values()) == 4, PATIENCE)
+        wait_until("all are asked", lambda: sum(site.asked(mark).values()) == 4, TIMEOUT)
         assert set(self.counted(site, "/api/v1/services", USERS[:1], 8)) == {"b", "c", "d"}
         site.control.clear_faults(fault)
         for client in busy:

@@ -20,7 +20,7 @@ from tests.demo.conftest import Lab
 from tests.demo.golden_differences import DIFFERENCES
 from tests.demo.golden_replay import compare, send
 from tests.demo.rawclient import Target
-from tests.e2e.programs import Daemon, free_ports
+from tests.e2e.processes import Daemon, free_ports
 
 EXTRAS = (
     "authentication.kubernetes.io/credential-id",  # every certificate's user has it

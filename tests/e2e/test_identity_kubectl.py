@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.identity_environment import CREDENTIAL_ID, IdentityEnvironment
-from tests.e2e.programs import Kubectl, Result, side_by_side
+from tests.e2e.processes import Kubectl, Result, in_parallel
 from tests.e2e.test_kubectl import SPDY, WEBSOCKET, seen_of
 
 TOLD = ("east", "token", "front")
@@ -42,7 +42,7 @@ def everywhere(identities: IdentityEnvironment, kubectl: str) -> Compare:
 
     def compare(user: str, scenario: Scenario) -> list[Result]:
         ways = ("direct", *WAYS_OF[user])
-        seen = side_by_side(lambda way: seen_of(scenario, identities.kubectl(kubectl, user, way)), ways)
+        seen = in_parallel(lambda way: seen_of(scenario, identities.kubectl(kubectl, user, way)), ways)
         for way in WAYS_OF[user]:
             for step, expected in zip(seen[way], seen["direct"], strict=True):
                 assert step == expected, way
@@ -54,7 +54,7 @@ def everywhere(identities: IdentityEnvironment, kubectl: str) -> Compare:
 @USERS
 def test_whoami_names_the_user_groups_and_uid(identities: IdentityEnvironment, kubectl: str, user: str) -> None:
     ways = (*TOLD, "own") if "token" in user else TOLD
-    seen = side_by_side(lambda way: identities.kubectl(kubectl, user, way)("auth", "whoami"), ("direct", "lent", *ways))
+    seen = in_parallel(lambda way: identities.kubectl(kubectl, user, way)("auth", "whoami"), ("direct", "lent", *ways))
     direct = seen["direct"]
     assert direct.status == 0
     assert user.partition("-")[0] in direct.stdout
@@ -102,7 +102,7 @@ def test_what_is_allowed_and_what_is_not(everywhere: Compare, user: str) -> None
 
 def test_a_token_that_nobody_knows_is_unauthorized(identities: IdentityEnvironment, kubectl: str) -> None:
     ways = ("direct", *TOLD, "own", "lent")
-    seen = side_by_side(lambda way: identities.kubectl(kubectl, "nobody", way)("auth", "whoami"), ways)
+    seen = in_parallel(lambda way: identities.kubectl(kubectl, "nobody", way)("auth", "whoami"), ways)
     assert seen["direct"].status == 1
     assert "Unauthorized" in seen["direct"].stderr
     assert set(seen.values()) == {seen["direct"]}

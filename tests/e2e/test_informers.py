@@ -14,7 +14,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.e2e.environment import Environment, Way
-from tests.e2e.wire import Client, lines_of
+from tests.e2e.http_client import Client, lines_of
 
 WAYS = ("direct", "path", "name")
 JSON = "application/json"

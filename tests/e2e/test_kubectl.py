@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.environment import Environment
-from tests.e2e.programs import Kubectl, Result, eventually, side_by_side
+from tests.e2e.processes import Kubectl, Result, in_parallel, wait_until
 
 WAYS = ("direct", "path", "name")
 WEBSOCKET = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "true", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "true"}
@@ -65,7 +65,7 @@ def all_at_once(environment: Environment, kubectl: str) -> Compare:
     """The same, all ways at a time, for scenarios that don't disturb each other."""
 
     def compare(scenario: Scenario) -> list[Result]:
-        return same(side_by_side(lambda way: seen_of(scenario, environment.kubectl(kubectl, way)), WAYS))
+        return same(in_parallel(lambda way: seen_of(scenario, environment.kubectl(kubectl, way)), WAYS))
 
     return compare
 
@@ -175,7 +175,7 @@ def test_scale_and_rollout_wait_for_the_replicas(everywhere: Compare) -> None:
         steps.append(kubectl("get", "deploy", "api", "-o", "jsonpath={.status.availableReplicas}"))
         kubectl.good("scale", "deploy/api", "--replicas=2")
         count = ("get", "deploy", "api", "-o", "jsonpath={.status.replicas}")
-        eventually("there are two again", lambda: kubectl.good(*count) == "2")
+        wait_until("there are two again", lambda: kubectl.good(*count) == "2")
         return steps
 
     scaled, available = everywhere(scenario)
@@ -333,7 +333,7 @@ def test_a_watch_ends_at_the_cluster_when_kubectl_is_gone(environment: Environme
     control = environment.control()
     before = control.stats()["watches"]
     with environment.kubectl(kubectl, "path").begin("get", "cm", "-n", "default", "-w"):
-        eventually("the watch is there", lambda: control.stats()["watches"] == before + 1)
+        wait_until("the watch is there", lambda: control.stats()["watches"] == before + 1)
     # The simulated cluster finds out when it writes the next event.
     names = (f"event-{number}" for number in itertools.count())
 
@@ -342,7 +342,7 @@ def test_a_watch_ends_at_the_cluster_when_kubectl_is_gone(environment: Environme
         control.create([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}])
         return bool(control.stats()["watches"] == before)
 
-    eventually("the watch is gone", gone)
+    wait_until("the watch is gone", gone)
 
 
 def test_the_other_cluster_is_another(environment: Environment, kubectl: str) -> None:
@@ -366,7 +366,7 @@ def test_passed_through_token_makes_the_user(environment: Environment, kubectl: 
 
     mark = environment.control().mark()
     ways = ("direct-alice", "own", "own-name")
-    seen = side_by_side(lambda way: seen_of(scenario, environment.kubectl(kubectl, way)), ways)
+    seen = in_parallel(lambda way: seen_of(scenario, environment.kubectl(kubectl, way)), ways)
     assert {record["user"] for record in environment.control().audit(mark, path="/api")} == {"alice"}
     assert seen["own"] == seen["own-name"] == seen["direct-alice"]
     assert seen["own"][0].stdout == "yes\n"

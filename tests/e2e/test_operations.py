@@ -23,8 +23,8 @@ import pytest
 from mcproxy.demo.certificates import Authority
 from mcproxy.demo.client import ControlClient, header_values
 from mcproxy.demo.process import SimulatedClusterProcess
-from tests.e2e.programs import PATIENCE, Daemon, eventually, free_port, mcproxy
-from tests.e2e.wire import Address, Answer, Client, ask, lines_of
+from tests.e2e.http_client import Address, Answer, Client, ask, lines_of
+from tests.e2e.processes import TIMEOUT, Daemon, free_port, mcproxy, wait_until
 
 CONFIG = """\
 version: 1
@@ -146,7 +146,7 @@ def shared_daemon(shared_site: Site, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def daemon(site: Site, shared_daemon: SiteDaemon) -> SiteDaemon:
     """One daemon for all tests that leave it, and its endpoints, as they were."""
-    eventually("both endpoints take requests", shared_daemon.finds_all_well)
+    wait_until("both endpoints take requests", shared_daemon.finds_all_well)
     return shared_daemon
 
 
@@ -165,7 +165,7 @@ def test_cluster_that_is_down_is_a_503_that_names_it_and_comes_back_by_itself(si
         assert len(daemon.lines("level=warn")) == 2  # not a line for each check that fails
         for index in (0, 1):
             site.control.start_endpoint(index)
-        eventually("it serves again", lambda: daemon.get().status == 200)
+        wait_until("it serves again", lambda: daemon.get().status == 200)
         daemon.wait_for("takes requests", count=3)
 
 
@@ -242,8 +242,8 @@ def test_client_that_leaves_takes_its_request_along(site: Site, tmp_path: Path) 
         before = site.control.stats()["connections"]
         with Client(daemon.address) as client:
             client.send("GET", PODS)
-            eventually("it waits at the cluster", lambda: site.control.stats()["inFlight"] > 0)
-        eventually("the connection is gone", lambda: site.control.stats()["connections"] <= before)
+            wait_until("it waits at the cluster", lambda: site.control.stats()["inFlight"] > 0)
+        wait_until("the connection is gone", lambda: site.control.stats()["connections"] <= before)
         assert "traceback" not in daemon.log
 
 
@@ -259,7 +259,7 @@ def test_reader_that_stalls_costs_the_proxy_little_memory(site: Site, tmp_path: 
     site.control.create([pod])
     target = f"{PODS}/{pod['metadata']['name']}"  # type: ignore[index]
     with Client(daemon.address) as client:
-        eventually("the pod runs", lambda: daemon.get(target).json["status"].get("phase") == "Running")
+        wait_until("the pod runs", lambda: daemon.get(target).json["status"].get("phase") == "Running")
         before = daemon.memory
         response = client.begin("GET", f"{target}/log")
         assert response.status == 200
@@ -288,7 +288,7 @@ def test_sigterm_finishes_what_is_open_and_ends_with_0(site: Site, tmp_path: Pat
         answers: list[Answer] = []
         slow = threading.Thread(target=lambda: answers.append(daemon.get()))
         slow.start()
-        eventually("the slow request is there", lambda: site.control.audit(mark, path=PODS) != [])
+        wait_until("the slow request is there", lambda: site.control.audit(mark, path=PODS) != [])
         daemon.signal(signal.SIGTERM)
         daemon.wait_for("mcproxy stops")
         with pytest.raises(ConnectionRefusedError):
@@ -296,7 +296,7 @@ def test_sigterm_finishes_what_is_open_and_ends_with_0(site: Site, tmp_path: Pat
         events = list(lines_of(watch))
         assert all(event.endswith(b"}\n") for event in events)
         assert watch.isclosed()  # a clean end: an informer resumes
-        slow.join(PATIENCE)
+        slow.join(TIMEOUT)
         assert [answer.status for answer in answers] == [200]
         assert daemon.end() == 0
         daemon.wait_for("mcproxy has stopped")
@@ -371,23 +371,23 @@ def test_rubbish_on_the_port_ends_and_leaves_nothing(daemon: SiteDaemon) -> None
     connections = []
     for port in (daemon.port, daemon.balanced_port):
         for data in rubbish(port % 2):
-            connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+            connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
             connection.sendall(data)
             connections.append(connection)
     with daemon.address.connect() as inside:  # TLS, and no HTTP within
         inside.sendall(rubbish(3)[5])
-        inside.settimeout(PATIENCE)
+        inside.settimeout(TIMEOUT)
         assert inside.recv(65536).startswith(b"HTTP/1.1 400 ")
     assert daemon.get().status == 200
     for connection in connections:  # each is ended by the proxy, after its handshake timeout at the latest
-        connection.settimeout(PATIENCE)
+        connection.settimeout(TIMEOUT)
         try:
             while connection.recv(65536):
                 pass
         except ConnectionError:
             pass
         connection.close()
-    eventually("all descriptors are back", lambda: len(list(descriptors.iterdir())) <= before + 2)
+    wait_until("all descriptors are back", lambda: len(list(descriptors.iterdir())) <= before + 2)
     assert "Traceback" not in daemon.log
     assert "level=error" not in daemon.log
     assert len(daemon.log.splitlines()) - lines < 10  # a scanner must not fill the disk
@@ -433,7 +433,7 @@ def test_systemd_hands_over_a_socket_and_nobody_waits_in_vain(site: Site, tmp_pa
                 early = threading.Thread(target=lambda: answers.append(ask(address, "/version")))  # noqa: B023
                 early.start()
                 daemon.spawn(command, pass_fds=(handed.fileno(),))
-                early.join(PATIENCE)
+                early.join(TIMEOUT)
                 assert [answer.status for answer in answers] == [200]
                 daemon.signal(signal.SIGTERM)
                 assert daemon.end() == 0
@@ -443,7 +443,7 @@ def test_systemd_hands_over_a_socket_and_nobody_waits_in_vain(site: Site, tmp_pa
 
 def proxied(port: int, header: bytes, context: ssl.SSLContext) -> int:
     """Ask for the pods behind a PROXY protocol header; gives the status."""
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain:
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as plain:
         plain.sendall(header)
         with context.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
             connection.sendall(f"GET {PODS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
@@ -473,7 +473,7 @@ def test_proxy_protocol_tells_the_client(site: Site, daemon: SiteDaemon, header:
     (record,) = site.control.audit(mark, path=PODS)
     assert header_values(record, "X-Forwarded-For") == [client]
     access = daemon.directory / "access.log"
-    eventually("it is in the access log", lambda: f'"client":"{client}"' in access.read_text())
+    wait_until("it is in the access log", lambda: f'"client":"{client}"' in access.read_text())
     with pytest.raises((ConnectionError, ssl.SSLError)):
         proxied(daemon.balanced_port, b"", site.context)
     with pytest.raises((ConnectionError, ssl.SSLError)):
@@ -509,7 +509,7 @@ def test_listener_that_goes_ends_after_its_watches_had_time(site: Site, tmp_path
         assert ask(Address(moved, site.context), PODS).status == 200
         assert all(line.endswith(b"}\n") for line in lines_of(watch))
         assert watch.isclosed()
-        assert time.monotonic() - begun < 2 + PATIENCE / 2
+        assert time.monotonic() - begun < 2 + TIMEOUT / 2
         assert ask(Address(moved, site.context), PODS).status == 200
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from mcproxy.cli.main import main
 from tests.e2e.environment import CONFIG, Environment
-from tests.e2e.programs import PATIENCE, eventually
-from tests.e2e.wire import Client, ask, lines_of
+from tests.e2e.http_client import Client, ask, lines_of
+from tests.e2e.processes import TIMEOUT, wait_until
 
 RELOADS = 200
 SETTLED = 60
@@ -130,7 +130,7 @@ class Load:
         assert ask(way.address, way.path + CONFIGMAPS, method="POST", headers=headers, body=body.encode()).status == 201
         for watcher in self._watchers:
             watcher.start()
-        eventually("both watches run", lambda: all(self.seen) or bool(self.failures))
+        wait_until("both watches run", lambda: all(self.seen) or bool(self.failures))
         for thread in self._threads:
             thread.start()
 
@@ -138,14 +138,14 @@ class Load:
         """End the load, then tell the watches by a last event that it is over."""
         self.stopping.set()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
         way = self.environment.way("path")
         headers = [("Content-Type", "application/merge-patch+json")]
         body = b'{"data": {"count": "-1"}}'
         target = f"{way.path}{CONFIGMAPS}/counter"
         assert ask(way.address, target, method="PATCH", headers=headers, body=body).status == 200
         for watcher in self._watchers:
-            watcher.join(PATIENCE)
+            watcher.join(TIMEOUT)
         for client in self._watches:
             client.close()
 

@@ -14,7 +14,7 @@ from mcproxy.config import model
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.exec_process import PluginResult
-from mcproxy.upstream.shared import Pacer, Shared
+from mcproxy.upstream.shared import CheckPacing, Shared
 from mcproxy.upstream.tls import ClientContexts
 
 
@@ -116,7 +116,7 @@ def make_shared(clock: FakeReactor | None = None, **parts: Any) -> Shared:
         "pool_factory": FakePool,
         "contexts": ClientContexts(),
         "plugins": FakeRunner(),
-        "pacer": Pacer(),
+        "check_pacing": CheckPacing(),
         "random": lambda: 0.5,
     }
     return Shared(**{**usual, **parts})

@@ -15,25 +15,25 @@ USERS = [f"user-{number}" for number in range(2000)]
 
 def test_the_choice_is_the_same_in_every_process_and_version() -> None:
     """Computed once and written down: a changed hash would move all users at an update."""
-    balance = ConsistentHash(some_endpoints(4))
+    balancer = ConsistentHash(some_endpoints(4))
     users = ["ann", "bob", "system:serviceaccount:demo:builder", "", "Zoë", "x" * 1000, "\udcff"]
-    assert names([balance.pick((), user) for user in users]) == ["e2", "e0", "e0", "e2", "e1", "e3", "e0"]
+    assert names([balancer.pick((), user) for user in users]) == ["e2", "e0", "e0", "e2", "e1", "e3", "e0"]
 
 
 @given(st.integers(2, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n - 1))), st.text(max_size=20))
 def test_only_users_of_the_endpoint_that_goes_out_move_and_they_come_back(case: tuple[int, int], user: str) -> None:
     count, out = case
     made = some_endpoints(count)
-    balance = ConsistentHash(made)
+    balancer = ConsistentHash(made)
     users = [user, *USERS[:50]]
-    before = {name: balance.pick((), name) for name in users}
+    before = {name: balancer.pick((), name) for name in users}
     for _ in range(3):
         made[out].record_check("down")
-    during = {name: balance.pick((), name) for name in users}
+    during = {name: balancer.pick((), name) for name in users}
     assert all(during[name] is before[name] for name in users if before[name] is not made[out])
     assert made[out] not in during.values()
     made[out].record_check(None)
-    assert {name: balance.pick((), name) for name in users} == before
+    assert {name: balancer.pick((), name) for name in users} == before
 
 
 @given(st.integers(2, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n - 1))))
@@ -49,17 +49,17 @@ def test_only_users_of_a_removed_endpoint_move_whatever_the_order(case: tuple[in
 
 def test_the_users_of_an_endpoint_that_is_out_are_spread_over_the_others() -> None:
     made = some_endpoints(4, {1, 2, 3})
-    balance = ConsistentHash(made)
+    balancer = ConsistentHash(made)
     everybody = ConsistentHash(some_endpoints(4))
     moved = [user for user in USERS if names([everybody.pick((), user)]) == ["e0"]]
-    spread = Counter(names([balance.pick((), user) for user in moved]))
+    spread = Counter(names([balancer.pick((), user) for user in moved]))
     assert len(spread) == 3
     assert all(abs(count - len(moved) / 3) < 60 for count in spread.values())
 
 
 def test_shares_are_in_proportion_to_weights() -> None:
-    balance = ConsistentHash(some_endpoints(3, weights=(1, 2, 5)))
-    spread = Counter(names([balance.pick((), user) for user in USERS]))
+    balancer = ConsistentHash(some_endpoints(3, weights=(1, 2, 5)))
+    spread = Counter(names([balancer.pick((), user) for user in USERS]))
     assert abs(spread["e0"] - 250) < 60
     assert abs(spread["e1"] - 500) < 80
     assert abs(spread["e2"] - 1250) < 90

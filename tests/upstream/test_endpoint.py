@@ -93,7 +93,7 @@ def test_a_renewed_pool_leaves_the_old_one_to_its_requests() -> None:
 def test_disabled_and_unhealthy_are_two_things() -> None:
     endpoint = made()
     endpoint.configure(replace(endpoint.config, disabled=True))
-    assert not endpoint.untried
+    assert not endpoint.unchecked
     endpoint.record_check(None)
     assert (endpoint.ready, endpoint.why) == (False, "disabled")
     endpoint.configure(replace(endpoint.config, disabled=False))
@@ -146,7 +146,7 @@ def test_who_waits_for_a_removed_endpoint_is_sent_elsewhere_at_once() -> None:
     endpoint.remove()
     assert ends == ["removed from the configuration"]
     assert pool.asked[0].called  # cancelled
-    assert (endpoint.ready, endpoint.untried, endpoint.load, pool.closed) == (False, False, 0, True)
+    assert (endpoint.ready, endpoint.unchecked, endpoint.load, pool.closed) == (False, False, 0, True)
     too_late: Any = endpoint.open()
     too_late.addErrback(lambda failure: ends.append(failure.value.cause))
     assert ends == ["removed from the configuration"] * 2

@@ -114,7 +114,7 @@ def test_what_is_no_answer_is_an_error(data: bytes, reason: Exception | None, co
 
 def test_giving_up_closes_and_ignores_the_rest() -> None:
     probe, transport = connected()
-    probe.give_up()
+    probe.close()
     assert transport.disconnecting
     probe.dataReceived(b"HTTP/1.1 200 OK\r\n\r\n")
     end(probe, ConnectionDone())

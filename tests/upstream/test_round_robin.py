@@ -19,26 +19,26 @@ PODS = b"/api/v1/namespaces/demo/pods"
 
 
 def test_ready_endpoints_take_turns_in_the_listed_order() -> None:
-    balance = RoundRobin(some_endpoints(3))
-    assert names([balance.pick() for _ in range(5)]) == ["e0", "e1", "e2", "e0", "e1"]
+    balancer = RoundRobin(some_endpoints(3))
+    assert names([balancer.pick() for _ in range(5)]) == ["e0", "e1", "e2", "e0", "e1"]
 
 
 @given(st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))
 def test_turns_are_exact_whatever_is_out(case: tuple[int, set[int]]) -> None:
     count, ready = case
-    balance = RoundRobin(some_endpoints(count, ready))
-    picked = Counter(names([balance.pick() for _ in range(7 * len(ready))]))
+    balancer = RoundRobin(some_endpoints(count, ready))
+    picked = Counter(names([balancer.pick() for _ in range(7 * len(ready))]))
     assert picked == {f"e{index}": 7 for index in ready}
 
 
 def test_equal_weights_are_no_weights() -> None:
-    balance = RoundRobin(some_endpoints(3, {0, 2}, weights=(4, 4, 4)))
-    assert names([balance.pick() for _ in range(4)]) == ["e0", "e2", "e0", "e2"]
+    balancer = RoundRobin(some_endpoints(3, {0, 2}, weights=(4, 4, 4)))
+    assert names([balancer.pick() for _ in range(4)]) == ["e0", "e2", "e0", "e2"]
 
 
 def test_weights_are_shares_spread_over_the_round() -> None:
-    balance = RoundRobin(some_endpoints(3, weights=(10, 2, 2)))  # as 5, 1, 1
-    assert names([balance.pick() for _ in range(7)]) == ["e0", "e0", "e1", "e0", "e2", "e0", "e0"]
+    balancer = RoundRobin(some_endpoints(3, weights=(10, 2, 2)))  # as 5, 1, 1
+    assert names([balancer.pick() for _ in range(7)]) == ["e0", "e0", "e1", "e0", "e2", "e0", "e0"]
 
 
 STEPS = st.lists(
@@ -51,18 +51,18 @@ def test_after_any_ups_downs_and_reloads_each_ready_one_has_its_share_within_one
     weights: list[int], steps: list[tuple[str, int, int]]
 ) -> None:
     every = some_endpoints(4, weights=weights)
-    balance = RoundRobin(every)
+    balancer = RoundRobin(every)
     for step, index, picks in steps:
         if step == "reload":
-            balance = RoundRobin((*every[index:], *every[:index])[: max(1, index)], balance)
+            balancer = RoundRobin((*every[index:], *every[:index])[: max(1, index)], balancer)
         else:
             for _ in range(3):
                 every[index].record_check(None if step == "up" else "down")
         for _ in range(picks):
-            balance.pick()
-    ready = [endpoint for endpoint in balance.endpoints if endpoint.ready]
+            balancer.pick()
+    ready = [endpoint for endpoint in balancer.endpoints if endpoint.ready]
     divisor = 1 if len(set(weights)) > 1 else weights[0]
-    picked = Counter(balance.pick() for _ in range(sum(endpoint.config.weight for endpoint in ready) // divisor))
+    picked = Counter(balancer.pick() for _ in range(sum(endpoint.config.weight for endpoint in ready) // divisor))
     assert all(abs(picked[endpoint] - endpoint.config.weight // divisor) <= 1 for endpoint in ready)
     assert not set(picked) - set(ready)
 
@@ -103,14 +103,14 @@ def test_a_weighted_round_goes_on_after_a_reload() -> None:
     assert names([*begun, *(after.pick() for _ in range(4))]) == ["e0", "e0", "e1", "e0", "e2", "e0", "e0"]
 
 
-def ask(balance: RoundRobin, target: bytes, user: str = "ann") -> Endpoint | None:
-    return balance.pick((), user, parse(b"GET", target), target)
+def ask(balancer: RoundRobin, target: bytes, user: str = "ann") -> Endpoint | None:
+    return balancer.pick((), user, parse(b"GET", target), target)
 
 
 def test_a_watch_goes_where_the_list_was_answered_and_takes_no_turn() -> None:
-    balance = RoundRobin(some_endpoints(3))
+    balancer = RoundRobin(some_endpoints(3))
     watch = PODS + b"?watch=1&resourceVersion=7"
-    assert names([ask(balance, PODS), ask(balance, watch), ask(balance, watch), balance.pick()]) == [
+    assert names([ask(balancer, PODS), ask(balancer, watch), ask(balancer, watch), balancer.pick()]) == [
         "e0",
         "e0",
         "e0",
@@ -120,28 +120,28 @@ def test_a_watch_goes_where_the_list_was_answered_and_takes_no_turn() -> None:
 
 @pytest.mark.parametrize("version", [b"", b"&resourceVersion=", b"&resourceVersion=0", b"&resourceVersionMatch=7"])
 def test_a_watch_from_no_version_takes_its_turn_and_is_gone_on_from(version: bytes) -> None:
-    balance = RoundRobin(some_endpoints(3))
-    ask(balance, PODS)
-    assert names([ask(balance, PODS + b"?watch=1" + version)]) == ["e1"]
-    assert names([ask(balance, PODS + b"?watch=1&resourceVersion=9")]) == ["e1"]
+    balancer = RoundRobin(some_endpoints(3))
+    ask(balancer, PODS)
+    assert names([ask(balancer, PODS + b"?watch=1" + version)]) == ["e1"]
+    assert names([ask(balancer, PODS + b"?watch=1&resourceVersion=9")]) == ["e1"]
 
 
 def test_a_watch_takes_its_turn_when_the_endpoint_of_its_list_is_out() -> None:
     made = some_endpoints(3)
-    balance = RoundRobin(made)
-    ask(balance, PODS)
+    balancer = RoundRobin(made)
+    ask(balancer, PODS)
     for _ in range(3):
         made[0].record_check("down")
     watch = PODS + b"?watch=1&resourceVersion=7"
-    assert names([ask(balance, watch), ask(balance, watch), balance.pick()]) == ["e1", "e1", "e2"]
+    assert names([ask(balancer, watch), ask(balancer, watch), balancer.pick()]) == ["e1", "e1", "e2"]
 
 
 def test_a_retried_watch_does_not_go_where_it_failed() -> None:
     made = some_endpoints(2)
-    balance = RoundRobin(made)
-    ask(balance, PODS)
+    balancer = RoundRobin(made)
+    ask(balancer, PODS)
     watch = PODS + b"?watch=1&resourceVersion=7"
-    assert balance.pick([made[0]], "ann", parse(b"GET", watch), watch) is made[1]
+    assert balancer.pick([made[0]], "ann", parse(b"GET", watch), watch) is made[1]
 
 
 def test_the_list_is_remembered_over_a_reload() -> None:

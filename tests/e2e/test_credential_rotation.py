@@ -20,9 +20,9 @@ import pytest
 from mcproxy.demo.certificates import Authority
 from mcproxy.demo.client import ControlClient, header_values
 from mcproxy.demo.process import SimulatedClusterProcess
+from tests.e2e.http_client import Address, Answer, Client, ask
 from tests.e2e.identity_environment import bearer
-from tests.e2e.programs import PATIENCE, Daemon, eventually, free_port
-from tests.e2e.wire import Address, Answer, Client, ask
+from tests.e2e.processes import TIMEOUT, Daemon, free_port, wait_until
 
 KEPT = 0.4
 """Seconds for which the proxy keeps what reviewers say."""
@@ -116,7 +116,7 @@ class Place:
 
     def wait_for_the_plugins_turn(self) -> None:
         """Wait until a refused credential has the plugin run again: it is not, a moment after it was run."""
-        eventually("five seconds are over", lambda: time.monotonic() > self._plugin_ran + 5.2)
+        wait_until("five seconds are over", lambda: time.monotonic() > self._plugin_ran + 5.2)
 
     @property
     def daemon(self) -> Daemon:
@@ -251,8 +251,8 @@ def test_a_revoked_token_stops_within_the_time_of_success(place: Place) -> None:
         assert client.request("GET", path, bearer(token)).status == 403  # known, without any right
         place.revoke("leaver")
         begin = time.monotonic()
-        eventually("the token is refused", lambda: client.request("GET", path, bearer(token)).status == 401)
-        assert time.monotonic() - begin < KEPT + PATIENCE / 4
+        wait_until("the token is refused", lambda: client.request("GET", path, bearer(token)).status == 401)
+        assert time.monotonic() - begin < KEPT + TIMEOUT / 4
     assert ask(place.address(), path, headers=bearer(token)).status == 401
 
 
@@ -267,8 +267,8 @@ def test_a_refused_token_is_accepted_once_the_time_of_failure_is_over(place: Pla
     assert ask(place.address(), path, headers=bearer(token)).status == 401
     place.control.clear_faults(fault)
     begin = time.monotonic()
-    eventually("the token is accepted", lambda: ask(place.address(), path, headers=bearer(token)).status == 403)
-    assert time.monotonic() - begin < KEPT + PATIENCE / 4
+    wait_until("the token is accepted", lambda: ask(place.address(), path, headers=bearer(token)).status == 403)
+    assert time.monotonic() - begin < KEPT + TIMEOUT / 4
 
 
 def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(place: Place) -> None:
@@ -281,12 +281,12 @@ def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(place: Place) 
             answer = ask(place.address(), PODS, headers=bearer(f"unknown-{number}"))
             assert (answer.status, answer.json["reason"]) == (503, "ServiceUnavailable")
             assert answer.header("Retry-After") == "1"
-        eventually("what was allowed is not known for ever", lambda: ask(judged, under).status == 503)
+        wait_until("what was allowed is not known for ever", lambda: ask(judged, under).status == 503)
         assert ask(place.address("new"), PODS).status == 200
         assert ask(place.address(), PODS, headers=bearer("second")).status == 200
     finally:
         place.control.start_endpoint(0)
-    eventually("requests are judged again", lambda: ask(judged, under).status == 200)
+    wait_until("requests are judged again", lambda: ask(judged, under).status == 200)
     answer = ask(place.address(), PODS, headers=bearer("unknown-5"))
     assert answer.status == 401
     warnings = place.daemon.lines("tokenReview by cluster judge fails", "level=warn")
@@ -326,7 +326,7 @@ class Busy:
 
     def wait_for_more(self, count: int = 30) -> None:
         enough = len(self.statuses) + count
-        eventually("more was answered", lambda: len(self.statuses) >= enough)
+        wait_until("more was answered", lambda: len(self.statuses) >= enough)
 
     def __enter__(self) -> Busy:
         for thread in self._threads:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mcproxy.config.model import Strategy
 from mcproxy.kube.requestinfo import parse
-from mcproxy.upstream.balance import make
+from mcproxy.upstream.balancer import make_balancer
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from tests.upstream.fakes import cluster_config, endpoint_config, make_shared, names, some_endpoints
@@ -38,12 +38,12 @@ def test_none_but_a_ready_one_is_picked_or_else_one_that_was_never_checked(
     strategy: Strategy, states: list[str], weights: list[int], data: st.DataObject
 ) -> None:
     made = endpoints_in(states, weights)
-    balance = make(strategy, made)
+    balancer = make_balancer(strategy, made)
     for _ in range(6):
         exclude = data.draw(st.sets(st.sampled_from(made)))
         target = data.draw(TARGET)
         left = [state for state, endpoint in zip(states, made, strict=True) if endpoint not in exclude]
-        picked = balance.pick(exclude, data.draw(st.sampled_from(["", "ann"])), parse(b"GET", target), target)
+        picked = balancer.pick(exclude, data.draw(st.sampled_from(["", "ann"])), parse(b"GET", target), target)
         wanted = "ready" if "ready" in left else "unchecked" if "unchecked" in left else None
         if wanted is None:
             assert picked is None
@@ -56,36 +56,36 @@ def test_none_but_a_ready_one_is_picked_or_else_one_that_was_never_checked(
 @each_strategy
 def test_an_excluded_endpoint_is_not_picked(strategy: Strategy) -> None:
     made = some_endpoints(2)
-    balance = make(strategy, made)
-    assert names([balance.pick({made[0]}) for _ in range(2)]) == ["e1", "e1"]
-    assert balance.pick(made) is None
+    balancer = make_balancer(strategy, made)
+    assert names([balancer.pick({made[0]}) for _ in range(2)]) == ["e1", "e1"]
+    assert balancer.pick(made) is None
 
 
 @each_strategy
 def test_without_endpoints_there_is_none_to_pick(strategy: Strategy) -> None:
-    assert make(strategy, ()).pick() is None
+    assert make_balancer(strategy, ()).pick() is None
 
 
 def test_unchecked_endpoints_are_used_only_if_none_is_ready() -> None:
     made = Cluster(cluster_config(endpoint_config("a"), endpoint_config("b", "10.0.0.2")), make_shared()).endpoints
-    balance = make(Strategy.ROUND_ROBIN, made)
-    assert names([balance.pick(), balance.pick()]) == ["a", "b"]
+    balancer = make_balancer(Strategy.ROUND_ROBIN, made)
+    assert names([balancer.pick(), balancer.pick()]) == ["a", "b"]
     made[1].record_check(None)
-    assert names([balance.pick(), balance.pick()]) == ["b", "b"]
+    assert names([balancer.pick(), balancer.pick()]) == ["b", "b"]
     made[1].record_check("down")
     made[1].record_check("down")
     made[1].record_check("down")
-    assert names([balance.pick(), balance.pick()]) == ["a", "a"]
+    assert names([balancer.pick(), balancer.pick()]) == ["a", "a"]
     made[0].record_check("down")
-    assert balance.pick() is None
+    assert balancer.pick() is None
 
 
 @each_strategy
 def test_another_strategy_begins_anew(strategy: Strategy) -> None:
     made = some_endpoints(3)
     for before in Strategy:
-        previous = make(before, made)
+        previous = make_balancer(before, made)
         previous.pick()
-        balance = make(strategy, made, previous)
-        assert balance.endpoints == made
-        assert balance.pick((), "ann") in made
+        balancer = make_balancer(strategy, made, previous)
+        assert balancer.endpoints == made
+        assert balancer.pick((), "ann") in made

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Address:
 
     def connect(self) -> ssl.SSLSocket:
         """Open a connection. Without a server name the certificate is checked against the address."""
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             return self.context.wrap_socket(plain, server_hostname=self.server_name or "127.0.0.1")

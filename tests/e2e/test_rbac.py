@@ -15,9 +15,9 @@ import yaml
 from mcproxy.demo.certificates import Authority
 from mcproxy.demo.client import ControlClient
 from mcproxy.demo.process import SimulatedClusterProcess
+from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.identity_environment import bearer
-from tests.e2e.programs import Daemon, eventually, free_port, mcproxy
-from tests.e2e.wire import Address, Answer, ask
+from tests.e2e.processes import Daemon, free_port, mcproxy, wait_until
 
 CONFIG = """\
 version: 1
@@ -169,15 +169,15 @@ def test_printed_rights_are_enough_and_each_is_needed(place: Place, kubectl: str
     assert printed.returncode == 0, printed.stderr
     command = [kubectl, "--kubeconfig", place.cluster.kubeconfig, "apply", "--validate=false", "-f", "-"]
     subprocess.run(command, input=printed.stdout, capture_output=True, text=True, timeout=60, check=True)
-    eventually("all features work", lambda: failing(place) == [])
+    wait_until("all features work", lambda: failing(place) == [])
     (role,) = [item for item in yaml.safe_load_all(printed.stdout) if item["kind"] == "ClusterRole"]
     path = f"{RBAC}/clusterroles/{role['metadata']['name']}"
     broken: dict[str, list[str]] = {}
     for rule in role["rules"]:
         less = {**role, "rules": [other for other in role["rules"] if other is not rule]}
         assert place.direct("PUT", path, less).status == 200
-        eventually(f"something needs {rule}", lambda: failing(place) != [])
+        wait_until(f"something needs {rule}", lambda: failing(place) != [])
         broken[json.dumps(rule)] = failing(place)
         assert place.direct("PUT", path, role).status == 200
-        eventually("all features work again", lambda: failing(place) == [])
+        wait_until("all features work again", lambda: failing(place) == [])
     assert {name for names in broken.values() for name in names} == set(FEATURES)

@@ -20,7 +20,7 @@ _NO_CREDENTIALS = model.Credentials()
 _MAX_URL = 2048
 
 
-class OutsideServer:
+class ExternalServer:
     """One such server. It holds idle connections at most, for 30 s; `close` ends them."""
 
     def __init__(
@@ -44,7 +44,7 @@ class OutsideServer:
         self._credentials = source
         self._control = ControlClient(source, shared)
         self._endpoint = Endpoint(bare, cluster, key=None, shared=shared, data_tls=None, control_tls=control_tls)
-        self._forget_certificate = source.on_certificate_change(self._control.renew)
+        self._unsubscribe = source.on_certificate_change(self._control.renew)
 
     async def request(
         self,
@@ -63,7 +63,7 @@ class OutsideServer:
 
     def close(self) -> None:
         """End idle connections and what keeps the credential up to date."""
-        self._forget_certificate()
+        self._unsubscribe()
         self._control.close()
         self._endpoint.close()
         self._credentials.close()

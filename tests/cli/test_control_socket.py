@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.socketpath import find_control_socket
+from mcproxy.cli.control_socket import find_control_socket
 
 ENVIRON = {"RUN": "/run/site"}
 

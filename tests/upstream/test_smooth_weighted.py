@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.upstream.smooth import Smooth
+from mcproxy.upstream.smooth_weighted import SmoothWeightedRoundRobin
 
 WEIGHTS = st.lists(st.one_of(st.integers(1, 5), st.integers(1, 100)), min_size=2, max_size=6)
 
 
-def smooth(*weights: int) -> Smooth:
-    return Smooth(len(weights)).weighing(weights)
+def smooth(*weights: int) -> SmoothWeightedRoundRobin:
+    return SmoothWeightedRoundRobin(len(weights)).with_weights(weights)
 
 
-def turns(of: Smooth, count: int, among: tuple[int, ...]) -> list[int]:
-    return [of.turn(among, among) for _ in range(count)]
+def turns(of: SmoothWeightedRoundRobin, count: int, among: tuple[int, ...]) -> list[int]:
+    return [of.select(among, among) for _ in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_a_heavy_one_that_goes_leaves_no_debt_of_many_turns() -> None:
 
 def test_who_is_not_allowed_now_is_owed_its_turn() -> None:
     state = smooth(1, 2)
-    assert state.turn((0, 1), (0,)) == 0
+    assert state.select((0, 1), (0,)) == 0
     assert turns(state, 2, (0, 1)) == [1, 1]
 
 
 def test_debts_go_along_into_another_order() -> None:
     before = smooth(3, 1)
     turns(before, 2, (0, 1))
-    after = before.reordered([1, None, 0]).weighing((1, 2, 3))
-    assert after.turn((0, 1, 2), (0, 1, 2)) == 0  # without debts it would be the heaviest
-    assert before.turn((0, 1), (0, 1)) == 1  # undisturbed
+    after = before.reordered([1, None, 0]).with_weights((1, 2, 3))
+    assert after.select((0, 1, 2), (0, 1, 2)) == 0  # without debts it would be the heaviest
+    assert before.select((0, 1), (0, 1)) == 1  # undisturbed

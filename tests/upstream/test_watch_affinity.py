@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.kube.requestinfo import parse
-from mcproxy.upstream.served import _MOST, Served
+from mcproxy.upstream.watch_affinity import _MAX_COLLECTIONS, WatchAffinity
 from tests.upstream.fakes import some_endpoints
 
 PODS = b"/api/v1/namespaces/demo/pods"
@@ -14,8 +14,8 @@ WATCH = b"?watch=true&resourceVersion=12&timeoutSeconds=300"
 
 def test_only_the_same_user_and_collection_have_a_preference() -> None:
     made = some_endpoints(2)
-    served = Served(made)
-    served.note("ann", parse(b"GET", PODS), made[1])
+    served = WatchAffinity(made)
+    served.record("ann", parse(b"GET", PODS), made[1])
     asked = {
         (user, path): served.preferred(user, parse(b"GET", path + WATCH), path + WATCH)
         for user in ("ann", "bob")
@@ -39,20 +39,20 @@ def test_only_the_same_user_and_collection_have_a_preference() -> None:
 )
 def test_a_watch_from_a_version_goes_on_from_a_list(query: bytes, goes_on: bool) -> None:
     made = some_endpoints(1)
-    served = Served(made)
-    served.note("ann", parse(b"GET", PODS), made[0])
+    served = WatchAffinity(made)
+    served.record("ann", parse(b"GET", PODS), made[0])
     assert (served.preferred("ann", parse(b"GET", PODS + query), PODS + query) is not None) == goes_on
 
 
 def test_what_is_used_least_is_forgotten_first() -> None:
     made = some_endpoints(1)
-    served = Served(made)
+    served = WatchAffinity(made)
     info, watch = parse(b"GET", PODS), parse(b"GET", PODS + WATCH)
-    for number in range(_MOST):
-        served.note(f"u{number}", info, made[0])
+    for number in range(_MAX_COLLECTIONS):
+        served.record(f"u{number}", info, made[0])
     assert served.preferred("u0", watch, PODS + WATCH) is made[0]
-    served.note("one more", info, made[0])
-    served.note("x" * 1000, info, made[0])  # too long a name to keep
-    assert len(served) == _MOST
+    served.record("one more", info, made[0])
+    served.record("x" * 1000, info, made[0])  # too long a name to keep
+    assert len(served) == _MAX_COLLECTIONS
     assert served.preferred("u1", watch, PODS + WATCH) is None
     assert served.preferred("u0", watch, PODS + WATCH) is made[0]

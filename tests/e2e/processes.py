@@ -19,7 +19,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 """Seconds to wait for what takes milliseconds, on a machine that may be busy."""
 
 
@@ -38,15 +38,15 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in sockets]
 
 
-def eventually(what: str, holds: Callable[[], bool], patience: float = PATIENCE) -> None:
+def wait_until(what: str, holds: Callable[[], bool], timeout: float = TIMEOUT) -> None:
     """Wait until `holds()`; fail with `what` if it never does."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within {patience} s"
+        assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
         time.sleep(0.02)
 
 
-def side_by_side(what: Callable[[str], T], names: Sequence[str]) -> dict[str, T]:
+def in_parallel(what: Callable[[str], T], names: Sequence[str]) -> dict[str, T]:
     """Do the same for each name, all at a time; gives what came of it."""
     with ThreadPoolExecutor(len(names)) as threads:
         return dict(zip(names, threads.map(what, names), strict=True))
@@ -95,7 +95,7 @@ class Daemon:
 
     def wait_for(self, *texts: str, count: int = 1) -> list[str]:
         """Wait until the log has `count` lines with all `texts`; gives these lines."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while len(found := self.lines(*texts)) < count:
             ended = self.process.poll()
             assert ended is None or len(self.lines(*texts)) >= count, f"ended with {ended}: {self.log}"
@@ -108,13 +108,13 @@ class Daemon:
 
     def end(self) -> int:
         """Wait for its end; gives the exit status."""
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
     def stop(self) -> None:
         """Kill it, if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            self._process.wait(PATIENCE)
+            self._process.wait(TIMEOUT)
 
     def reload(self) -> subprocess.CompletedProcess[str]:
         """`mcproxy reload`."""
@@ -176,14 +176,14 @@ class Running:
 
     def wait_for(self, text: str) -> None:
         """Wait until it has printed `text`."""
-        eventually(
+        wait_until(
             f"{text!r} from {self.process.args!r}",
             lambda: text.encode() in self.output or (self.process.poll() is not None and self._ended_without(text)),
         )
 
     def _ended_without(self, text: str) -> bool:
         for reader in self._readers:
-            reader.join(PATIENCE)
+            reader.join(TIMEOUT)
         assert text.encode() in self.output, f"no {text!r} in {self.output!r}; {self.errors!r}"
         return True
 
@@ -196,9 +196,9 @@ class Running:
         """Close its stdin, wait for its end."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        status = self.process.wait(PATIENCE)
+        status = self.process.wait(TIMEOUT)
         for reader in self._readers:
-            reader.join(PATIENCE)
+            reader.join(TIMEOUT)
         return Result(status, self.output.decode(), self.errors.decode())
 
     def __enter__(self) -> Running:
@@ -209,9 +209,9 @@ class Running:
     ) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
         for reader in self._readers:
-            reader.join(PATIENCE)
+            reader.join(TIMEOUT)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from kubernetes.client.exceptions import ApiException
 
 from mcproxy.demo.client import header_values
+from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.identity_environment import IdentityEnvironment, bearer
-from tests.e2e.programs import eventually
-from tests.e2e.wire import Address, Answer, ask
+from tests.e2e.processes import wait_until
 from tests.identity import issuer
 
 kubernetes: Any = importlib.import_module("kubernetes")  # it has no types
@@ -301,7 +301,7 @@ def test_the_access_log_tells_who_sent_it_and_who_it_ran_as(identities: Identity
         found = (json.loads(line) for line in log.read_text().splitlines())
         return {record["uri"]: record for record in found if record["uri"] in targets}
 
-    eventually("all are in the access log", lambda: len(records()) == 4)
+    wait_until("all are in the access log", lambda: len(records()) == 4)
     seen = [records()[target] for target in targets]
     assert [record.get("user") for record in seen] == ["alice", "admin", "alice", "-"]
     assert [record.get("impersonatedUser") for record in seen] == [None, "alice", None, None]

@@ -12,8 +12,8 @@ import pytest
 
 from mcproxy.demo.client import header_values
 from tests.e2e.environment import Environment
-from tests.e2e.programs import eventually
-from tests.e2e.wire import Client, ask
+from tests.e2e.http_client import Client, ask
+from tests.e2e.processes import wait_until
 
 HEALTH = "/readyz"
 EXEC = "/api/v1/namespaces/demo/pods/db-0/exec?command=hostname&stdout=true"
@@ -268,7 +268,7 @@ def test_bodies_arrive_whole_by_length_and_in_chunks(environment: Environment) -
         def arrived() -> list[str]:
             return [record["body_sha256"] for record in environment.control().audit(mark, method="POST")]  # noqa: B023
 
-        eventually("the body is in the audit", lambda: bool(arrived()[0]))
+        wait_until("the body is in the audit", lambda: bool(arrived()[0]))
         assert arrived() == [hashlib.sha256(body).hexdigest()]
 
 

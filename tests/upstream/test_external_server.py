@@ -12,12 +12,12 @@ from mcproxy.config import model
 from mcproxy.net.errors import TLSError
 from mcproxy.upstream.control import ControlError
 from mcproxy.upstream.credentials import CredentialError
-from mcproxy.upstream.outside import OutsideServer, split_url
+from mcproxy.upstream.external_server import ExternalServer, split_url
 from mcproxy.upstream.shared import Shared
 from tests.upstream.fakes import FakePool
 from tests.upstream.https_server import HTTPSServer
 
-Make = Callable[..., OutsideServer]
+Make = Callable[..., ExternalServer]
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def server(reactor: Any, nothing_left_open: None) -> Iterator[HTTPSServer]:
 
 @pytest.fixture
 def make(reactor: Any, server: HTTPSServer) -> Iterator[Make]:
-    made: list[OutsideServer] = []
+    made: list[ExternalServer] = []
 
-    def make(ca: trustme.CA | None = server.ca, **more: Any) -> OutsideServer:
+    def make(ca: trustme.CA | None = server.ca, **more: Any) -> ExternalServer:
         endpoint = model.Endpoint(name="x", scheme="https", host="127.0.0.1", port=server.port, path="/review")
         pem = None if ca is None else model.PEMFile("ca.crt", ca.cert_pem.bytes())
         shared = Shared.of(reactor, FakePool)  # type: ignore[arg-type]
-        made.append(OutsideServer("of a test", endpoint, tls=model.ClusterTLS(ca=pem), shared=shared, **more))
+        made.append(ExternalServer("of a test", endpoint, tls=model.ClusterTLS(ca=pem), shared=shared, **more))
         return made[-1]
 
     yield make
