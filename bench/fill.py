@@ -18,8 +18,8 @@ from twisted.internet.task import Clock
 
 from mcproxy.config import model
 from mcproxy.dispatch.flow import FlowControls
-from mcproxy.identity.token_chain import TokenChain
-from mcproxy.identity.tokens import Accepted, CacheTimes
+from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes
+from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.kube.user import UserInfo
 
 _TOKEN_BYTES = 1000
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
 def adds_tokens() -> Callable[[int], object]:
     """Return what has a chain of judges learn one more token."""
-    chain = TokenChain(
+    chain = UnionTokenAuthenticator(
         (cast(Any, _Reviewer()),),
         allow_system_names=False,
         share_service_accounts=False,

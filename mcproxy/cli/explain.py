@@ -14,7 +14,7 @@ from mcproxy.cli import FAILED, OK, USAGE
 from mcproxy.config import model
 from mcproxy.dispatch.explain import Explanation, RuleVerdict, explain_rules, shown, title
 from mcproxy.dispatch.explain import explain as explain_policies
-from mcproxy.identity.attributes import Attributes, attributes_of
+from mcproxy.identity.authorization.attributes import Attributes, attributes_of
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError

@@ -116,12 +116,12 @@ def _account() -> Iterator[str]:
 
 
 def _role(config: model.Config, cluster: model.Cluster) -> Iterator[str]:
-    from mcproxy.identity.grants import grants
+    from mcproxy.identity.required_rights import required_rights
 
     metadata = {"name": _role_name(cluster)}
     yield from _document({"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata})
     yield "rules:"
-    for grant in grants(config, cluster):
+    for grant in required_rights(config, cluster):
         yield f"  # {grant.why}"
         lead = "- "
         for key, value in grant.rule.items():

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from mcproxy.config import model
-from mcproxy.daemon.judges import Judges
+from mcproxy.daemon.identity_registry import IdentityRegistry
 from mcproxy.dispatch.flow import FlowControls
 from mcproxy.dispatch.plan import Dispatch
 from mcproxy.http.pool import Pool
@@ -54,7 +54,7 @@ class Runtime:
     certificates: Mapping[str, CertificateStore | None]  # by listener
     pipelines: Mapping[str, Pipeline]  # by listener
     access_log: OpenAccessLog | None
-    judges: Judges
+    identity: IdentityRegistry
     flow_controls: FlowControls
     dispatches: Mapping[str, Dispatch]  # by server
 
@@ -62,14 +62,14 @@ class Runtime:
         """Begin what goes on beside requests, and give what was kept its new settings."""
         for cluster in self.clusters.values():
             cluster.start()
-        self.judges.activate()
+        self.identity.activate()
         self.flow_controls.activate()
 
     def discard(self, keep: Runtime | None) -> None:
         """Let go of every live part that `keep` does not share."""
         for name, cluster in self.clusters.items():
             cluster.stop(None if keep is None else keep.clusters.get(name))
-        self.judges.discard(None if keep is None else keep.judges)
+        self.identity.discard(None if keep is None else keep.identity)
         if self.access_log is not None and (keep is None or keep.access_log is not self.access_log):
             self.access_log.close()
 
@@ -87,7 +87,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
     }
     certificates = {listener.name: _certificates(config, listener, previous) for listener in config.listeners}
     access_log = _access_log(config.logging.access, previous, resources)
-    judges = Judges(config, clusters, resources.shared, None if previous is None else previous.judges)
+    identity = IdentityRegistry(config, clusters, resources.shared, None if previous is None else previous.identity)
     flow_controls = FlowControls.build(
         config.flow_controls, resources.shared.reactor, None if previous is None else previous.flow_controls
     )
@@ -101,11 +101,11 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
             VirtualServer(
                 server,
                 clusters,
-                authenticator=judges.authenticator(server),
-                authorizer=judges.authorizer(server),
-                impersonation=judges.impersonation(server),
+                authenticator=identity.authenticator(server),
+                authorizer=identity.authorizer(server),
+                impersonation=identity.impersonation(server),
                 dispatch=dispatches[server.name],
-                tellings=judges.tellings,
+                upstream_headers=identity.upstream_headers,
             ),
         )
         for server in config.servers
@@ -125,7 +125,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         MappingProxyType(certificates),
         MappingProxyType(pipelines),
         access_log,
-        judges,
+        identity,
         flow_controls,
         MappingProxyType(dispatches),
     )

@@ -11,9 +11,9 @@ from twisted.internet.interfaces import IAddress
 
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.messages import RequestHead, split_fields
-from mcproxy.identity.browsers import is_foreign
-from mcproxy.identity.peer import Peer
-from mcproxy.identity.presented import Presented, present
+from mcproxy.identity.authentication.x509.peer import TLSPeer
+from mcproxy.identity.cross_site import is_foreign
+from mcproxy.identity.identity_headers import IdentityHeaders, split_identity_headers
 from mcproxy.proxy.routes import host_name
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class ClientFacts:
         "_fields",
         "_forwarded",
         "_host",
+        "_identity_headers",
         "_noted",
-        "_presented",
         "_scheme",
         "_server",
         "address",
@@ -54,13 +54,13 @@ class ClientFacts:
         self.trusted = bool(networks) and bool(self.address) and _within(self.address, networks)
         self._scheme = b"https" if transport.is_tls else b"http"
         #: the client's certificate, judged anew under each Runtime (None without one)
-        self.peer = Peer.of(transport) if transport.is_tls else None
+        self.peer = TLSPeer.of(transport) if transport.is_tls else None
         self.foreign_host = False  # see identity.browsers
         self._host = b""
         self._forwarded = b""
         self._server: VirtualServer | None = None
         self._fields: bytes | None = None
-        self._presented: Presented
+        self._identity_headers: IdentityHeaders
         self._noted: tuple[str, str] | None = None
 
     def server(self, host: bytes) -> VirtualServer:
@@ -74,18 +74,18 @@ class ClientFacts:
             self.foreign_host = plain and not routes.names(host) and is_foreign(host_name(host))
         return self._server
 
-    def presented(self, fields: bytes) -> Presented:
-        """Return what the fields of a head present; raises StatusError as `present` does.
+    def identity_headers(self, fields: bytes) -> IdentityHeaders:
+        """Return what the fields of a head present; raises StatusError as `split_identity_headers` does.
 
         A client most often sends the same ones with each request, and a token makes it dear to sort them.
         """
         if fields != self._fields:
-            presented = present(fields)
+            presented = split_identity_headers(fields)
             if len(fields) > _REMEMBERED:
                 return presented
-            self._fields, self._presented = fields, presented
+            self._fields, self._identity_headers = fields, presented
             self._noted = None
-        return self._presented
+        return self._identity_headers
 
     def noted(self, head: RequestHead) -> tuple[str, str]:
         """Return what a log tells of a head's fields: Audit-ID and User-Agent, each "" if it is absent."""

@@ -18,7 +18,7 @@ from mcproxy.http.client import ClientConnection, ConnectionClosed
 from mcproxy.http.framing import encode_chunk, encode_last_chunk
 from mcproxy.http.messages import CHUNKED, Header, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
-from mcproxy.identity.browsers import refuse_pages
+from mcproxy.identity.cross_site import refuse_cross_site
 from mcproxy.kube.status import retry_after
 from mcproxy.kube.watch import EventBorder
 from mcproxy.net.errors import ConnectError
@@ -68,13 +68,13 @@ class Forward:
         client = request.client
         identity = cluster.config.identity
         if identity is Identity.PROXY and (client.foreign_host or exchange.head.upgrade is not None):
-            refuse_pages(exchange.head, client.foreign_host)
-        presented, server = request.presented, request.server
+            refuse_cross_site(exchange.head, client.foreign_host)
+        presented, server = request.identity_headers, request.server
         assert server is not None
         if identity is Identity.PASSTHROUGH:
             self._fields = presented.fields + presented.own
         else:
-            self._fields = presented.fields + server.tellings[cluster.name].told(request.user)
+            self._fields = presented.fields + server.upstream_headers[cluster.name].headers_for(request.user)
         self._lends = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._connection: ClientConnection | None = None

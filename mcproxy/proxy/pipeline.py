@@ -25,9 +25,9 @@ from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
 from mcproxy.observe.record import Recorder
-from mcproxy.proxy.access import admit, authenticate, authorize, take_role
 from mcproxy.proxy.client_facts import ClientFacts
 from mcproxy.proxy.coroutines import start
+from mcproxy.proxy.filters import admit, authenticate, authorize, impersonate
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.request import Request, refusal_fields
 from mcproxy.proxy.routes import Routes, VirtualServer
@@ -66,11 +66,11 @@ class Pipeline:
         head = exchange.head
         try:
             server = request.server = client.server(head.host)
-            request.presented = client.presented(head.fields)
+            request.identity_headers = client.identity_headers(head.fields)
             cluster, target = await self._asked(request, server)
             info = request.info = self._request_info(head.method, target)
-            if request.presented.impersonate:
-                await take_role(request, server, cluster)
+            if request.identity_headers.impersonate:
+                await impersonate(request, server, cluster)
             request.plan = server.dispatch.plan(request.user, info, cluster.name)
             plan = await authorize(request, info, server, cluster, target)
             if exchange.ended:

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from mcproxy.http.exchange import Exchange
-from mcproxy.identity.caller import Caller
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.record import AccessRecord, Recorder
@@ -17,7 +17,7 @@ from mcproxy.observe.record import AccessRecord, Recorder
 if TYPE_CHECKING:
     from mcproxy.dispatch.permit import Permit
     from mcproxy.dispatch.plan import Plan
-    from mcproxy.identity.presented import Presented
+    from mcproxy.identity.identity_headers import IdentityHeaders
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.proxy.client_facts import ClientFacts
     from mcproxy.proxy.routes import VirtualServer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = Logger()
 
-_UNKNOWN = Caller(UserInfo(""))  # until that is found out
+_UNKNOWN = AuthenticatedUser(UserInfo(""))  # until that is found out
 _STATUS_FIELDS = (
     b"Cache-Control: no-cache, private\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
 )
@@ -45,10 +45,10 @@ class Request:
         "cluster",
         "endpoint",
         "exchange",
+        "identity_headers",
         "info",
         "permit",
         "plan",
-        "presented",
         "reason",
         "server",
         "user",
@@ -61,7 +61,7 @@ class Request:
         self.server: VirtualServer | None = None
         self.cluster: Cluster | None = None
         self.endpoint: Endpoint | None = None  # where it was sent, counted in its in_flight
-        self.presented: Presented
+        self.identity_headers: IdentityHeaders
         self.caller = _UNKNOWN  # who sent it
         self.user = _UNKNOWN.user  # who it runs as: the caller's, or another if that was asked for and allowed
         self.info: RequestInfo | None = None

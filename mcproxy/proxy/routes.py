@@ -13,9 +13,9 @@ from mcproxy.upstream.cluster import Cluster
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Dispatch
-    from mcproxy.identity.authenticator import Authenticator, Nobody
-    from mcproxy.identity.authorizer import Authorizer
-    from mcproxy.identity.telling import Telling
+    from mcproxy.identity.authentication.authenticator import Authenticator, NoAuthentication
+    from mcproxy.identity.authorization.authorizer import Authorizer
+    from mcproxy.identity.impersonation.upstream_headers import UpstreamIdentityHeaders
 
 
 class VirtualServer:
@@ -31,7 +31,7 @@ class VirtualServer:
         "impersonation",
         "name",
         "single",
-        "tellings",
+        "upstream_headers",
     )
 
     def __init__(
@@ -39,13 +39,13 @@ class VirtualServer:
         config: model.Server,
         clusters: Mapping[str, Cluster],
         *,
-        authenticator: Authenticator | Nobody,
+        authenticator: Authenticator | NoAuthentication,
         authorizer: Authorizer | None,
         impersonation: Authorizer,
         dispatch: Dispatch,
-        tellings: Mapping[str, Telling],
+        upstream_headers: Mapping[str, UpstreamIdentityHeaders],
     ) -> None:
-        """`clusters` and `tellings` are by name and have every cluster of the configuration."""
+        """`clusters` and `upstream_headers` are by name and have every cluster of the configuration."""
         self.name = config.name
         self.access_log = config.access_log
         self.authenticator = authenticator
@@ -53,7 +53,7 @@ class VirtualServer:
         self.authorizer = authorizer
         self.dispatch = dispatch
         self.impersonation = impersonation
-        self.tellings = tellings
+        self.upstream_headers = upstream_headers
         backend = config.backend
         self.single = clusters[backend.cluster] if isinstance(backend, model.ClusterBackend) else None
         names = backend.clusters if isinstance(backend, model.ClustersBackend) else ()

@@ -13,7 +13,7 @@ import pytest
 from bench import load, pki
 from bench.processes import Failed
 
-GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+SUCCESS = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 Answers = Callable[[int], list[bytes]]
 """The pieces of the answer to the request of this number, each a TLS record; none: the connection ends."""
@@ -75,7 +75,7 @@ def test_answers_in_pieces_are_counted_once_and_each_request_has_the_added_field
     identity: pki.Identity, client: pki.Identity
 ) -> None:
     with (
-        serving(identity, client, lambda number: [GOOD[:20], GOOD[20:42], GOOD[42:]]) as (port, heads),
+        serving(identity, client, lambda number: [SUCCESS[:20], SUCCESS[20:42], SUCCESS[42:]]) as (port, heads),
         load.opened(port, context_of(identity, client), "/x", connections=3, fields="X-One: 1\r\n") as three,
     ):
         assert len(heads) == 3  # each connection was used once
@@ -98,7 +98,7 @@ def test_a_bad_answer_or_an_end_is_told(
     identity: pki.Identity, client: pki.Identity, second: list[bytes], problem: str
 ) -> None:
     with (
-        serving(identity, client, lambda number: second if number else [GOOD]) as (port, _),
+        serving(identity, client, lambda number: second if number else [SUCCESS]) as (port, _),
         load.opened(port, context_of(identity, client), "/x", connections=1) as one,
     ):
         assert problem in one.run(1.0).errors
@@ -106,7 +106,7 @@ def test_a_bad_answer_or_an_end_is_told(
 
 def test_a_first_answer_that_is_bad_fails_the_measurement(identity: pki.Identity, client: pki.Identity) -> None:
     with (
-        serving(identity, client, lambda number: [GOOD.replace(b"200 OK", b"503 No")]) as (port, _),
+        serving(identity, client, lambda number: [SUCCESS.replace(b"200 OK", b"503 No")]) as (port, _),
         pytest.raises(Failed, match="503 No"),
         load.opened(port, context_of(identity, client), "/x", connections=1),
     ):

@@ -8,14 +8,14 @@ import pytest
 
 from bench.fill import adds_tokens, adds_users
 from bench.memory import grown_by
-from mcproxy.identity.caller import Caller
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 
 
 def test_each_token_is_another_callers_and_is_known_from_then_on() -> None:
     add = adds_tokens()
     first, second = add(1), add(2)
-    assert isinstance(first, Caller)
-    assert isinstance(second, Caller)
+    assert isinstance(first, AuthenticatedUser)
+    assert isinstance(second, AuthenticatedUser)
     assert first.user != second.user
     assert add(1) is first
 

@@ -7,7 +7,7 @@ import pytest
 from bench import wrk
 from bench.processes import Failed
 
-GOOD = """\
+SUCCESS = """\
 Running 2s test @ https://localhost:40213/api
   1 threads and 16 connections
   Thread Stats   Avg      Stdev     Max   +/- Stdev
@@ -26,7 +26,7 @@ Transfer/sec:     21.92MB
 
 @pytest.mark.parametrize(("shown", "seconds"), [("1.94ms", 0.00194), ("870.00us", 0.00087), ("1.20s", 1.2)])
 def test_a_clean_report_gives_rate_and_tail_in_seconds(shown: str, seconds: float) -> None:
-    report = wrk.parse(GOOD.format(p99=shown, errors=""))
+    report = wrk.parse(SUCCESS.format(p99=shown, errors=""))
     assert (report.requests, report.rate, report.errors) == (34422, 17211.08, "")
     assert report.p99 == pytest.approx(seconds)
 
@@ -35,11 +35,11 @@ def test_a_clean_report_gives_rate_and_tail_in_seconds(shown: str, seconds: floa
     "line", ["Non-2xx or 3xx responses: 3", "Socket errors: connect 0, read 2, write 0, timeout 0"]
 )
 def test_bad_statuses_and_socket_errors_are_kept(line: str) -> None:
-    assert wrk.parse(GOOD.format(p99="1.00ms", errors=f"  {line}\n")).errors == line
+    assert wrk.parse(SUCCESS.format(p99="1.00ms", errors=f"  {line}\n")).errors == line
 
 
 def test_a_run_without_answers_is_an_error() -> None:
-    text = GOOD.format(p99="0.00us", errors="").replace("34422 requests", "0 requests").replace("17211.08", "0.00")
+    text = SUCCESS.format(p99="0.00us", errors="").replace("34422 requests", "0 requests").replace("17211.08", "0.00")
     assert wrk.parse(text).errors == "no request was answered"
 
 

@@ -230,7 +230,7 @@ def test_part_that_dies_is_named_and_the_demo_ends_with_1(tmp_path: Path, part: 
 
 
 def test_killed_demo_takes_its_parts_along(tmp_path: Path) -> None:
-    """Nobody could tidy up then, so the directory stays; but nothing goes on running."""
+    """NoAuthentication could tidy up then, so the directory stays; but nothing goes on running."""
     with Demo(temporary=tmp_path) as demo:
         demo.wait_ready()
         started = demo.children

@@ -22,8 +22,8 @@ from mcproxy.cli import rbac
 from mcproxy.config import model
 from mcproxy.config.load import load
 from mcproxy.demo.process import SimulatedClusterProcess
-from mcproxy.identity.grants import grants
-from mcproxy.identity.telling import tell
+from mcproxy.identity.impersonation.upstream_headers import identity_headers_of
+from mcproxy.identity.required_rights import required_rights
 from mcproxy.kube.user import UserInfo
 from tests.config import pki
 from tests.e2e.conftest import kubectl as kubectl
@@ -118,7 +118,7 @@ def telling(user: UserInfo) -> Callable[[Cluster, str], bool]:
     east = model.Cluster(name="east", endpoints=(), impersonate_extras=("scopes", "example.com/origin"))
 
     def works(cluster: Cluster, token: str) -> bool:
-        lines = tell(east, user).decode().removesuffix("\r\n").split("\r\n")
+        lines = identity_headers_of(east, user).decode().removesuffix("\r\n").split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines)
         assert len(headers) == len(lines)
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -229,7 +229,9 @@ def server(cluster: str = "east", *more: str, **fields: Any) -> model.Server:
 
 
 def rights(config: model.Config, number: int = 0) -> list[str]:
-    return [f"{grant.verb} {grant.path or grant.resource}" for grant in grants(config, config.clusters[number])]
+    return [
+        f"{grant.verb} {grant.path or grant.resource}" for grant in required_rights(config, config.clusters[number])
+    ]
 
 
 IMPERSONATION = ["impersonate users", "impersonate groups", "impersonate serviceaccounts", "impersonate uids"]
@@ -307,7 +309,7 @@ def test_tokens_are_reviewed_where_a_server_that_is_used_says(
 
 def test_a_health_check_of_a_resource_is_a_right_on_it() -> None:
     checked = cluster_config(health_check=model.HealthCheck(path="/api/v1/namespaces/default/services/x/status"))
-    grant = grants(model.Config(clusters=(checked,)), checked)[0]
+    grant = required_rights(model.Config(clusters=(checked,)), checked)[0]
     assert grant.rule == {"apiGroups": [""], "resources": ["services/status"], "verbs": ["get"]}
 
 

@@ -13,7 +13,7 @@ from mcproxy.config import model
 from mcproxy.dispatch.explain import explain
 from mcproxy.dispatch.index import PolicyIndex
 from mcproxy.dispatch.rules import Rules, compile_rule
-from mcproxy.identity.attributes import attributes_of
+from mcproxy.identity.authorization.attributes import attributes_of
 from mcproxy.kube.requestinfo import RequestInfo, parse
 from mcproxy.kube.user import UserInfo
 from tests.dispatch.making import ALICE, other_request, policy, resource_request, rule

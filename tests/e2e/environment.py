@@ -73,7 +73,7 @@ class Environment:
         self.port = free_port()
         self.authority = Authority("e2e CA")
         self.ca = directory / "ca.crt"
-        self.home = directory / "home"
+        self.cluster = directory / "home"
         self._daemon: Daemon | None = None
 
     def start(self) -> Environment:
@@ -81,7 +81,7 @@ class Environment:
             cluster.spawn()
         self.write_certificate()
         self.ca.write_bytes(self.authority.pem)
-        self.home.mkdir()
+        self.cluster.mkdir()
         for cluster in (self.east, self.west):
             cluster.wait_ready()
         self._daemon = Daemon(self.directory, self.config()).start()
@@ -156,7 +156,7 @@ class Environment:
         }
 
     def kubectl(self, program: str, way: str) -> Kubectl:
-        return Kubectl(program, str(self.kubeconfig), way, self.home)
+        return Kubectl(program, str(self.kubeconfig), way, self.cluster)
 
 
 def query(**values: object) -> str:

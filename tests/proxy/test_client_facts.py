@@ -117,28 +117,28 @@ def test_without_a_host_none_is_told() -> None:
 def test_what_is_presented_is_sorted_again_only_for_other_fields() -> None:
     client = facts(CLIENT)
     alice, bob = (b"Authorization: Bearer %b\r\n" % name for name in (b"alice", b"bob"))
-    first = client.presented(alice)
+    first = client.identity_headers(alice)
     assert first.token == b"alice"
-    assert client.presented(bytes(bytearray(alice))) is first
-    assert client.presented(bob).token == b"bob"
-    assert client.presented(b"").token is None
-    assert client.presented(alice).token == b"alice"
+    assert client.identity_headers(bytes(bytearray(alice))) is first
+    assert client.identity_headers(bob).token == b"bob"
+    assert client.identity_headers(b"").token is None
+    assert client.identity_headers(alice).token == b"alice"
 
 
 def test_long_fields_are_not_kept() -> None:
     client = facts(CLIENT)
     long = b"X-Long: %b\r\nAuthorization: Bearer alice\r\n" % (b"x" * 4096)
-    assert client.presented(long).token == b"alice"
-    assert client.presented(long) is not client.presented(long)
+    assert client.identity_headers(long).token == b"alice"
+    assert client.identity_headers(long) is not client.identity_headers(long)
 
 
 def test_fields_that_are_refused_are_refused_each_time() -> None:
     client = facts(CLIENT)
-    good = client.presented(b"Authorization: Bearer alice\r\n")
+    good = client.identity_headers(b"Authorization: Bearer alice\r\n")
     for _ in range(2):
         with pytest.raises(StatusError, match="one Authorization"):
-            client.presented(b"Authorization: Bearer bob\r\nAuthorization: Bearer alice\r\n")
-    assert client.presented(b"Authorization: Bearer alice\r\n") is good
+            client.identity_headers(b"Authorization: Bearer bob\r\nAuthorization: Bearer alice\r\n")
+    assert client.identity_headers(b"Authorization: Bearer alice\r\n") is good
 
 
 def test_what_is_logged_of_a_head_is_that_heads_own() -> None:
@@ -146,6 +146,6 @@ def test_what_is_logged_of_a_head_is_that_heads_own() -> None:
     first, second = head(b"User-Agent: kubectl", b"Audit-ID: 1"), head(b"Audit-ID: 2")
     for asked, told in [(first, ("1", "kubectl")), (second, ("2", "")), (first, ("1", "kubectl"))]:
         assert client.noted(asked) == told  # not yet sorted
-        client.presented(asked.fields)
+        client.identity_headers(asked.fields)
         assert client.noted(asked) == told
         assert client.noted(asked) == told

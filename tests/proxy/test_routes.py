@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.identity.authenticator import NOBODY
+from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy.routes import Routes, VirtualServer
 
@@ -27,11 +27,11 @@ def live(config: model.Server, clusters: dict[str, Any]) -> VirtualServer:
     return VirtualServer(
         config,
         clusters,
-        authenticator=NOBODY,
+        authenticator=NO_AUTHENTICATION,
         authorizer=None,
         impersonation=NOT_ASKED,
         dispatch=NOT_ASKED,
-        tellings={},
+        upstream_headers={},
     )
 
 

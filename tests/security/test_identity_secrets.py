@@ -10,13 +10,14 @@ from twisted.python.failure import Failure
 
 from mcproxy.config.dump import effective, to_json, to_yaml
 from mcproxy.daemon.logging import format_line
-from mcproxy.identity import reviewer, telling
-from mcproxy.identity.authenticator import Authenticator
-from mcproxy.identity.authorizer import Authorizer
-from mcproxy.identity.oidc import OIDC
-from mcproxy.identity.presented import Presented
-from mcproxy.identity.token_cache import TokenHash
-from mcproxy.identity.token_chain import TokenChain
+from mcproxy.identity.authentication import token_reviewer
+from mcproxy.identity.authentication.authenticator import Authenticator
+from mcproxy.identity.authentication.oidc.authenticator import OIDC
+from mcproxy.identity.authentication.token_cache import TokenHash
+from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
+from mcproxy.identity.authorization.authorizer import Authorizer
+from mcproxy.identity.identity_headers import IdentityHeaders
+from mcproxy.identity.impersonation import upstream_headers
 from mcproxy.observe.record import AccessRecord
 from mcproxy.proxy.client_facts import ClientFacts
 from mcproxy.proxy.forward import Forward
@@ -43,17 +44,17 @@ OFFERED = b"Sec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authoriz
 PLACES: list[tuple[Any, str]] = [
     (Authenticator, "at_once"),
     (Authenticator, "authenticate"),
-    (TokenChain, "at_once"),
-    (TokenChain, "judge"),
-    (TokenChain, "_ask"),
-    (TokenChain, "_taken"),
+    (UnionTokenAuthenticator, "at_once"),
+    (UnionTokenAuthenticator, "authenticate"),
+    (UnionTokenAuthenticator, "_ask"),
+    (UnionTokenAuthenticator, "_taken"),
     (TokenHash, "__call__"),
     (OIDC, "known"),
-    (reviewer, "question"),
-    (reviewer, "answer"),
+    (token_reviewer, "encode_review"),
+    (token_reviewer, "decode_review"),
     (Authorizer, "at_once"),
-    (telling, "tell"),
-    (ClientFacts, "presented"),
+    (upstream_headers, "identity_headers_of"),
+    (ClientFacts, "identity_headers"),
     (Forward, "sent_at_once"),
     (Forward, "_send"),
 ]
@@ -140,7 +141,15 @@ async def test_no_object_shows_one(authenticating_proxy: AuthenticatingProxy) ->
         if str(type(thing).__module__).startswith("mcproxy.") and not isinstance(thing, AccessRecord):
             kinds.add(type(thing).__name__)
             assert tokens.seen_in(repr(thing)) == []
-    assert kinds >= {"TokenChain", "Authenticator", "OIDC", "StaticTokens", "Presented", "ClientFacts", "Caller"}
+    assert kinds >= {
+        "UnionTokenAuthenticator",
+        "Authenticator",
+        "OIDC",
+        "TokenFileAuthenticator",
+        "IdentityHeaders",
+        "ClientFacts",
+        "AuthenticatedUser",
+    }
 
 
 @pytest.mark.parametrize(("owner", "name"), PLACES, ids=lambda value: getattr(value, "__name__", value))
@@ -170,6 +179,6 @@ async def test_nor_does_a_part_that_breaks(
 
 
 def test_what_a_token_passes_through_shows_nothing() -> None:
-    presented = Presented(bearer(ALICE_TOKEN))
+    presented = IdentityHeaders(bearer(ALICE_TOKEN))
     presented.token = ALICE_TOKEN
-    assert repr(presented) == "<Presented>"
+    assert repr(presented) == "<IdentityHeaders>"

@@ -1,0 +1,164 @@
+"""Who judges under one Runtime: authenticators, authorizers, access reviews. What they learnt outlives a reload.
+
+They ask live clusters, which a reload replaces. So each cluster name has a `Current`, which stays and is pointed at the
+next cluster when that comes into force.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.config import model
+from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION, Authenticator, NoAuthentication
+from mcproxy.identity.authentication.token_file import TokenFileAuthenticator
+from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
+from mcproxy.identity.authorization.access_review import SubjectAccessReviewer
+from mcproxy.identity.authorization.authorizer import Authorizer
+from mcproxy.identity.impersonation.upstream_headers import UpstreamIdentityHeaders
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.shared import Shared
+
+
+class Current:
+    """The cluster of one name that is in force."""
+
+    __slots__ = ("cluster",)
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def __call__(self) -> Cluster:
+        return self.cluster
+
+
+class Reviews:
+    """Access reviews by cluster and by how long decisions are kept, each made when it is first asked for."""
+
+    def __init__(self, current: Mapping[str, Current], clock: IReactorTime, previous: Reviews | None) -> None:
+        self._current = current
+        self._clock = clock
+        known = {} if previous is None else previous._live
+        self._live: dict[tuple[str, float, float], SubjectAccessReviewer] = {
+            key: live for key, live in known.items() if key[0] in current
+        }
+
+    def of(self, settings: model.SubjectAccessReview) -> Callable[[str], SubjectAccessReviewer]:
+        """Return what gives the reviews by a cluster, whose decisions are kept for the times of `settings`."""
+
+        def reviews(cluster: str) -> SubjectAccessReviewer:
+            key = (cluster, settings.cache_allowed, settings.cache_denied)
+            live = self._live.get(key)
+            if live is None:
+                live = self._live[key] = SubjectAccessReviewer(self._current[cluster], settings, self._clock)
+            return live
+
+        return reviews
+
+
+class IdentityRegistry:
+    """All judges of one configuration."""
+
+    def __init__(
+        self, config: model.Config, clusters: Mapping[str, Cluster], shared: Shared, previous: IdentityRegistry | None
+    ) -> None:
+        """Take over from `previous` what did not change; it stays as it is.
+
+        Raises CredentialError for a webhook's credential that can never be sent.
+        """
+        self._clusters = clusters
+        self._shared = shared
+        known = {} if previous is None else previous._current
+        self._current: dict[str, Current] = {
+            name: known.get(name) or Current(cluster) for name, cluster in clusters.items()
+        }
+        self._reviews: Reviews = Reviews(self._current, shared.reactor, None if previous is None else previous._reviews)
+        self._authentication = {authentication.name: authentication for authentication in config.authentication}
+        # By name, and without one; their rules are compiled here, once for all servers.
+        self._authorizers = {one.name: self._authorizer(one) for one in config.authorization}
+        self._impersonation: dict[str | None, Authorizer] = {
+            one.name: self._role_judge(one) for one in config.authorization
+        }
+        self._impersonation[None] = self._role_judge(None)
+        self._chains: dict[tuple[str, str], UnionTokenAuthenticator] = {}
+        self._authenticators: dict[tuple[str, str], Authenticator] = {}
+        self.upstream_headers = {
+            name: _upstream_headers(cluster.config, previous) for name, cluster in clusters.items()
+        }
+        for server in config.servers:
+            if server.authentication is not None:
+                self._make_authenticator(server, previous)
+
+    def authenticator(self, server: model.Server) -> Authenticator | NoAuthentication:
+        """Return who says who calls a server."""
+        key = self._key(server)
+        return NO_AUTHENTICATION if key is None else self._authenticators[key]
+
+    def authorizer(self, server: model.Server) -> Authorizer | None:
+        """Return who says whether a request may go on; None: the cluster that it goes to."""
+        return None if server.authorization is None else self._authorizers[server.authorization]
+
+    def impersonation(self, server: model.Server) -> Authorizer:
+        """Return who says whether a client may be somebody else."""
+        return self._impersonation[server.authorization]
+
+    def activate(self) -> None:
+        """Let everything ask the clusters of this configuration from now on, and get what can be got beforehand."""
+        for name, current in self._current.items():
+            current.cluster = self._clusters[name]
+        for chain in self._chains.values():
+            chain.start()
+
+    def discard(self, keep: IdentityRegistry | None) -> None:
+        """End what `keep` does not share."""
+        for key, chain in self._chains.items():
+            chain.stop(None if keep is None else keep._chains.get(key))
+
+    def _authorizer(self, config: model.Authorization) -> Authorizer:
+        return Authorizer.build(config, self._reviews.of(config.subject_access_review or model.SubjectAccessReview()))
+
+    def _role_judge(self, config: model.Authorization | None) -> Authorizer:
+        settings = (config.subject_access_review if config is not None else None) or model.SubjectAccessReview()
+        return Authorizer.for_impersonation(config, self._reviews.of(settings))
+
+    def _key(self, server: model.Server) -> tuple[str, str] | None:
+        """A set whose tokens the server's own cluster reviews is another one for each such cluster."""
+        if server.authentication is None:
+            return None
+        review = self._authentication[server.authentication].token_review
+        if review is None:
+            return server.authentication, ""
+        return server.authentication, review.cluster or server.clusters[0]
+
+    def _make_authenticator(self, server: model.Server, previous: IdentityRegistry | None) -> None:
+        key = self._key(server)
+        if key is None or key in self._authenticators:
+            return
+        name, reviewer = key
+        config = self._authentication[name]
+        static = None if config.token_file is None else TokenFileAuthenticator(config.token_file, os.urandom(32))
+        chain = UnionTokenAuthenticator.build(
+            config,
+            static=static,
+            cluster=self._clusters[reviewer].config if reviewer else None,
+            live=self._current[reviewer] if reviewer else None,
+            shared=self._shared,
+            previous=None if previous is None else previous._chains.get(key),
+        )
+        if chain is not None:
+            self._chains[key] = chain
+        self._authenticators[key] = Authenticator.build(
+            config,
+            tokens=chain,
+            clock=self._shared.reactor,
+            previous=None if previous is None else previous._authenticators.get(key),
+        )
+
+
+def _upstream_headers(cluster: model.Cluster, previous: IdentityRegistry | None) -> UpstreamIdentityHeaders:
+    known = None if previous is None else previous.upstream_headers.get(cluster.name)
+    if known is not None and previous is not None and previous._clusters[cluster.name].config == cluster:
+        return known
+    return UpstreamIdentityHeaders(cluster)

@@ -1,0 +1,1 @@
+"""Authentication: from a request's credentials to the user who sends it."""

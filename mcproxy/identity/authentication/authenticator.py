@@ -1,0 +1,177 @@
+"""Who calls? One set of authenticators, asked in their order; the first that accepts a credential decides.
+
+    requestHeader -> clientCertificates -> tokens (tokenFile, oidc, tokenReview, webhook) -> anonymous
+         |                 |                   |                                               only if no credential
+         '---- not vouched for: 401 at the end, unless a later one accepts                      was presented at all
+
+So a good certificate beside a bad token is good, and so is a good token beside a bad certificate; a credential that
+nobody accepts is 401 and never anonymous. Source: k8s.io/apiserver `pkg/authentication/request/union` and
+`.../authenticatorfactory`, whose order and errors these are; the reference page of identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from mcproxy.config.model import Authentication, PEMFile
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authentication.request_header import RequestHeaderAuthenticator, RequestHeaderRefusedError
+from mcproxy.identity.authentication.x509.peer import TLSPeer
+from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
+from mcproxy.identity.identity_headers import IdentityHeaders
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import ANONYMOUS
+
+log = Logger()
+
+_ANONYMOUS = AuthenticatedUser(ANONYMOUS)
+_CERTIFICATE_TODO = "the client must show a valid certificate of clientCertificates.caFile, or none"
+_FRONT_PROXY_TODO = "a front proxy must show a certificate of requestHeader.caFile"
+
+
+class Tokens(Protocol):
+    """What is asked of `token_chain.UnionTokenAuthenticator`. Both raise StatusError (401, 503) and log why."""
+
+    def at_once(self, token: bytes) -> AuthenticatedUser | None: ...
+    async def authenticate(self, token: bytes) -> AuthenticatedUser: ...
+
+
+class Authenticator:
+    """One set; for each cluster that reviews its tokens there is one of its own."""
+
+    __slots__ = ("_anonymous", "_anonymous_paths", "_clients", "_front_proxies", "_name", "_seconds", "_tokens")
+
+    @classmethod
+    def build(
+        cls,
+        config: Authentication,
+        *,
+        tokens: Tokens | None,
+        clock: IReactorTime,
+        previous: Authenticator | None = None,
+    ) -> Authenticator:
+        """Make the authenticators of a set; `tokens` is the chain of those that judge tokens, None if there are none.
+
+        `previous` is the one of the same set before a reload: what known connections were told of unchanged
+        authorities stays true. Raises ValueError for authorities that cannot be read.
+        """
+        return cls(config, tokens, clock, previous)
+
+    def __init__(
+        self, config: Authentication, tokens: Tokens | None, clock: IReactorTime, previous: Authenticator | None
+    ) -> None:
+        known: Iterable[ClientCertificateVerifier] = () if previous is None else previous._bundles()
+        self._name = config.name
+        self._tokens = tokens
+        self._seconds = clock.seconds
+        self._clients = None if config.client_ca is None else _authorities(config.client_ca, known)
+        self._front_proxies: RequestHeaderAuthenticator | None = None
+        if (header := config.request_header) is not None:
+            authorities = _authorities(header.ca, known)
+            self._front_proxies = RequestHeaderAuthenticator(
+                header, authorities, allow_system_names=config.allow_system_names
+            )
+        self._anonymous = config.anonymous.enabled
+        self._anonymous_paths = frozenset(path.encode() for path in config.anonymous.paths)
+
+    def at_once(self, peer: TLSPeer | None, presented: IdentityHeaders, path: bytes) -> AuthenticatedUser | None:
+        """Return who calls if it is known at once; None: `authenticate` must be awaited.
+
+        `peer` is the connection's, None without a client certificate; `path` is the path as the cluster is asked, as
+        sent and without the query. Raises StatusError (401, 503).
+        """
+        if peer is not None:
+            caller = self._by_certificate(peer, presented)
+            if caller is not None:
+                return caller
+        token = presented.token
+        if token is None:
+            return self._without_token(peer, presented, path)
+        if self._tokens is None:
+            raise self._refused("nothing here judges bearer tokens", "give the set an authenticator for tokens")
+        return self._tokens.at_once(token)
+
+    async def authenticate(self, peer: TLSPeer | None, presented: IdentityHeaders, path: bytes) -> AuthenticatedUser:
+        """Return who calls, by whatever has to be asked. Raises StatusError (401, 503)."""
+        caller = self.at_once(peer, presented, path)
+        if caller is None:
+            assert presented.token is not None
+            assert self._tokens is not None
+            caller = await self._tokens.authenticate(presented.token)
+        return caller
+
+    def _by_certificate(self, peer: TLSPeer, presented: IdentityHeaders) -> AuthenticatedUser | None:
+        now = self._seconds()
+        if presented.remote and self._front_proxies is not None:
+            try:
+                caller = self._front_proxies.caller(peer, presented.remote, now)
+            except RequestHeaderRefusedError as refusal:
+                raise self._refused(refusal.cause, refusal.todo) from None
+            if caller is not None:
+                return caller
+        if self._clients is not None and not peer.verification(self._clients, now).cause:
+            return peer.certificate_user().caller
+        return None
+
+    def _without_token(self, peer: TLSPeer | None, presented: IdentityHeaders, path: bytes) -> AuthenticatedUser:
+        if presented.bad_token:
+            raise self._refused(presented.bad_token, "the client must send a proper bearer token")
+        if peer is not None and (cause := self._objection(peer)):
+            raise self._refused(f"the client certificate is not believed: {cause}", _CERTIFICATE_TODO)
+        if self._anonymous and (not self._anonymous_paths or path in self._anonymous_paths):
+            return _ANONYMOUS
+        if presented.remote:
+            raise self._refused("X-Remote-* came without the certificate of a front proxy", _FRONT_PROXY_TODO)
+        log.debug("authentication {set} refused a request without a credential", set=self._name)
+        raise _unauthorized()
+
+    def _objection(self, peer: TLSPeer) -> str:
+        """Say why a certificate that named nobody rules out an anonymous request; "" if it does not."""
+        now = self._seconds()
+        objection = ""
+        if self._clients is not None:
+            objection = peer.verification(self._clients, now).cause or peer.certificate_user().cause
+        if not objection and self._front_proxies is not None:
+            objection = self._front_proxies.objection(peer, now)
+        return objection
+
+    def _bundles(self) -> list[ClientCertificateVerifier]:
+        bundles = [] if self._clients is None else [self._clients]
+        if self._front_proxies is not None:
+            bundles.append(self._front_proxies.authorities)
+        return bundles
+
+    def _refused(self, cause: str, todo: str) -> StatusError:
+        log.info("authentication {set} refused a request: {cause}", set=self._name, cause=cause, todo=todo)
+        return _unauthorized()
+
+
+class NoAuthentication:
+    """The authenticator of a server without authentication: whoever calls is anonymous, whatever they present."""
+
+    __slots__ = ()
+
+    def at_once(self, peer: TLSPeer | None, presented: IdentityHeaders, path: bytes) -> AuthenticatedUser:
+        return _ANONYMOUS
+
+    async def authenticate(self, peer: TLSPeer | None, presented: IdentityHeaders, path: bytes) -> AuthenticatedUser:
+        return _ANONYMOUS
+
+
+NO_AUTHENTICATION = NoAuthentication()
+
+
+def _authorities(ca: PEMFile, known: Iterable[ClientCertificateVerifier]) -> ClientCertificateVerifier:
+    """Return the one of `known` with these certificates, or a new one."""
+    for authorities in known:
+        if authorities.pem == ca.data:
+            return authorities
+    return ClientCertificateVerifier(ca.data)
+
+
+def _unauthorized() -> StatusError:
+    return StatusError(401, "Unauthorized")

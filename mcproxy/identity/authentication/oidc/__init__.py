@@ -1,0 +1,1 @@
+"""ID tokens of OIDC issuers (`oidc`): their signature, their claims, and the issuers' keys."""

@@ -1,0 +1,122 @@
+"""ID tokens of OIDC issuers, checked here with the issuers' public keys.
+
+A token is of the issuer that its `iss` claim names; one of nobody in the file is refused at once, without a signature
+being checked or a key fetched. Checks that cost nothing come first: who sends made-up tokens cannot have keys fetched
+by them unless they look right in all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from mcproxy.config import model
+from mcproxy.identity.authentication.oidc.claims import check_claims, user_of
+from mcproxy.identity.authentication.oidc.discovery import fetch_keys
+from mcproxy.identity.authentication.oidc.jwks import KeySet
+from mcproxy.identity.authentication.oidc.jwt import InvalidTokenError, Unverified, algorithm_of, check_signature, read
+from mcproxy.identity.authentication.oidc.key_source import FileKeys, KeySource, RemoteKeys
+from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult, Unavailable
+from mcproxy.identity.reviewer_log import UnavailableError, shown
+from mcproxy.upstream.shared import Shared
+
+_NOT_A_JWT = Refused("it is no JWT of at most 16 KiB")
+_NOT_OURS = Refused("it is of no issuer in the file")
+_CACHE = CacheTimes(120.0, 10.0)  # a key that was taken back stops working within this time
+
+
+class _Issuer:
+    """One issuer: what its tokens must say, and its keys."""
+
+    def __init__(self, config: model.OIDC, keys: KeySource) -> None:
+        self.config = config
+        self.keys = keys
+
+
+class OIDC:
+    """The judge of all issuers of one set."""
+
+    name = "oidc"
+    cluster = ""
+    cache_times = _CACHE
+
+    def __init__(self, configs: Sequence[model.OIDC], shared: Shared, previous: OIDC | None = None) -> None:
+        """Keep the keys of issuers that `previous` has too, got in the same way: a reload needs no issuer."""
+        self._clock = shared.reactor
+        known = {} if previous is None else {_source(one.config): one.keys for one in previous._issuers.values()}
+        self._issuers: dict[str, _Issuer] = {
+            config.issuer: _Issuer(config, known.get(_source(config)) or _key_source(config, shared))
+            for config in configs
+        }
+
+    def known(self, token: bytes) -> TokenResult | None:
+        unverified = read(token)
+        if unverified is None:
+            return _NOT_A_JWT
+        issuer = self._issuer_of(unverified)
+        return _NOT_OURS if issuer is None else self._judged(unverified, issuer, issuer.keys.cached())
+
+    async def authenticate(self, token: bytes) -> TokenResult:
+        unverified = read(token)
+        if unverified is None:
+            return _NOT_A_JWT
+        issuer = self._issuer_of(unverified)
+        return _NOT_OURS if issuer is None else await self._judge(unverified, issuer)
+
+    def start(self) -> None:
+        """Fetch the keys that are not there yet, so that the first clients need not wait."""
+        for issuer in self._issuers.values():
+            issuer.keys.start()
+
+    def stop(self, successor: OIDC | None) -> None:
+        """End the fetches under way, but those of keys that `successor` has taken over."""
+        kept = [] if successor is None else [issuer.keys for issuer in successor._issuers.values()]
+        for issuer in self._issuers.values():
+            if issuer.keys not in kept:
+                issuer.keys.stop()
+
+    def close(self) -> None:
+        """There is no idle connection: keys are fetched too rarely to keep one."""
+
+    def _issuer_of(self, token: Unverified) -> _Issuer | None:
+        name = token.claims.get("iss")
+        return self._issuers.get(name) if isinstance(name, str) else None
+
+    async def _judge(self, token: Unverified, issuer: _Issuer) -> TokenResult:
+        try:
+            result = self._judged(token, issuer, issuer.keys.cached())
+            if result is None:
+                result = self._judged(token, issuer, await issuer.keys.get())
+            if result is None:
+                result = self._judged(token, issuer, await issuer.keys.refreshed())
+        except UnavailableError as trouble:
+            return Unavailable(trouble.cause)
+        return result or _refused(token, "its key is not among those of the issuer")
+
+    def _judged(self, token: Unverified, issuer: _Issuer, keys: KeySet | None) -> TokenResult | None:
+        """Judge with these keys; None if there are none, or not the token's."""
+        try:
+            algorithm_of(token)
+            until = check_claims(token.claims, issuer.config, self._clock.seconds())
+            if keys is None or not check_signature(token, keys):
+                return None
+            return Accepted(user_of(token.claims, issuer.config), until)
+        except InvalidTokenError as error:
+            return _refused(token, error.cause)
+
+
+def _key_source(config: model.OIDC, shared: Shared) -> KeySource:
+    if config.jwks is not None:
+        return FileKeys(config.jwks, config.issuer)
+    return RemoteKeys(config.issuer, partial(fetch_keys, config, shared), shared.reactor)
+
+
+def _source(config: model.OIDC) -> tuple[Any, ...]:
+    return (config.issuer, config.jwks, config.jwks_url, config.ca)
+
+
+def _refused(token: Unverified, cause: str) -> Refused:
+    key_id = token.header.get("kid")
+    which = f" (kid {shown(key_id)[:64]})" if isinstance(key_id, str) else ""
+    return Refused(f"token of {shown(str(token.claims.get('iss')))}{which}: {cause}", own=True)

@@ -1,0 +1,180 @@
+"""The keys of an issuer as they are now: read from a file, or fetched and kept up to date.
+
+Fetched keys are used for 5 minutes; then the next token has them fetched again beside it, and after 15 minutes it
+waits for that, so that a key which the issuer took back does not stay good where tokens are rare. While the issuer
+is down, the last known keys stay in use. A token of a key that is not known has them fetched too, but no more than one
+try is made in 10 seconds, whatever is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from mcproxy.config import model
+from mcproxy.identity.authentication.oidc.jwks import KeySet, parse_keys
+from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
+
+log = Logger()
+
+_FRESH = 300.0  # seconds for which fetched keys are used without another look
+_OLD = 900.0  # from this age on, the look is waited for
+_PAUSE = 10.0  # seconds between two tries
+_SLOW = 1.0  # seconds for a try that failed, from which on nobody waits for the next one
+_SHUNNED = 30.0  # seconds after such a try for which that is so; by then the next one has ended
+
+
+class KeySource(Protocol):
+    """Where the keys of one issuer come from."""
+
+    def cached(self) -> KeySet | None:
+        """Return the keys, if nothing must be waited for."""
+
+    async def get(self) -> KeySet:
+        """Return the keys; raises `UnavailableError` if there are none yet."""
+
+    async def refreshed(self) -> KeySet:
+        """Fetch the keys again because one was not among them, and return them; raises `UnavailableError`."""
+
+    def start(self) -> None:
+        """Get what is needed before the first token comes."""
+
+    def stop(self) -> None:
+        """End what is under way; who waits for it gets `UnavailableError`."""
+
+
+class FileKeys:
+    """KeySet from a file, as it was when the configuration was loaded. Asks nobody, ever."""
+
+    def __init__(self, config: model.JWKSFile, issuer: str) -> None:
+        try:
+            self._keys = parse_keys(config.data)
+        except ValueError as error:
+            self._keys = KeySet(())
+            log.warn(
+                "the key file {file} {cause}; no token of {issuer} is accepted",
+                file=config.path,
+                cause=str(error),
+                issuer=issuer,
+                todo="put the issuer's JWK set into the file",
+            )
+
+    def cached(self) -> KeySet | None:
+        return self._keys
+
+    async def get(self) -> KeySet:
+        return self._keys
+
+    async def refreshed(self) -> KeySet:
+        return self._keys
+
+    def start(self) -> None:
+        """There is nothing to get."""
+
+    def stop(self) -> None:
+        """Nothing is ever under way."""
+
+
+class RemoteKeys:
+    """KeySet that `fetch` gets. One fetch at a time, shared by all who wait; one who leaves does not end it."""
+
+    def __init__(self, issuer: str, fetch: Callable[[], Awaitable[KeySet]], clock: IReactorTime) -> None:
+        """`fetch` raises `UnavailableError` within bounded time."""
+        self._fetch = fetch
+        self._clock = clock
+        self._log = ReviewerLog(f"oidc issuer {shown(issuer)}")
+        self._keys: KeySet | None = None
+        self._fetched = 0.0  # when the keys at hand were got
+        self._tried = -_PAUSE  # when the last try ended
+        self._trouble: UnavailableError | None = None  # of the last try
+        self._took = 0.0  # seconds that the last try took, if it failed
+        self._waiting: list[Deferred[None]] | None = None  # of the try that is under way
+        self._running: Deferred[None] | None = None
+
+    def cached(self) -> KeySet | None:
+        if self._keys is None:
+            return None
+        age = self._clock.seconds() - self._fetched
+        if age >= _FRESH:
+            self._try()
+            if age >= _OLD and self._waiting is not None and not self._is_slow():
+                return None
+        return self._keys
+
+    async def get(self) -> KeySet:
+        keys = self.cached()
+        if keys is not None:
+            return keys
+        self._try()
+        if not self._is_slow():
+            await self._end_of_try()
+        if self._keys is None:
+            assert self._trouble is not None
+            raise self._trouble
+        return self._keys
+
+    async def refreshed(self) -> KeySet:
+        self._try()
+        if not self._is_slow():
+            await self._end_of_try()
+        if self._trouble is not None:
+            raise self._trouble
+        assert self._keys is not None
+        return self._keys
+
+    def start(self) -> None:
+        if self._keys is None:
+            self._try()
+
+    def stop(self) -> None:
+        if self._waiting is not None and self._running is not None:
+            self._running.cancel()
+
+    def _is_slow(self) -> bool:
+        """Whether a try failed slowly a moment ago (an issuer behind a firewall). Nobody waits for the next one then:
+        each who waits has a turn of the chain, and those whose tokens are judged elsewhere must get one too.
+        """
+        return self._took >= _SLOW and self._clock.seconds() < self._tried + _SHUNNED
+
+    async def _end_of_try(self) -> None:
+        if self._waiting is not None:
+            waiter: Deferred[None] = Deferred(self._waiting.remove)
+            self._waiting.append(waiter)
+            await waiter
+
+    def _try(self) -> None:
+        """Begin a try, unless one is under way or ended a moment ago."""
+        if self._waiting is not None or self._clock.seconds() < self._tried + _PAUSE:
+            return
+        self._waiting = []
+        self._running = Deferred.fromCoroutine(self._run())
+
+    async def _run(self) -> None:
+        begun = self._clock.seconds()
+        try:
+            self._keys = await self._fetch()
+        except UnavailableError as trouble:
+            self._fails(trouble)
+        except CancelledError:
+            self._trouble = UnavailableError("stopped", "this configuration is no longer in use", "nothing")
+        except Exception:
+            log.failure("fetching the keys of an issuer failed in a way that nobody thought of")
+            self._fails(UnavailableError("unexpected", "fetching its keys failed", "see the traceback in the log"))
+        else:
+            self._trouble = None
+            self._fetched = self._clock.seconds()
+            self._log.works()
+        finally:
+            self._tried = self._clock.seconds()
+            self._took = 0.0 if self._trouble is None else self._tried - begun
+            waiting, self._waiting = self._waiting or [], None
+            while waiting:  # one that is called may cancel another
+                waiting.pop(0).callback(None)
+
+    def _fails(self, trouble: UnavailableError) -> None:
+        self._trouble = trouble
+        self._log.fails(trouble, "its clients get 503" if self._keys is None else "the last known keys stay in use")

@@ -1,0 +1,132 @@
+"""X-Remote-*: who calls, as a front proxy says it that proved itself by a certificate.
+
+Believed only beside a certificate that the authorities of `requestHeader` vouch for, and that bears one of the allowed
+names, where there are such. A front proxy that says nothing is nobody: its certificate is no user's here. Source:
+k8s.io/apiserver `pkg/authentication/request/headerrequest`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
+
+from mcproxy.config.model import RequestHeader
+from mcproxy.http.messages import Header
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authentication.system_names import authenticated, without_system_names
+from mcproxy.identity.authentication.x509.peer import TLSPeer
+from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
+from mcproxy.kube.user import UserInfo
+
+#: Sets of headers that are kept with whom they name, and how long (bytes) one may be; only front proxies fill this.
+_REMEMBERED = 2048
+_LONGEST_REMEMBERED = 1024
+
+_EXTRA = b"x-remote-extra-"
+_ESCAPES = re.compile(rb"(?:[^%]|%[0-9a-f]{2})*", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class RequestHeaderRefusedError(Exception):
+    """A front proxy says what it may not say; `cause` and `todo` are for operators.
+
+    The request ends there: a front proxy that speaks for somebody must never be taken for somebody itself, because
+    what it said was refused.
+    """
+
+    def __init__(self, cause: str, todo: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.todo = todo
+
+
+class RequestHeaderAuthenticator:
+    """Who may say who calls."""
+
+    __slots__ = ("_allow_system_names", "_allowed_names", "_authorities", "_remembered")
+
+    def __init__(
+        self, config: RequestHeader, authorities: ClientCertificateVerifier, *, allow_system_names: bool
+    ) -> None:
+        self._authorities = authorities
+        self._allowed_names = frozenset(config.allowed_names)
+        self._allow_system_names = allow_system_names
+        self._remembered = lru_cache(_REMEMBERED)(_caller)
+
+    @property
+    def authorities(self) -> ClientCertificateVerifier:
+        """Those that vouch for front proxies."""
+        return self._authorities
+
+    def objection(self, peer: TLSPeer, now: float) -> str:
+        """Say why a peer is no front proxy, "" if it is one; `now` is seconds since 1970."""
+        cause = peer.verification(self._authorities, now).cause
+        if not cause and self._allowed_names and peer.certificate_user().common_name not in self._allowed_names:
+            cause = "its common name is not among requestHeader.allowedNames"
+        return cause
+
+    def caller(self, peer: TLSPeer, remote: tuple[Header, ...], now: float) -> AuthenticatedUser | None:
+        """Return who calls, None if no front proxy says so; raises RequestHeaderRefusedError."""
+        if self.objection(peer, now):
+            return None
+        if sum([len(name) + len(value) for name, value in remote]) > _LONGEST_REMEMBERED:
+            return _caller(remote, self._allow_system_names)
+        return self._remembered(remote, self._allow_system_names)
+
+
+def _caller(remote: tuple[Header, ...], allow_system_names: bool) -> AuthenticatedUser | None:
+    """Return whom a front proxy names; raises RequestHeaderRefusedError."""
+    try:
+        user = remote_user(remote)
+    except ValueError as error:
+        raise RequestHeaderRefusedError(str(error), "the front proxy must encode what it says") from None
+    if user is None:
+        return None
+    if not allow_system_names:
+        user = without_system_names(user)
+        if user is None:
+            raise RequestHeaderRefusedError(
+                "a front proxy named a user of Kubernetes itself (system:)", "allowSystemNames would believe it"
+            )
+    return AuthenticatedUser(authenticated(user))
+
+
+def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:
+    """Return the user that X-Remote-* headers (`IdentityHeaders.remote`) name, None if they name none.
+
+    Of several X-Remote-User and -Uid the first counts, even if it is empty; empty groups are left out. Raises
+    ValueError for text that is no UTF-8 or holds control characters, which percent-encoding can bring into keys.
+    """
+    name: str | None = None
+    uid: str | None = None
+    groups: dict[str, None] = {}
+    extra: dict[str, list[str]] = {}
+    for header, raw in remote:
+        if header == b"x-remote-user":
+            name = _text(raw) if name is None else name
+        elif header == b"x-remote-uid":
+            uid = _text(raw) if uid is None else uid
+        elif header == b"x-remote-group":
+            if raw:
+                groups[_text(raw)] = None
+        elif header.startswith(_EXTRA):
+            extra.setdefault(_extra_key(header[len(_EXTRA) :]), []).append(_text(raw))
+    if not name:
+        return None
+    return UserInfo(name, tuple(groups), uid or "", tuple([(key, tuple(extra[key])) for key in sorted(extra)]))
+
+
+def _extra_key(encoded: bytes) -> str:
+    """Decode a key, already in lower case; one that is not properly percent-encoded stays as it is."""
+    return _text(unquote_to_bytes(encoded) if _ESCAPES.fullmatch(encoded) else encoded)
+
+
+def _text(raw: bytes) -> str:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise ValueError("an X-Remote- header is no UTF-8") from None
+    if _CONTROL.search(text):
+        raise ValueError("an X-Remote- header holds control characters")
+    return text

@@ -1,0 +1,90 @@
+"""TokenReview as it goes over the wire: the question, and how an answer is read.
+
+Source: the authentication.k8s.io/v1 API, and how apiserver's webhook token authenticator reads it (`plugin/pkg/
+authenticator/token/webhook`): audiences are checked before anything else, and only if some were asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mcproxy.identity.authentication.token_authenticator import Accepted, Refused
+from mcproxy.identity.reviewer_log import UnavailableError, shown
+from mcproxy.identity.strict_json import json_object, strings
+from mcproxy.kube.user import Extra, UserInfo
+
+GROUP = "authentication.k8s.io"
+_API_VERSION = f"{GROUP}/v1"
+_LONGEST_REASON = 200  # characters of a server's reason that are shown
+_TELLING = 8  # characters of a token in a row that must not be seen
+_NO_REVIEW = "see what answers there: it must speak authentication.k8s.io/v1 TokenReview"
+
+
+def encode_review(token: str, audiences: tuple[str, ...]) -> bytes:
+    """Return the body that asks about `token`; without audiences the server's own are meant."""
+    spec: dict[str, Any] = {"token": token}
+    if audiences:
+        spec["audiences"] = audiences
+    review = {"apiVersion": _API_VERSION, "kind": "TokenReview", "spec": spec}
+    return json.dumps(review, separators=(",", ":")).encode()
+
+
+def decode_review(body: bytes, token: str, audiences: tuple[str, ...]) -> Accepted | Refused:
+    """Read the body of a good response; raises `UnavailableError` for what is no TokenReview."""
+    try:
+        review = json_object(body)
+        if review.get("kind") != "TokenReview" or review.get("apiVersion") != _API_VERSION:
+            raise ValueError("is no authentication.k8s.io/v1 TokenReview")
+        return _status(_part(review, "status"), token, audiences)
+    except ValueError as error:
+        raise UnavailableError("answer", f"its answer {error}", _NO_REVIEW) from None
+
+
+def _status(status: dict[str, Any], token: str, audiences: tuple[str, ...]) -> Accepted | Refused:
+    good = status.get("authenticated", False)
+    if not isinstance(good, bool):
+        raise ValueError("says neither yes nor no")
+    if not good:
+        return Refused(_why(status.get("error"), token))
+    if audiences and not set(audiences).intersection(strings(status.get("audiences"))):
+        return Refused("the token is for other audiences")
+    return Accepted(_user(_part(status, "user")))
+
+
+def _user(user: dict[str, Any]) -> UserInfo:
+    name, uid = user.get("username"), user.get("uid", "")
+    if not isinstance(name, str) or not name:
+        raise ValueError("has no user name")
+    if not isinstance(uid, str):
+        raise ValueError("has a uid that is no string")
+    return UserInfo(name, strings(user.get("groups")), uid, _extra(_part(user, "extra")))
+
+
+def _extra(extra: dict[str, Any]) -> Extra:
+    """KeySet in lower case, as they would arrive by impersonation; those that then are one have all their values."""
+    values: dict[str, tuple[str, ...]] = {}
+    for key, value in extra.items():
+        lower = key.lower()
+        values[lower] = tuple(dict.fromkeys((*values.get(lower, ()), *strings(value))))
+    return tuple(sorted(values.items()))
+
+
+def _part(value: dict[str, Any], name: str) -> dict[str, Any]:
+    part = value.get(name)
+    if part is None:
+        return {}
+    if not isinstance(part, dict):
+        raise ValueError(f"has a {name} that is no object")
+    return part
+
+
+def _why(error: object, token: str) -> str:
+    """What the server says of a bad token. Only our own servers are careful not to repeat the token in it."""
+    if not isinstance(error, str) or not error:
+        return "the token is not valid"
+    said = error[:_LONGEST_REASON]
+    begins = range(len(said) - _TELLING + 1)
+    if token in error or any(said[begin : begin + _TELLING] in token for begin in begins):
+        return "the token is not valid (the reason given repeats it)"
+    return shown(said)

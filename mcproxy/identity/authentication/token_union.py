@@ -1,0 +1,293 @@
+"""Bearer tokens: one judge after the other, and their answers kept.
+
+The order is tokenFile, oidc, tokenReview, webhook; the first that accepts decides. Acceptance is kept for as long as
+the judge that accepted may be believed, a refusal for each judge apart, so that none is asked again sooner than its own
+configuration says. An answer that could not be had is not kept. A token is judged once at a time, however many
+requests wait for it, and none of them ends that by leaving.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, NamedTuple
+
+from twisted.logger import Logger
+
+from mcproxy.config import model
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authentication.system_names import authenticated, without_system_names
+from mcproxy.identity.authentication.token_authenticator import (
+    Accepted,
+    Refused,
+    TokenAuthenticator,
+    TokenResult,
+    Unavailable,
+)
+from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash
+from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
+from mcproxy.identity.singleflight import SingleFlight, SingleFlightTimeoutError
+from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.kube.user import NODE_PREFIX, SERVICE_ACCOUNT_PREFIX, UserInfo
+from mcproxy.upstream.shared import Shared
+
+if TYPE_CHECKING:
+    from mcproxy.identity.authentication.oidc.authenticator import OIDC
+    from mcproxy.identity.review_client import LiveCluster
+
+log = Logger()
+
+_MAX_TOKEN = 64 * 1024  # bytes; what a usual request head may have
+_MAX_ACCEPTED = 65536
+_MAX_REFUSED = 16384
+_MAX_BYTES = 64 * 1024 * 1024  # of either
+_REFUSAL_SIZE = 1500  # bytes, about; the causes are short
+_AT_ONCE = 64  # tokens about which a server is asked at the same time
+_MAX_WAITING = 1024  # tokens that wait for an answer
+_PATIENCE = 30.0  # seconds for one token, its wait for a turn included
+_RETRY_AFTER = 1  # seconds, told to a client
+
+_OVERLOAD_TODO = "see that the reviewers answer quickly, and who sends so many tokens (access log, status 401 and 503)"
+_NOBODY_ACCEPTS = "Unauthorized"
+
+
+class _Held(NamedTuple):
+    """One judge's refusal, and until when that judge is not asked again."""
+
+    refused: Refused
+    until: float
+
+
+_Refusals = list[_Held | None]
+"""What the judges say of a token that none accepted, in their order; None for one that could not tell."""
+
+
+class UnionTokenAuthenticator:
+    """The judges of one set of authenticators and what they said."""
+
+    def __init__(
+        self,
+        judges: tuple[TokenAuthenticator, ...],
+        *,
+        allow_system_names: bool,
+        share_service_accounts: bool,
+        shared: Shared,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        oidc: OIDC | None = None,
+        key: Hashable = None,
+    ) -> None:
+        """`oidc` is the judge of ID tokens among `judges`, whose keys the next chain may take over.
+
+        `key` is what a reload compares: a chain with the same one says the same of every token.
+        """
+        self.oidc = oidc
+        self.key = key
+        self._authenticators = judges
+        self._allow_system = allow_system_names
+        self._share = share_service_accounts
+        self._clock = shared.reactor
+        self._hash = TokenHash(random_bytes(32))
+        self._accepted: TokenCache[AuthenticatedUser] = TokenCache(max_entries=_MAX_ACCEPTED, max_bytes=_MAX_BYTES)
+        self._refused: TokenCache[tuple[_Held | None, ...]] = TokenCache(max_entries=_MAX_REFUSED, max_bytes=_MAX_BYTES)
+        self._log = ReviewerLog("the token authenticators")
+        self._singleflight: SingleFlight[bytes, AuthenticatedUser] = SingleFlight(
+            shared.reactor, at_once=_AT_ONCE, timeout=_PATIENCE
+        )
+
+    @classmethod
+    def build(
+        cls,
+        config: model.Authentication,
+        *,
+        static: TokenAuthenticator | None,
+        cluster: model.Cluster | None,
+        live: LiveCluster | None,
+        shared: Shared,
+        previous: UnionTokenAuthenticator | None = None,
+    ) -> UnionTokenAuthenticator | None:
+        """Return the chain of a set, `previous` itself if nothing that it depends on changed; None for a set that
+        judges no tokens.
+
+        `static` is the judge of `config.token_file`. `cluster` is the one that `config.token_review` asks, and `live`
+        returns it as it is at that time; both are None if none is asked. Raises `CredentialError` for a webhook's
+        credential that can never be sent.
+        """
+        key = _key(config, cluster)
+        if previous is not None and previous.key == key:
+            return previous
+        # A judge is imported where the file has one: together they would take 50 ms of a daemon's start.
+        judges: list[TokenAuthenticator] = [] if static is None else [static]
+        oidc = None
+        if config.oidc:
+            from mcproxy.identity.authentication.oidc.authenticator import OIDC
+
+            oidc = OIDC(config.oidc, shared, None if previous is None else previous.oidc)
+            judges.append(oidc)
+        if config.token_review is not None:
+            from mcproxy.identity.authentication.token_review import token_review_authenticator
+
+            assert cluster is not None
+            assert live is not None
+            judges.append(token_review_authenticator(config.token_review, cluster.name, live, shared.reactor))
+        if config.webhook is not None:
+            from mcproxy.identity.authentication.webhook import webhook
+
+            judges.append(webhook(config.webhook, shared))
+        if not judges:
+            return None
+        return cls(
+            tuple(judges),
+            allow_system_names=config.allow_system_names,
+            share_service_accounts=config.share_service_accounts,
+            shared=shared,
+            oidc=oidc,
+            key=key,
+        )
+
+    def start(self) -> None:
+        """Get what the judges need before the first token comes; may be called again."""
+        if self.oidc is not None:
+            self.oidc.start()
+
+    def stop(self, successor: UnionTokenAuthenticator | None = None) -> None:
+        """End idle connections and fetches of keys, unless `successor` goes on with them."""
+        if successor is self:
+            return
+        if self.oidc is not None:
+            self.oidc.stop(None if successor is None else successor.oidc)
+        for judge in self._authenticators:
+            judge.close()
+
+    def at_once(self, token: bytes) -> AuthenticatedUser | None:
+        """Return who calls with this token; None if it must be asked for (`judge`).
+
+        Raises StatusError: 401 for a token that nobody accepts, as a kube-apiserver words it.
+        """
+        key, now = self._hash(token), self._clock.seconds()
+        caller = self._accepted.get(key, now)
+        if caller is not None:
+            return caller
+        if not 0 < len(token) <= _MAX_TOKEN:
+            log.info("token refused: {cause}", cause=f"it has {len(token)} bytes, not 1 to {_MAX_TOKEN}")
+            raise StatusError(401, _NOBODY_ACCEPTS)
+        refusals = self._held(key, now)
+        for index, judge in enumerate(self._authenticators):
+            if refusals[index] is None:
+                result = judge.known(token)
+                if result is None:
+                    self._keep(key, refusals)
+                    return None
+                caller = self._taken(index, result, key, refusals)
+                if caller is not None:
+                    return caller
+        raise self._refusal(key, refusals)
+
+    async def authenticate(self, token: bytes) -> AuthenticatedUser:
+        """Return who calls with this token.
+
+        Raises StatusError: 401 for a token that nobody accepts, 503 where a judge that might accept it cannot tell.
+        May be cancelled; others that wait for the same token go on waiting.
+        """
+        caller = self.at_once(token)
+        if caller is not None:
+            return caller
+        if len(self._singleflight) >= _MAX_WAITING:
+            raise self._overloaded(f"{_MAX_WAITING} tokens wait for an answer already")
+        key = self._hash(token)
+        try:
+            caller = await self._singleflight.join(key, lambda: self._ask(token, key))
+        except SingleFlightTimeoutError as error:
+            raise self._overloaded(str(error)) from None
+        self._log.works()
+        return caller
+
+    async def _ask(self, token: bytes, key: bytes) -> AuthenticatedUser:
+        refusals = self._held(key, self._clock.seconds())
+        for index, judge in enumerate(self._authenticators):
+            if refusals[index] is None:
+                caller = self._taken(index, await judge.authenticate(token), key, refusals)
+                if caller is not None:
+                    return caller
+        raise self._refusal(key, refusals)
+
+    def _held(self, key: bytes, now: float) -> _Refusals:
+        """Return the refusals that still hold."""
+        kept = self._refused.get(key, now)
+        if kept is None:
+            return [None] * len(self._authenticators)
+        return [None if held is None or held.until <= now else held for held in kept]
+
+    def _taken(self, index: int, result: TokenResult, key: bytes, refusals: _Refusals) -> AuthenticatedUser | None:
+        """Take one judge's answer: return and keep the caller if it accepts, else note what it says."""
+        if isinstance(result, Unavailable):
+            return None
+        judge, now = self._authenticators[index], self._clock.seconds()
+        verdict = self._believed(judge, result.user) if isinstance(result, Accepted) else result
+        if isinstance(verdict, Refused):
+            refusals[index] = _Held(verdict, now + judge.cache_times.failure)
+            return None
+        until = now + judge.cache_times.success
+        if isinstance(result, Accepted) and result.until is not None:
+            until = min(until, result.until)
+        if until > now:
+            self._accepted.put(key, verdict, until, _size(verdict))
+        self._refused.drop(key)
+        return verdict
+
+    def _believed(self, judge: TokenAuthenticator, user: UserInfo) -> AuthenticatedUser | Refused:
+        """Return the caller that this judge vouches for. A cluster's service accounts and nodes are its own, unless
+        shared; the names that Kubernetes keeps to itself are a cluster's to give, unless allowed.
+        """
+        if judge.cluster:
+            own = user.name.startswith((SERVICE_ACCOUNT_PREFIX, NODE_PREFIX))
+            return AuthenticatedUser(authenticated(user), judge.cluster if own and not self._share else "")
+        cleared = user if self._allow_system else without_system_names(user)
+        if cleared is None:
+            return Refused(f"it names the user {shown(user.name)}, and allowSystemNames is off", own=True)
+        return AuthenticatedUser(authenticated(cleared))
+
+    def _refusal(self, key: bytes, refusals: _Refusals) -> StatusError:
+        """Keep what the judges that answered said; return the refusal for the client."""
+        self._keep(key, refusals)
+        held = [one for one in refusals if one is not None]
+        if len(held) < len(refusals) and not any(one.refused.own for one in held):
+            return _unavailable()
+        said = zip(self._authenticators, refusals, strict=True)
+        causes = [f"{judge.name}: {one.refused.cause}" for judge, one in said if one is not None]
+        log.info("token refused: {cause}", cause="; ".join(causes))
+        return StatusError(401, _NOBODY_ACCEPTS)
+
+    def _keep(self, key: bytes, refusals: _Refusals) -> None:
+        until = max((one.until for one in refusals if one is not None), default=0.0)
+        if until > self._clock.seconds():
+            self._refused.put(key, tuple(refusals), until, _REFUSAL_SIZE)
+
+    def _overloaded(self, cause: str) -> StatusError:
+        self._log.fails(
+            UnavailableError("overload", cause, _OVERLOAD_TODO), "clients with tokens that are not known get 503"
+        )
+        return _unavailable()
+
+
+def _unavailable() -> StatusError:
+    return retry_after(503, "the token cannot be checked now; try again later", _RETRY_AFTER)
+
+
+def _size(caller: AuthenticatedUser) -> int:
+    """About what a caller costs in memory, in bytes."""
+    user = caller.user
+    size = 600 + len(user.name) + len(user.uid) + sum(60 + len(group) for group in user.groups)
+    for key, values in user.extra:
+        size += 200 + len(key) + sum(60 + len(value) for value in values)
+    return size
+
+
+def _key(config: model.Authentication, cluster: model.Cluster | None) -> Hashable:
+    """What answers depend on. Of the cluster, what says which one it is: another one behind the same name knows other
+    tokens."""
+    reviewer = None if cluster is None else (cluster.name, cluster.tls, tuple(one.url for one in cluster.endpoints))
+    return (
+        (config.token_file, config.oidc, config.webhook),
+        (config.token_review, None if config.token_review is None else reviewer),
+        (config.allow_system_names, config.share_service_accounts),
+    )

@@ -1,0 +1,63 @@
+"""TokenReview by a server that is no cluster, as apiserver's --authentication-token-webhook-config-file has it.
+
+The URL in its kubeconfig is the review's own: nothing is added to its path.
+"""
+
+from __future__ import annotations
+
+from mcproxy.config import model
+from mcproxy.identity.authentication.token_authenticator import CacheTimes
+from mcproxy.identity.authentication.token_reviewer import TokenReviewer
+from mcproxy.identity.review_client import HEADERS, MAX_ANSWER, REJECTED, SUCCESS, TIMEOUT
+from mcproxy.identity.reviewer_log import UnavailableError
+from mcproxy.net.errors import ConnectError
+from mcproxy.upstream.control import ControlError, ControlResponse
+from mcproxy.upstream.credentials import CredentialError
+from mcproxy.upstream.external_server import ExternalServer
+from mcproxy.upstream.shared import Shared
+
+
+def webhook(config: model.Webhook, shared: Shared) -> TokenReviewer:
+    """Return the judge that asks this webhook; raises `CredentialError` for a credential that can never be sent."""
+    return TokenReviewer(
+        "webhook",
+        _WebhookServer(config, shared),
+        cluster="",
+        audiences=(),
+        cache_times=CacheTimes(config.cache_success, config.cache_failure),
+    )
+
+
+class _WebhookServer:
+    """Sends reviews to the one URL."""
+
+    def __init__(self, config: model.Webhook, shared: Shared) -> None:
+        self._url = config.endpoint.url
+        self._path = config.endpoint.path or "/"
+        self._file = config.kubeconfig.file
+        self._server = ExternalServer(
+            "of the webhook", config.endpoint, tls=config.tls, credentials=config.credentials, shared=shared
+        )
+
+    async def send(self, body: bytes) -> ControlResponse:
+        todo = f"see that {self._url} runs and can be reached"
+        try:
+            response = await self._server.request(
+                "POST", self._path, headers=HEADERS, body=body, timeout=TIMEOUT, max_body=MAX_ANSWER
+            )
+        except CredentialError as error:
+            raise UnavailableError("credential", error.cause, f"put a usable credential into {self._file}") from None
+        except (ConnectError, ControlError) as error:
+            raise UnavailableError("connection", error.cause, todo) from None
+        if response.status in (401, 403):
+            raise UnavailableError(
+                str(response.status),
+                f"it does not accept the proxy's own credential ({response.status})",
+                f"put a credential that may review tokens into {self._file}",
+            )
+        if response.status not in SUCCESS + REJECTED:
+            raise UnavailableError("status", f"it answered {response.status}", f"see what answers at {self._url}")
+        return response
+
+    def close(self) -> None:
+        self._server.close()

@@ -1,0 +1,1 @@
+"""Client certificates (`clientCertificates`): verification, revocation, and the user that a certificate names."""

@@ -1,0 +1,187 @@
+"""Whether authorities vouch for a client certificate, by the rules of a kube-apiserver.
+
+A kube-apiserver verifies with Go's `x509.Verify` for the usage clientAuth. OpenSSL builds and verifies the path here
+(signatures, validity, critical extensions, path length, name constraints); what Go asks for beyond that is checked on
+the path that OpenSSL found: extended key usage all the way up, authorities that say they are, no SHA-1 or MD5.
+
+Two of OpenSSL's habits are worked around. It looks an issuer up by name and takes the first that could be it, without
+trying the signature; authorities of the same name with different keys (a rotated "kubernetes" CA) would be a matter of
+luck. So every certificate of the bundle is the only anchor of a store of its own, and each that could have issued
+something of the chain is tried. And it insists on a self-signed end of the path, where Go takes what is in the bundle.
+
+Two are left as they are, stricter than Go: an authority key identifier that is not the issuer's rules that issuer out,
+and a client of just its authority's name counts as self-signed, unless both key identifiers in it say otherwise. To
+verify such a one without OpenSSL's path would be to write again what it checks.
+
+Source: Go `crypto/x509` verify.go; k8s.io/apiserver `pkg/authentication/request/x509`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from OpenSSL import crypto
+
+if TYPE_CHECKING:
+    from mcproxy.identity.authentication.x509.peer import TLSPeer
+
+#: Certificates that a client may send beside its own; Go stops after 100 signatures, no real chain needs five.
+MAX_INTERMEDIATES = 10
+
+#: Seconds after which a refusal is looked at again: a certificate can become valid.
+RECHECK = 10.0
+
+_WEAK_HASHES = frozenset({"md5", "sha1"})
+_MIN_RSA_BITS = 1024
+_CLIENT_USAGES = frozenset({ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE})
+_UNKNOWN = "no authority of the bundle issued it"
+
+
+class Verification:
+    """What authorities say of a peer, from `since` until `until` (seconds since 1970, both included).
+
+    `cause` is "" if they vouch for it, else why not, in words for an operator.
+    """
+
+    __slots__ = ("cause", "since", "until")
+
+    def __init__(self, cause: str, since: float, until: float) -> None:
+        self.cause = cause
+        self.since = since
+        self.until = until
+
+
+class ClientCertificateVerifier:
+    """A bundle of certificates that are trusted to vouch for clients."""
+
+    __slots__ = ("_anchors", "pem")
+
+    def __init__(self, pem: bytes) -> None:
+        """Read the bundle (PEM); raises ValueError if it is none."""
+        self.pem = pem
+        self._anchors = [_Anchor(certificate) for certificate in x509.load_pem_x509_certificates(pem)]
+
+    def verify(self, peer: TLSPeer, now: float) -> Verification:
+        """Verify a peer's certificate for a time (seconds since 1970): half a millisecond; `TLSPeer` keeps it."""
+        try:
+            since, until = self._verify(peer, now)
+        except _VerificationError as refusal:
+            return Verification(refusal.cause, now, now + RECHECK)
+        return Verification("", since, until)
+
+    def _verify(self, peer: TLSPeer, now: float) -> tuple[float, float]:
+        """Return from when until when a path holds; raises _VerificationError with the most telling cause."""
+        leaf, chain = peer.leaf, peer.chain
+        if leaf is None:
+            raise _VerificationError("it cannot be read")
+        if len(chain) > MAX_INTERMEDIATES:
+            raise _VerificationError(f"more than {MAX_INTERMEDIATES} certificates were sent beside it")
+        try:
+            issuers = {certificate.issuer for certificate in (leaf, *chain)}
+            candidates = [anchor for anchor in self._anchors if anchor.may_vouch(leaf, issuers)]
+            ours = crypto.X509.from_cryptography(leaf)
+            theirs = [crypto.X509.from_cryptography(certificate) for certificate in chain]
+        except (ValueError, crypto.Error):
+            raise _VerificationError("it cannot be read") from None
+        cause = _UNKNOWN
+        for anchor in candidates:
+            try:
+                return _validity(_checked(anchor.path(ours, theirs, now)))
+            except _VerificationError as refusal:
+                if cause == _UNKNOWN:
+                    cause = refusal.cause
+        raise _VerificationError(cause)
+
+
+class _VerificationError(Exception):
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class _Anchor:
+    """One certificate of the bundle, with which a path may end."""
+
+    __slots__ = ("_certificate", "_subject", "_trusted")
+
+    def __init__(self, certificate: x509.Certificate) -> None:
+        self._certificate = certificate
+        self._subject = certificate.subject
+        self._trusted = crypto.X509.from_cryptography(certificate)
+
+    def may_vouch(self, leaf: x509.Certificate, issuers: set[x509.Name]) -> bool:
+        """Whether it is named as an issuer; or is the client's own certificate, which Go takes from the bundle too."""
+        return self._subject in issuers or self._certificate == leaf
+
+    def path(self, leaf: crypto.X509, chain: Sequence[crypto.X509], now: float) -> list[x509.Certificate]:
+        """Return the path from the leaf to this anchor as OpenSSL verifies it; raises _VerificationError."""
+        store = crypto.X509Store()  # a new one each time: OpenSSL keeps the first time that a store is given
+        store.add_cert(self._trusted)
+        store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
+        store.set_time(datetime.fromtimestamp(now, UTC))
+        try:
+            found = crypto.X509StoreContext(store, leaf, chain).get_verified_chain()
+        except crypto.X509StoreContextError as error:
+            raise _VerificationError(str(error)) from None
+        except crypto.Error:
+            raise _VerificationError("it cannot be verified") from None
+        return [certificate.to_cryptography() for certificate in found]
+
+
+def _checked(path: list[x509.Certificate]) -> list[x509.Certificate]:
+    """Check of a verified path what Go asks for beyond OpenSSL; raises _VerificationError."""
+    try:
+        for depth, certificate in enumerate(path):
+            extensions = certificate.extensions
+            _check_usage(extensions)
+            _check_strength(certificate, signed=depth < len(path) - 1)
+            if depth:
+                _check_authority(certificate, extensions, anchor=depth == len(path) - 1)
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        raise _VerificationError("a certificate of its chain cannot be read") from None
+    return path
+
+
+def _check_usage(extensions: x509.Extensions) -> None:
+    """No extended key usage means any; where one is given, an authority's too, it must allow clientAuth."""
+    try:
+        usages = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return
+    if _CLIENT_USAGES.isdisjoint(usages):
+        raise _VerificationError("its extended key usage, or its authority's, does not include clientAuth")
+
+
+def _check_strength(certificate: x509.Certificate, *, signed: bool) -> None:
+    """`signed`: its signature counts, as that of the anchor, which is trusted as it is, does not."""
+    key = certificate.public_key()
+    if isinstance(key, rsa.RSAPublicKey) and key.key_size < _MIN_RSA_BITS:
+        raise _VerificationError(f"an RSA key of its chain is shorter than {_MIN_RSA_BITS} bits")
+    algorithm = certificate.signature_hash_algorithm if signed else None
+    if algorithm is not None and algorithm.name in _WEAK_HASHES:
+        raise _VerificationError(f"its chain is signed with {algorithm.name.upper()}, which can be forged")
+
+
+def _check_authority(certificate: x509.Certificate, extensions: x509.Extensions, *, anchor: bool) -> None:
+    if anchor and certificate.version is x509.Version.v1:
+        return  # from before there were extensions to say it; being in the bundle says it
+    try:
+        is_authority = extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        is_authority = False
+    if not is_authority:
+        raise _VerificationError("it was issued by a certificate that is no authority's (basicConstraints)")
+
+
+def _validity(path: list[x509.Certificate]) -> tuple[float, float]:
+    """Return from when until when all of a path is valid."""
+    return (
+        max(certificate.not_valid_before_utc.timestamp() for certificate in path),
+        min(certificate.not_valid_after_utc.timestamp() for certificate in path),
+    )

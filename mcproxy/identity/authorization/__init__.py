@@ -1,0 +1,1 @@
+"""Authorization (`authorization`): request attributes, rules, SubjectAccessReviews, and the message of a 403."""

@@ -1,0 +1,176 @@
+"""SubjectAccessReviews: asking a cluster whether somebody may do something, and remembering what it said.
+
+Source: authorization.k8s.io/v1 and k8s.io/apiserver `plugin/pkg/authorizer/webhook`, whose cache this follows: allowed
+and refused are kept for times of their own, and a question that a client made long is not kept at all. Unlike there a
+reviewer that does not answer is never a "no opinion": the request ends with 503.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.config import model
+from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.identity.review_client import SUCCESS, TIMEOUT, LiveCluster, create_review
+from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError
+from mcproxy.identity.singleflight import SingleFlight, SingleFlightTimeoutError
+from mcproxy.identity.strict_json import json_object
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import UserInfo
+from mcproxy.upstream.control import ControlResponse
+
+if TYPE_CHECKING:
+    from mcproxy.upstream.cluster import Cluster
+
+_GROUP = "authorization.k8s.io"
+_API_VERSION = f"{_GROUP}/v1"
+
+_AT_ONCE = 64  # questions that one cluster is asked at the same time
+_MAX_REASON = 1000  # characters: it is repeated to the client
+_KEPT = 8192
+_MAX_KEPT_QUESTION = 1000  # characters that a client chose; with `_KEPT` it bounds the cache to some 16 MiB
+
+_EFFECT = "requests that it has to allow get 503"
+_SLOW_TODO = "see that the cluster's API server answers quickly, and who asks so much (access log, status 503)"
+_NO_REVIEW = "see what answers there: it must speak authorization.k8s.io/v1 SubjectAccessReview"
+
+
+class Decision(NamedTuple):
+    """What an authorizer says. `reason` is its own, for the refusal's sentence; "" where it gave none."""
+
+    allowed: bool
+    reason: str = ""
+
+
+_ALLOWED = Decision(True)
+
+_Question = tuple[UserInfo, Attributes]
+
+
+class SubjectAccessReviewer:
+    """The reviews of one cluster."""
+
+    def __init__(self, cluster: LiveCluster, settings: model.SubjectAccessReview, clock: IReactorTime) -> None:
+        """What the cluster before a reload decided is forgotten when `cluster` gives another one."""
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = clock
+        self._asked: Cluster | None = None
+        self._decisions: OrderedDict[_Question, tuple[float, Decision]] = OrderedDict()
+        self._singleflight: SingleFlight[tuple[Cluster, _Question], Decision] = SingleFlight(
+            clock, at_once=_AT_ONCE, timeout=TIMEOUT
+        )
+        self._log = ReviewerLog(f"subjectAccessReview by cluster {cluster().name}")
+
+    def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+        """Return what the cluster said lately; None: it has to be asked."""
+        question = (user, attributes)
+        kept = self._decisions.get(question)
+        if kept is None:
+            return None
+        if kept[0] <= self._clock.seconds() or self._cluster() is not self._asked:
+            del self._decisions[question]
+            return None
+        self._decisions.move_to_end(question)
+        return kept[1]
+
+    async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
+        """Ask the cluster, or join who asks it the same; raises StatusError (503) if it does not answer."""
+        question = (user, attributes)
+        try:
+            # With the cluster: who comes after a reload must not be given the answer of the one before.
+            return await self._singleflight.join((self._cluster(), question), lambda: self._ask(question))
+        except (UnavailableError, SingleFlightTimeoutError) as error:
+            trouble = error if isinstance(error, UnavailableError) else UnavailableError("slow", str(error), _SLOW_TODO)
+            self._log.fails(trouble, _EFFECT)
+            name = self._cluster().name
+            raise StatusError(503, f'cluster "{name}" could not be asked whether this is allowed') from None
+
+    async def _ask(self, question: _Question) -> Decision:
+        cluster = self._cluster()
+        decision = _decision(
+            await create_review(cluster, _GROUP, "subjectaccessreviews", _body(*question), self._clock)
+        )
+        self._log.works()
+        self._keep(cluster, question, decision)
+        return decision
+
+    def _keep(self, cluster: Cluster, question: _Question, decision: Decision) -> None:
+        if cluster is not self._cluster():
+            return
+        if cluster is not self._asked:
+            self._decisions.clear()
+            self._asked = cluster
+        seconds = self._settings.cache_allowed if decision.allowed else self._settings.cache_denied
+        if seconds <= 0 or _length(question) > _MAX_KEPT_QUESTION:
+            return
+        if len(self._decisions) >= _KEPT:
+            self._decisions.popitem(last=False)
+        self._decisions[question] = (self._clock.seconds() + seconds, decision)
+
+
+def _decision(response: ControlResponse) -> Decision:
+    try:
+        if response.status not in SUCCESS:
+            raise ValueError(f"has status {response.status}")
+        status = _status(json_object(response.body))
+    except ValueError as error:
+        raise UnavailableError("answer", f"its answer {error}", _NO_REVIEW) from None
+    if status["allowed"] and not status.get("denied", False):
+        return _ALLOWED  # its reason (which binding it was) is nobody's business here, and would fill the cache
+    return Decision(False, status.get("reason", "")[:_MAX_REASON])
+
+
+def _status(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the `status` of an answer in which all is of the right type; raises ValueError for any other."""
+    status = answer.get("status")
+    if answer.get("kind") != "SubjectAccessReview" or not isinstance(status, dict):
+        raise ValueError("is no SubjectAccessReview")
+    if not isinstance(status.get("allowed"), bool) or not isinstance(status.get("denied", False), bool):
+        raise ValueError("says neither yes nor no")
+    if not isinstance(status.get("reason", ""), str):
+        raise ValueError("has a reason that is no string")
+    return status
+
+
+def _body(user: UserInfo, attributes: Attributes) -> bytes:
+    spec: dict[str, Any] = {}
+    if attributes.is_resource:
+        spec["resourceAttributes"] = _resource_attributes(attributes)
+    else:
+        spec["nonResourceAttributes"] = {"path": attributes.path, "verb": attributes.verb}
+    spec["user"] = user.name
+    if user.groups:
+        spec["groups"] = user.groups
+    if user.extra:
+        spec["extra"] = dict(user.extra)
+    if user.uid:
+        spec["uid"] = user.uid
+    review = {"apiVersion": _API_VERSION, "kind": "SubjectAccessReview", "spec": spec}
+    return json.dumps(review, separators=(",", ":")).encode()
+
+
+def _resource_attributes(attributes: Attributes) -> dict[str, Any]:
+    """An empty field means "all" to the cluster, and that is what it means in a request too."""
+    asked: dict[str, Any] = {
+        name: value
+        for name in ("namespace", "verb", "group", "version", "resource", "subresource", "name")
+        if (value := getattr(attributes, name))
+    }
+    if attributes.field_selector:
+        asked["fieldSelector"] = {"rawSelector": attributes.field_selector}
+    if attributes.label_selector:
+        asked["labelSelector"] = {"rawSelector": attributes.label_selector}
+    return asked
+
+
+def _length(question: _Question) -> int:
+    """What of a question a client chose freely, or could have: a user's names come from its credential."""
+    user, attributes = question
+    of_user = len(user.name) + len(user.uid) + sum(map(len, user.groups))
+    of_extra = sum(len(key) + sum(map(len, values)) for key, values in user.extra)
+    return of_user + of_extra + sum(len(field) for field in attributes if isinstance(field, str))

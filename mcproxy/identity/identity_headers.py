@@ -1,0 +1,190 @@
+"""What a request's head says of identity and origin, set apart from all else that it says.
+
+Kubernetes believes headers: Authorization says who calls, Impersonate-* and X-Remote-* say for whom, X-Forwarded-For
+and its relatives say from where. Any of them that passed by accident could mean an identity to the server behind. So
+they are cut out of every head here, whole families at once, since Kubernetes adds to them, and the rooms behind get
+them by name. An underscore counts as a hyphen when names are cut out, because some servers read it so, but never when
+something is believed.
+
+Sources: k8s.io/apiserver `pkg/authentication/request/bearertoken` and `.../websocket`; Kubernetes "User impersonation"
+and "Authenticating proxy".
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64
+
+from mcproxy.http.messages import Header
+from mcproxy.kube.status import StatusError
+
+#: Bytes of a bearer token. Real ones have one or two thousand; each costs a hash, a signature or a review.
+MAX_TOKEN = 16 * 1024
+
+_MOST_PROTOCOLS = 100  # Kubernetes has some ten of them; each is looked at before anybody knows who sent it
+
+BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
+
+# A line of a `fields` block (lower case, a line feed before it) that speaks of identity or origin. X-Forwarded-For has
+# other names: a kube-apiserver's audit log would believe X-Real-Ip, and nobody sets these anew.
+_SUSPECT = re.compile(
+    rb"\n(authorization|impersonate[^:\n]*|forwarded|x[-_](?:remote|forwarded)[-_][^:\n]*|x[-_]real[-_]ip"
+    rb"|sec[-_]websocket[-_]protocol):([^\n]*)\r"
+)
+_BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
+
+
+class IdentityHeaders:
+    """A head's fields, sorted by what they speak of.
+
+    A token stands here as the client sent it: nothing of this object goes into a log, and repr shows nothing.
+    """
+
+    __slots__ = ("bad_token", "fields", "impersonate", "own", "remote", "token")
+
+    fields: bytes  # the block without anything that speaks of identity or origin; all else as sent, in its order
+    own: bytes  # block of the client's Authorization, Impersonate-* and bearer subprotocol, for Passthrough
+    token: bytes | None  # bearer token, of Authorization or else of the WebSocket subprotocols
+    bad_token: str  # why a token that was presented can be nobody's, for a log; "" if there is none such
+    remote: tuple[Header, ...]  # X-Remote-*, names in lower case, in order
+    impersonate: tuple[Header, ...]  # Impersonate-*, likewise, and Impersonate_*, which are to be refused
+
+    def __init__(self, fields: bytes) -> None:
+        self.fields = fields
+        self.own = b""
+        self.token = None
+        self.bad_token = ""
+        self.remote = self.impersonate = ()
+
+    def __repr__(self) -> str:
+        return "<IdentityHeaders>"
+
+
+def split_identity_headers(fields: bytes) -> IdentityHeaders:
+    """Sort the fields of a head (a block as in `RequestHead.fields`).
+
+    Raises StatusError (400) for two Authorization headers: Kubernetes reads the first and another server might read
+    the second, so there is no telling whose request it would be. And for so many WebSocket subprotocols beside a bearer
+    token that they would take longer than all else of a request.
+    """
+    presented = IdentityHeaders(fields)
+    suspects = list(_SUSPECT.finditer(b"\n" + fields.lower()))
+    if suspects:
+        _Sorting(presented).run(suspects)
+    return presented
+
+
+class _Sorting:
+    """One pass over a block in which something is suspect."""
+
+    __slots__ = ("_authorization", "_identity_headers", "_kept", "_others_offered", "_own", "_protocol_tokens")
+
+    def __init__(self, presented: IdentityHeaders) -> None:
+        self._identity_headers = presented
+        self._kept: list[bytes] = []
+        self._own: list[bytes] = []
+        self._authorization: bytes | None = None
+        self._protocol_tokens: list[bytes] = []
+        self._others_offered = False
+
+    def run(self, suspects: list[re.Match[bytes]]) -> None:
+        presented = self._identity_headers
+        block = presented.fields
+        remote: list[Header] = []
+        impersonate: list[Header] = []
+        position = 0
+        for match in suspects:
+            # What was searched has one byte more at its beginning, and a line's end is one byte behind the match's.
+            begin, end = match.span()
+            self._kept.append(block[position:begin])
+            position = end
+            name = match[1]
+            value = block[match.start(2) - 1 : match.end(2) - 1].strip(b" \t")
+            if name == b"authorization":
+                if self._authorization is not None:
+                    raise StatusError(400, "a request has one Authorization header at the most")
+                self._authorization = value
+                self._own.append(block[begin:end])
+            elif name.startswith(b"impersonate-"):
+                impersonate.append((name, value))
+                self._own.append(block[begin:end])
+            elif name.startswith(b"impersonate_"):
+                impersonate.append((name, value))  # never believed; to ignore it could give more than was meant
+            elif name.startswith(b"x-remote-"):
+                remote.append((name, value))
+            elif name.endswith(b"protocol") and name.startswith(b"sec"):
+                self._sort_protocols(name == b"sec-websocket-protocol", block[begin:end], value)
+        self._kept.append(block[position:])
+        presented.fields = b"".join(self._kept)
+        presented.own = b"".join(self._own)
+        presented.remote = tuple(remote)
+        presented.impersonate = tuple(impersonate)
+        self._find_token()
+
+    def _sort_protocols(self, believed: bool, line: bytes, value: bytes) -> None:
+        """Take bearer tokens out of the offered WebSocket subprotocols (browsers can put them nowhere else)."""
+        if BEARER_PROTOCOL not in value.lower():
+            self._kept.append(line)
+            self._others_offered = self._others_offered or (believed and bool(value))
+            return
+        if value.count(b",") > _MOST_PROTOCOLS:
+            raise StatusError(400, f"more than {_MOST_PROTOCOLS} WebSocket subprotocols beside a bearer token")
+        others = []
+        for protocol in value.split(b","):
+            protocol = protocol.strip(b" \t")
+            if not protocol.lower().startswith(BEARER_PROTOCOL):
+                others.append(protocol)
+            elif believed and protocol.startswith(BEARER_PROTOCOL):
+                self._protocol_tokens.append(protocol[len(BEARER_PROTOCOL) :])
+                # A line of its own says the same as a place in the other's list (RFC 6455 11.3.4).
+                self._own.append(b"Sec-WebSocket-Protocol: %b\r\n" % protocol)
+        offered = b", ".join(filter(None, others))
+        if offered:
+            self._kept.append(b"%b: %b\r\n" % (line.partition(b":")[0], offered))
+            self._others_offered = self._others_offered or believed
+
+    def _find_token(self) -> None:
+        """Set `token` and `bad_token`."""
+        presented = self._identity_headers
+        token = None if self._authorization is None else _bearer_token(self._authorization)
+        if token is None and self._protocol_tokens:
+            try:
+                token = self._protocol_token()
+            except ValueError as error:
+                presented.bad_token = str(error)
+                return
+        if token is not None and len(token) > MAX_TOKEN:
+            presented.bad_token = f"the token is longer than {MAX_TOKEN} bytes"
+        else:
+            presented.token = token
+
+    def _protocol_token(self) -> bytes | None:
+        """Return the token among the subprotocols, None for an empty one; raises ValueError, never with the token."""
+        if len(self._protocol_tokens) > 1:
+            raise ValueError("more than one WebSocket subprotocol is a bearer token")
+        encoded = self._protocol_tokens[0]
+        if not _BASE64URL.fullmatch(encoded) or len(encoded) % 4 == 1:
+            raise ValueError("the bearer token among the WebSocket subprotocols is no unpadded base64url")
+        token = a2b_base64(encoded.translate(_TO_STANDARD) + b"=" * (-len(encoded) % 4))
+        try:
+            token.decode()
+        except UnicodeDecodeError:
+            raise ValueError("the bearer token among the WebSocket subprotocols is no UTF-8") from None
+        if token and not self._others_offered:
+            raise ValueError("no other WebSocket subprotocol is offered beside the bearer token")
+        return token or None
+
+
+_TO_STANDARD = bytes.maketrans(b"-_", b"+/")
+
+
+def _bearer_token(authorization: bytes) -> bytes | None:
+    """Return the token of an Authorization value, None if it holds none.
+
+    As Kubernetes reads it: what stands between the first space and the second. So with two spaces after the scheme
+    there is no token, and what comes after the token is ignored.
+    """
+    scheme, _, rest = authorization.partition(b" ")
+    if scheme.lower() != b"bearer":
+        return None
+    return rest.partition(b" ")[0] or None

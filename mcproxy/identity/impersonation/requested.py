@@ -1,0 +1,168 @@
+"""Impersonation that a client asks for: what its Impersonate-* headers mean, and whether it may.
+
+Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation.go`, in the words that it has without constrained
+impersonation: one review for each thing that is asked for, in Kubernetes' order, by the verb `impersonate`. A request
+that is allowed goes on as the impersonated user; nothing of the caller but the log remains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import (
+    ANONYMOUS_NAME,
+    AUTHENTICATED,
+    SERVICE_ACCOUNT_PREFIX,
+    UNAUTHENTICATED,
+    UserInfo,
+    service_account,
+)
+
+if TYPE_CHECKING:
+    from mcproxy.http.messages import Header
+    from mcproxy.identity.authorization.access_review import Decision
+    from mcproxy.identity.identity_headers import IdentityHeaders
+
+_USER = b"impersonate-user"
+_GROUP = b"impersonate-group"
+_UID = b"impersonate-uid"
+_EXTRA = b"impersonate-extra-"
+
+_AUTHENTICATION = "authentication.k8s.io"
+_VERSION = "v1"
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+class ImpersonationRequest(NamedTuple):
+    """Who a client wants to be, and the questions that must all be answered with yes before."""
+
+    user: UserInfo
+    reviews: tuple[Attributes, ...]
+
+
+class _Asked(NamedTuple):
+    """What the headers say, decoded; `extra` in the order of the headers, with keys in lower case."""
+
+    name: str
+    groups: tuple[str, ...]
+    extra: dict[str, tuple[str, ...]]
+    uid: str
+
+
+def requested_impersonation(presented: IdentityHeaders) -> ImpersonationRequest | None:
+    """Return what a request asks for; None if it asks for nothing.
+
+    Raises StatusError (400) for a group, uid or extra without a user, and for what is no text.
+    """
+    if not presented.impersonate:
+        return None
+    asked = _read(presented.impersonate)
+    if not asked.name:
+        if not asked.groups and not asked.extra and not asked.uid:
+            return None
+        raise StatusError(400, f"requested {_as_go_prints(asked)} without impersonating a user")
+    return ImpersonationRequest(_user(asked), tuple(_reviews(asked)))
+
+
+async def authorize_impersonation(
+    caller: UserInfo, wanted: ImpersonationRequest, decide: Callable[[UserInfo, Attributes], Awaitable[Decision]]
+) -> UserInfo:
+    """Return the user to go on as; raises StatusError: 403 with the first refusal, and what `decide` raises."""
+    for review in wanted.reviews:
+        decision = await decide(caller, review)
+        if not decision.allowed:
+            raise forbidden(caller, review, decision.reason)
+    return wanted.user
+
+
+def impersonation_unsupported() -> StatusError:
+    """Return the refusal of impersonation where a cluster is told the proxy's own identity.
+
+    To ignore what was asked for would run the request with more rights than were meant.
+    """
+    return StatusError(403, "impersonation is not possible here: the cluster is told the proxy's own identity")
+
+
+def _read(headers: Iterable[Header]) -> _Asked:
+    """Read the headers by their exact names. Raises StatusError (400) for another one, and for what is no text."""
+    name = uid = None
+    groups: dict[str, None] = {}
+    extra: dict[str, tuple[str, ...]] = {}
+    for header, raw in headers:
+        if header == _USER:
+            name = _text(raw) if name is None else name  # the first of several, as Go's Header.Get
+        elif header == _GROUP:
+            groups[_text(raw)] = None
+        elif header == _UID:
+            uid = _text(raw) if uid is None else uid
+        elif header.startswith(_EXTRA):
+            key = _key(header[len(_EXTRA) :])
+            extra[key] = (*extra.get(key, ()), _text(raw))
+        else:  # with underscores, or of a Kubernetes to come: to drop it could give more than was meant
+            raise StatusError(400, f"the header {header[:100].decode('latin-1')} is not known here")
+    return _Asked(name or "", tuple(groups), extra, uid or "")
+
+
+def _key(escaped: bytes) -> str:
+    """Go's PathUnescape gives up on all of a key with one bad escape; client-go says that keys are in lower case."""
+    raw = escaped if _BAD_ESCAPE.search(escaped) else unquote_to_bytes(escaped)
+    return _text(raw).lower()
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise StatusError(400, "a name in an Impersonate header is not UTF-8") from None
+
+
+def _reviews(asked: _Asked) -> Iterable[Attributes]:
+    account = service_account(asked.name)
+    if account is not None:
+        yield _review("serviceaccounts", account[1], namespace=account[0])
+    else:
+        yield _review("users", asked.name)
+    for group in asked.groups:
+        yield _review("groups", group)
+    for key, values in asked.extra.items():
+        for value in values:
+            yield _review("userextras", value, group=_AUTHENTICATION, subresource=key)
+    if asked.uid:
+        yield _review("uids", asked.uid, group=_AUTHENTICATION)
+
+
+def _review(resource: str, name: str, *, group: str = "", namespace: str = "", subresource: str = "") -> Attributes:
+    return Attributes("impersonate", group, _VERSION, resource, subresource, namespace, name)
+
+
+def _user(asked: _Asked) -> UserInfo:
+    """The groups that were named are all there are, but for those that go without saying."""
+    groups = asked.groups
+    account = service_account(asked.name)
+    if account is not None and not groups:
+        groups = (f"{SERVICE_ACCOUNT_PREFIX.rstrip(':')}s", f"{SERVICE_ACCOUNT_PREFIX.rstrip(':')}s:{account[0]}")
+    if asked.name == ANONYMOUS_NAME:
+        if UNAUTHENTICATED not in groups:
+            groups = (*groups, UNAUTHENTICATED)
+    elif AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
+        groups = (*groups, AUTHENTICATED)
+    return UserInfo(asked.name, groups, asked.uid, tuple(sorted(asked.extra.items())))
+
+
+def _as_go_prints(asked: _Asked) -> str:
+    """Return the list of ObjectReferences in the form that %v gives it, for that is what the real message holds.
+
+    Their fields: Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath.
+    """
+    shown = [f"{{Group  {group}    }}" for group in asked.groups]
+    for key, values in asked.extra.items():
+        shown += [f"{{UserExtra  {value}  {_AUTHENTICATION}/{_VERSION}  {key}}}" for value in values]
+    if asked.uid:
+        shown.append(f"{{UID  {asked.uid}  {_AUTHENTICATION}/{_VERSION}  }}")
+    return f"[{' '.join(shown)}]"

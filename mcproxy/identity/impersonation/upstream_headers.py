@@ -1,0 +1,118 @@
+"""How a cluster is told who calls: Impersonate-* beside the proxy's own credential, or X-Remote-*.
+
+Source: Kubernetes "User impersonation" and "Authenticating proxy"; the encoding is that of client-go
+(`transport/round_trippers.go`): values are sent as UTF-8, keys of extras are percent-encoded where a header's name
+cannot hold them. A name that would not arrive as it is gets refused: a cleaned name may be another user's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from mcproxy.config import model
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authorization.forbidden_message import go_quote
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import UserInfo
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+#: What client-go writes as it is in a header's name (RFC 9110 token, without the percent sign).
+_PLAIN_KEY_BYTES = frozenset(b"!#$&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_CACHED_USERS = 1024
+_CACHED_BYTES = 4096  # a longer block is made anew each time, so that no cluster keeps more than 4 MiB
+
+
+class UpstreamIdentityHeaders:
+    """What one cluster is told; keeps the blocks of users that were here before."""
+
+    __slots__ = ("_blocks", "_cluster", "_tells_nobody")
+
+    def __init__(self, cluster: model.Cluster) -> None:
+        self._cluster = cluster
+        self._blocks: dict[UserInfo, bytes] = {}
+        self._tells_nobody = cluster.identity in (model.Identity.PROXY, model.Identity.PASSTHROUGH)
+
+    def headers_for(self, user: UserInfo) -> bytes:
+        """Return the lines to add to a request's fields, each with its CRLF; b"" if nothing is to be said.
+
+        Raises StatusError (403) for a user that a header cannot hold.
+        """
+        if self._tells_nobody:
+            return b""
+        block = self._blocks.get(user)
+        if block is None:
+            block = identity_headers_of(self._cluster, user)
+            if len(block) > _CACHED_BYTES:
+                return block
+            if len(self._blocks) >= _CACHED_USERS:
+                del self._blocks[next(iter(self._blocks))]  # the oldest; one that still calls is made again
+            self._blocks[user] = block
+        return block
+
+
+def identity_headers_of(cluster: model.Cluster, user: UserInfo) -> bytes:
+    """Return the headers that carry `user` to `cluster`; raises StatusError (403) as `headers_for`."""
+    if cluster.identity is model.Identity.IMPERSONATE:
+        extra = (item for item in user.extra if item[0] in cluster.impersonate_extras)
+        return b"".join(_lines(b"Impersonate-", user, extra))
+    if cluster.identity is model.Identity.REQUEST_HEADER:
+        return b"".join(_lines(b"X-Remote-", user, user.extra))
+    return b""
+
+
+def check_authenticating_cluster(caller: AuthenticatedUser, cluster_name: str) -> None:
+    """Refuse a service account or node towards any cluster but the one that vouched for it: StatusError (403).
+
+    The same name is another account there.
+    """
+    if caller.cluster and caller.cluster != cluster_name:
+        raise StatusError(
+            403,
+            f"forbidden: User {go_quote(caller.user.name)} of cluster {go_quote(caller.cluster)} is nobody in cluster "
+            f"{go_quote(cluster_name)}",
+            details={},
+        )
+
+
+def _lines(prefix: bytes, user: UserInfo, extra: Iterable[tuple[str, tuple[str, ...]]]) -> Iterable[bytes]:
+    if not user.name:
+        raise _refusal("user name", "it is empty")
+    yield b"%bUser: %b\r\n" % (prefix, _value(user.name, "user name"))
+    for group in dict.fromkeys(user.groups):
+        yield b"%bGroup: %b\r\n" % (prefix, _value(group, "group"))
+    if user.uid:
+        yield b"%bUid: %b\r\n" % (prefix, _value(user.uid, "uid"))
+    for key, values in extra:
+        name = _key(key)
+        for value in values:
+            yield b"%bExtra-%b: %b\r\n" % (prefix, name, _value(value, "extra"))
+
+
+def _value(text: str, what: str) -> bytes:
+    if _CONTROL.search(text):
+        raise _refusal(what, "it holds a control character")
+    if text != text.strip():
+        raise _refusal(what, "it begins or ends with a blank")
+    return _encoded(text, what)
+
+
+def _encoded(text: str, what: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise _refusal(what, "it is not Unicode text") from None
+
+
+def _key(key: str) -> bytes:
+    """Percent-encode a key of an extra. Control characters are no danger in this form, but nobody means them."""
+    if not key:
+        raise _refusal("extra key", "it is empty")
+    if _CONTROL.search(key):
+        raise _refusal("extra key", "it holds a control character")
+    encoded = _encoded(key, "extra key")
+    return b"".join(b"%c" % byte if byte in _PLAIN_KEY_BYTES else b"%%%02X" % byte for byte in encoded)
+
+
+def _refusal(what: str, why: str) -> StatusError:
+    return StatusError(403, f"forbidden: the cluster cannot be told who calls: {what}: {why}", details={})

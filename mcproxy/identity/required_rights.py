@@ -1,0 +1,128 @@
+"""The least that a cluster must grant the proxy for what a configuration has it do there: a list, right by right.
+
+Each right is a rule of its own with the sentence that says what it is for, so that whoever grants it can judge it.
+A later part of the proxy that needs a right adds a function to `_PARTS`, and its case to the test that takes the
+rights away one by one (`tests/cli/test_rbac.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from mcproxy.config import model
+from mcproxy.kube import requestinfo
+
+_AUTHENTICATION = "authentication.k8s.io"
+_AUTHORIZATION = "authorization.k8s.io"
+#: How a cluster is told somebody else's name, which the proxy must have judged itself.
+_TOLD = (model.Identity.IMPERSONATE, model.Identity.REQUEST_HEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One right in RBAC's terms: a verb on a resource of a group, or (with `path`) on a path that is no resource."""
+
+    why: str
+    verb: str
+    resource: str = ""
+    group: str = ""
+    path: str = ""
+
+    @property
+    def rule(self) -> dict[str, list[str]]:
+        """The PolicyRule."""
+        if self.path:
+            return {"nonResourceURLs": [self.path], "verbs": [self.verb]}
+        return {"apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb]}
+
+
+def required_rights(config: model.Config, cluster: model.Cluster) -> tuple[Right, ...]:
+    """Return the rights that the proxy uses in `cluster`, in a fixed order."""
+    return tuple(right for part in _PARTS for right in part(config, cluster))
+
+
+def _health(_config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+    why = "health checks"
+    path = cluster.health_check.path
+    info = requestinfo.parse(b"GET", path.encode())
+    if info.is_resource:
+        resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
+        yield Right(why, info.verb, resource, info.group)
+    else:
+        yield Right(why, "get", path=info.path)
+
+
+def _impersonation(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+    if cluster.identity is not model.Identity.IMPERSONATE or not _servers(config, cluster):
+        return
+    yield Right("tells the cluster which user calls", "impersonate", "users")
+    yield Right("and the user's groups", "impersonate", "groups")
+    yield Right("tells it of service accounts that call", "impersonate", "serviceaccounts")
+    yield Right("tells it the user's uid", "impersonate", "uids", _AUTHENTICATION)
+    for key in cluster.impersonate_extras:
+        why = f"tells it the user's extra {key} (impersonateExtras)"
+        yield Right(why, "impersonate", f"userextras/{key}", _AUTHENTICATION)
+
+
+def _token_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+    names = sorted({server.authentication or "" for server in config.servers if _reviews(config, server, cluster)})
+    if names:
+        yield Right(f"judges tokens (authentication {', '.join(names)})", "create", "tokenreviews", _AUTHENTICATION)
+
+
+def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+    names = set()
+    impersonation = False
+    reached = _servers(config, cluster)
+    for server in config.servers:
+        authorization = _authorization(config, server)
+        review = None if authorization is None else authorization.subject_access_review
+        if review is not None and (server in reached if review.cluster is None else review.cluster == cluster.name):
+            names.add(server.authorization or "")
+        only_rules = authorization is not None and review is None
+        impersonation |= server in reached and _judged_here(server, cluster) and not only_rules
+    purposes = [f"judges requests (authorization {', '.join(sorted(names))})"] if names else []
+    if impersonation:
+        purposes.append("judges impersonation that clients ask for")
+    if purposes:
+        yield Right("; ".join(purposes), "create", "subjectaccessreviews", _AUTHORIZATION)
+
+
+def _judged_here(server: model.Server, cluster: model.Cluster) -> bool:
+    """Whether the proxy judges impersonation that clients of `server` ask for towards `cluster`."""
+    if cluster.identity is model.Identity.PASSTHROUGH:
+        return server.authentication is not None
+    return cluster.identity in _TOLD
+
+
+_PARTS: tuple[Callable[[model.Config, model.Cluster], Iterator[Right]], ...] = (
+    _health,
+    _impersonation,
+    _token_reviews,
+    _access_reviews,
+)
+
+
+def _servers(config: model.Config, cluster: model.Cluster) -> tuple[model.Server, ...]:
+    """The servers whose requests may go to `cluster`."""
+    return tuple(server for server in config.servers if cluster.name in {*server.clusters, *_diversions(server)})
+
+
+def _diversions(server: model.Server) -> Iterator[str]:
+    for policy in server.dispatch or ():
+        if policy.backend is not None:
+            yield policy.backend.cluster
+
+
+def _reviews(config: model.Config, server: model.Server, cluster: model.Cluster) -> bool:
+    """Whether `server` has tokens reviewed by `cluster`."""
+    used = next((item for item in config.authentication if item.name == server.authentication), None)
+    if used is None or used.token_review is None:
+        return False
+    reviewer = used.token_review.cluster
+    return server.clusters == (cluster.name,) if reviewer is None else reviewer == cluster.name
+
+
+def _authorization(config: model.Config, server: model.Server) -> model.Authorization | None:
+    return next((item for item in config.authorization if item.name == server.authorization), None)

@@ -1,0 +1,96 @@
+"""The client of review APIs (TokenReview, SubjectAccessReview): creates a review in a cluster.
+
+It uses the proxy's own credential and the cluster's control connections. An endpoint that cannot be reached or fails
+(429, 5xx) does not speak for its cluster, so the next one is tried; a 401 or 403 to the proxy holds for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.identity.reviewer_log import UnavailableError
+from mcproxy.net.errors import ConnectError
+from mcproxy.upstream.control import ControlError, ControlResponse
+from mcproxy.upstream.credentials import CredentialError
+
+if TYPE_CHECKING:
+    from mcproxy.upstream.cluster import Cluster
+    from mcproxy.upstream.endpoint import Endpoint
+
+HEADERS = (("content-type", "application/json"), ("accept", "application/json"))
+MAX_ANSWER = 1024 * 1024  # bytes; a response repeats the request
+TIMEOUT = 10.0  # seconds for one review, over all endpoints
+_ENDPOINT_TIMEOUT = 5.0  # seconds for one endpoint
+
+SUCCESS = (200, 201)
+REJECTED = (400, 413, 422)  # the review itself is bad; no client may make a reviewer count as down by sending one
+
+_TODO = "see that the cluster's API server runs and can be reached"
+
+LiveCluster = Callable[[], "Cluster"]
+"""Returns the cluster in force: a reload may replace it while an authenticator or authorizer stays."""
+
+
+async def create_review(
+    cluster: Cluster, group: str, resource: str, body: bytes, clock: IReactorTime
+) -> ControlResponse:
+    """POST `body` to `resource` (plural) of the API `group`, version v1.
+
+    Returns, within 10 s, a response whose status is in `SUCCESS` or `REJECTED`; raises `UnavailableError` otherwise.
+    """
+    path = f"/apis/{group}/v1/{resource}"
+    deadline = clock.seconds() + TIMEOUT
+    failure: UnavailableError | None = None
+    tried: list[Endpoint] = []
+    while (endpoint := cluster.pick(tried)) is not None:
+        left = deadline - clock.seconds()
+        if left <= 0:
+            break
+        tried.append(endpoint)
+        try:
+            response = await _post(cluster, endpoint, path, body, min(left, _ENDPOINT_TIMEOUT))
+        except CredentialError as error:
+            todo = f"give cluster {cluster.name} a usable credential"
+            raise UnavailableError("credential", error.cause, todo) from None
+        except UnavailableError as error:
+            failure = error
+            continue
+        if response.status not in SUCCESS + REJECTED:
+            raise _refused(response.status, cluster, group, resource)
+        return response
+    raise failure or UnavailableError("endpoints", cluster.unavailable_message(), _TODO)
+
+
+async def _post(cluster: Cluster, endpoint: Endpoint, path: str, body: bytes, timeout: float) -> ControlResponse:
+    """Send it to one endpoint; raises CredentialError, and `UnavailableError` where another one may do better."""
+    try:
+        response = await cluster.control.request(
+            endpoint, "POST", path, headers=HEADERS, body=body, timeout=timeout, max_body=MAX_ANSWER
+        )
+    except ConnectError as error:
+        endpoint.request_check()
+        raise UnavailableError("connection", error.cause, _TODO) from None
+    except ControlError as error:
+        raise UnavailableError("connection", error.cause, _TODO) from None
+    if response.status >= 500 or response.status == 429:
+        raise UnavailableError("status", f"{endpoint.name} answered {response.status}", _TODO)
+    return response
+
+
+def _refused(status: int, cluster: Cluster, group: str, resource: str) -> UnavailableError:
+    if status == 401:
+        return UnavailableError(
+            "401",
+            "the cluster does not know the proxy's own credential (401)",
+            f"give cluster {cluster.name} valid credentials",
+        )
+    if status == 403:
+        return UnavailableError(
+            "403",
+            f"the cluster does not let the proxy create {resource} of {group} (403)",
+            "grant it what `mcproxy rbac` prints",
+        )
+    return UnavailableError("status", f"the cluster answered {status}", "see the log of the cluster's API server")

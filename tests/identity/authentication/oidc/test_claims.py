@@ -1,0 +1,118 @@
+"""Claims: which tokens are good now and for us, and which user they name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcproxy.identity.authentication.oidc.claims import check_claims, user_of
+from mcproxy.identity.authentication.oidc.jwt import InvalidTokenError
+from mcproxy.kube.user import UserInfo
+from tests.identity.issuer import ISSUER, NOW, claims, config
+
+
+def check(**changed: Any) -> float:
+    return check_claims(claims(**changed), config(), NOW)
+
+
+def user(changed: dict[str, Any], **configured: Any) -> UserInfo:
+    return user_of(claims(**changed), config(**configured))
+
+
+def test_a_good_token_ends_with_its_exp_and_the_leeway() -> None:
+    assert check() == NOW + 610
+    assert check(exp=NOW + 0.5) == NOW + 10.5
+
+
+@pytest.mark.parametrize("issuer", [ISSUER + "/", ISSUER.upper(), "https://login.example.org", None, 3, [ISSUER]])
+def test_the_issuer_must_be_the_same_byte_for_byte(issuer: Any) -> None:
+    with pytest.raises(InvalidTokenError, match="another issuer"):
+        check(iss=issuer)
+
+
+@pytest.mark.parametrize("audience", ["k8s", "kubernetes", ["k8s"], ["web", "kubernetes"], [7, "k8s"]])
+def test_any_of_the_audiences_will_do(audience: Any) -> None:
+    check(aud=audience)
+
+
+@pytest.mark.parametrize("audience", ["web", "", None, [], ["web"], {"k8s": 1}, 7, ["k8", "s"], [["k8s"]], [{}]])
+def test_a_token_for_another_audience_is_refused(audience: Any) -> None:
+    with pytest.raises(InvalidTokenError, match="audience"):
+        check(aud=audience)
+
+
+@pytest.mark.parametrize(("late", "good"), [(0, True), (9, True), (10, False), (3600, False)])
+def test_exp_has_ten_seconds_of_leeway(late: float, good: bool) -> None:
+    if good:
+        check(exp=NOW - late)
+    else:
+        with pytest.raises(InvalidTokenError, match=f"expired {late} s ago"):
+            check(exp=NOW - late)
+
+
+@pytest.mark.parametrize("name", ["nbf", "iat"])
+def test_nbf_and_iat_have_ten_seconds_of_leeway(name: str) -> None:
+    check(**{name: NOW + 10})
+    with pytest.raises(InvalidTokenError, match=f"its {name} is 11 s in the future"):
+        check(**{name: NOW + 11})
+
+
+def test_exp_is_required_the_other_times_are_not() -> None:
+    check(nbf=None, iat=None)
+    with pytest.raises(InvalidTokenError, match="has no exp"):
+        check(exp=None)
+
+
+@pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
+@pytest.mark.parametrize("value", ["1790000600", True, [], {}, float("inf"), float("-inf"), float("nan"), 10**400])
+def test_a_time_that_is_no_number_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(InvalidTokenError, match=f"its {name} is no time"):
+        check(**{name: value})
+
+
+def test_user_groups_and_credential_id() -> None:
+    named = user({"jti": "j-1", "groups": ["dev", "ops", "dev"]}, groups_claim="groups")
+    assert named == UserInfo(
+        "alice", ("dev", "ops"), "", (("authentication.kubernetes.io/credential-id", ("JTI=j-1",)),)
+    )
+
+
+@pytest.mark.parametrize("token_id", ["", None, 7, ["x"]])
+def test_a_token_without_an_id_has_no_credential_id(token_id: Any) -> None:
+    assert user({"jti": token_id}).extra == ()
+
+
+def test_prefixes_come_before_user_and_groups() -> None:
+    named = user({"groups": "dev"}, groups_claim="groups", username_prefix="oidc:", groups_prefix="g:")
+    assert (named.name, named.groups) == ("oidc:alice", ("g:dev",))
+
+
+@pytest.mark.parametrize("name", ["", None, 7, ["alice"], {"a": 1}, True])
+def test_a_user_name_that_is_no_text_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidTokenError, match="claim sub is no user name"):
+        user({"sub": name}, username_prefix="oidc:")
+
+
+@pytest.mark.parametrize("verified", [False, "true", "false", 1, 0, [], ""])
+def test_an_email_that_is_not_verified_is_no_user(verified: Any) -> None:
+    with pytest.raises(InvalidTokenError, match="not verified"):
+        user({"email": "a@example.com", "email_verified": verified}, username_claim="email")
+
+
+def test_an_email_is_a_user_if_verified_or_not_said() -> None:
+    for more in ({"email_verified": True}, {}):
+        assert user({"email": "a@example.com", **more}, username_claim="email").name == "a@example.com"
+    assert user({"email_verified": False}).name == "alice"
+
+
+@pytest.mark.parametrize("groups", [7, True, {"dev": 1}, ["dev", 7], ["dev", None], [["dev"]]])
+def test_groups_of_another_kind_are_refused(groups: Any) -> None:
+    with pytest.raises(InvalidTokenError, match="claim groups"):
+        user({"groups": groups}, groups_claim="groups")
+
+
+def test_groups_are_none_where_the_claim_is_absent_or_not_asked_for() -> None:
+    assert user({}, groups_claim="groups").groups == ()
+    assert user({"groups": ["dev"]}).groups == ()
+    assert user_of({**claims(), "groups": None}, config(groups_claim="groups")).groups == ()

@@ -1,0 +1,113 @@
+"""Rules, reviews, or the one and then the other; and who decides about impersonation."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from mcproxy.config import model
+from mcproxy.identity.authorization.access_review import Decision
+from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.identity.authorization.authorizer import Authorizer
+from mcproxy.kube.user import UserInfo
+
+ALICE = UserInfo("alice", ("dev", "system:authenticated"))
+LIST_PODS = Attributes("list", "", "v1", "pods", "", "demo")
+DELETE_PODS = LIST_PODS._replace(verb="delete")
+IMPERSONATE = Attributes("impersonate", "", "v1", "users", name="bob")
+
+RULES = (model.Rule(users=("alice",), verbs=("list", "impersonate"), api_groups=("",), resources=("pods", "users")),)
+
+
+class FakeReviews:
+    """Reviews by one cluster, which refuses all."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Decision] = {}
+        self.asked = 0
+
+    def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+        return self.kept.get((user, attributes))
+
+    async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
+        self.asked += 1
+        self.kept[user, attributes] = Decision(False, f"asked {self.asked} times")
+        return self.kept[user, attributes]
+
+
+class Estate:
+    def __init__(self) -> None:
+        self.reviews = {"east": FakeReviews(), "west": FakeReviews()}
+
+    def of(self, name: str) -> Any:
+        return self.reviews[name]
+
+    def build(self, **fields: Any) -> Authorizer:
+        return Authorizer.build(model.Authorization(name="x", **fields), self.of)
+
+
+@pytest.fixture
+def estate() -> Estate:
+    return Estate()
+
+
+def decide(authorizer: Authorizer, attributes: Attributes, cluster: str = "east") -> Decision:
+    result: list[Any] = []
+    Deferred.fromCoroutine(authorizer.decide(ALICE, attributes, cluster)).addBoth(result.append)
+    return cast(Decision, result[0])
+
+
+def test_rules_alone_always_know(estate: Estate) -> None:
+    authorizer = estate.build(rules=RULES)
+    assert authorizer.at_once(ALICE, LIST_PODS, "east") == Decision(True)
+    assert authorizer.at_once(ALICE, DELETE_PODS, "east") == Decision(False)
+    assert decide(authorizer, DELETE_PODS) == Decision(False)
+
+
+def test_a_review_is_by_the_cluster_that_the_request_goes_to(estate: Estate) -> None:
+    authorizer = estate.build(subject_access_review=model.SubjectAccessReview())
+    assert authorizer.at_once(ALICE, LIST_PODS, "west") is None
+    assert decide(authorizer, LIST_PODS, "west") == Decision(False, "asked 1 times")
+    assert authorizer.at_once(ALICE, LIST_PODS, "west") == Decision(False, "asked 1 times")
+    assert authorizer.at_once(ALICE, LIST_PODS, "east") is None
+
+
+def test_or_by_the_one_that_is_named(estate: Estate) -> None:
+    authorizer = estate.build(subject_access_review=model.SubjectAccessReview(cluster="east"))
+    decide(authorizer, LIST_PODS, "west")
+    assert (estate.reviews["east"].asked, estate.reviews["west"].asked) == (1, 0)
+
+
+def test_what_no_rule_allows_is_reviewed(estate: Estate) -> None:
+    authorizer = estate.build(rules=RULES, subject_access_review=model.SubjectAccessReview())
+    assert decide(authorizer, LIST_PODS) == Decision(True)
+    assert estate.reviews["east"].asked == 0
+    assert decide(authorizer, DELETE_PODS) == Decision(False, "asked 1 times")
+
+
+def test_impersonation_is_reviewed_by_the_cluster_where_nothing_else_is_said(estate: Estate) -> None:
+    authorizer = Authorizer.for_impersonation(None, estate.of)
+    assert decide(authorizer, IMPERSONATE, "west") == Decision(False, "asked 1 times")
+
+
+def test_impersonation_is_reviewed_by_the_requests_cluster_whoever_else_is_named(estate: Estate) -> None:
+    config = model.Authorization(name="x", subject_access_review=model.SubjectAccessReview(cluster="east"))
+    decide(Authorizer.for_impersonation(config, estate.of), IMPERSONATE, "west")
+    assert (estate.reviews["east"].asked, estate.reviews["west"].asked) == (0, 1)
+
+
+def test_rules_alone_decide_about_impersonation_alone(estate: Estate) -> None:
+    authorizer = Authorizer.for_impersonation(model.Authorization(name="x", rules=RULES), estate.of)
+    assert authorizer.at_once(ALICE, IMPERSONATE, "east") == Decision(True)
+    assert authorizer.at_once(ALICE, IMPERSONATE._replace(resource="groups"), "east") == Decision(False)
+
+
+def test_rules_and_reviews_decide_about_impersonation_one_after_the_other(estate: Estate) -> None:
+    review = model.SubjectAccessReview(cluster="east")
+    config = model.Authorization(name="x", rules=RULES, subject_access_review=review)
+    authorizer = Authorizer.for_impersonation(config, estate.of)
+    assert decide(authorizer, IMPERSONATE, "west") == Decision(True)
+    assert not decide(authorizer, IMPERSONATE._replace(resource="groups"), "west").allowed
+    assert estate.reviews["west"].asked == 1

@@ -1,0 +1,82 @@
+"""IdentityRegistry for tests of the chain: they count what they are asked, and answer as the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult, Unavailable
+from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
+from mcproxy.kube.user import UserInfo
+from tests.upstream.fakes import FakeReactor, make_shared
+
+ALICE = Accepted(UserInfo("alice", ("dev",)))
+NOT_MINE = Refused("not mine")
+MINE = Refused("expired", own=True)
+DOWN = Unavailable("it is down")
+
+
+class Judge:
+    """`answer` gives the result, at once for a `local` judge; None: the test answers `running`."""
+
+    def __init__(
+        self,
+        answer: Callable[[bytes], TokenResult | None] | TokenResult | None = None,
+        *,
+        name: str = "fake",
+        cluster: str = "",
+        times: tuple[float, float] = (120.0, 10.0),
+        local: bool = True,
+    ) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.cache_times = CacheTimes(*times)
+        self.answer = answer
+        self.local = local
+        self.asked = 0
+        self.running: list[Deferred[TokenResult]] = []
+        self.closed = False
+
+    def known(self, token: bytes) -> TokenResult | None:
+        if not self.local:
+            return None
+        self.asked += 1
+        return self._result(token)
+
+    async def authenticate(self, token: bytes) -> TokenResult:
+        self.asked += 1
+        result = self._result(token)
+        if result is not None:
+            return result
+        running: Deferred[TokenResult] = Deferred()
+        self.running.append(running)
+        return await running
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _result(self, token: bytes) -> TokenResult | None:
+        return self.answer(token) if callable(self.answer) else self.answer
+
+
+def remote(answer: TokenResult | None = None, **more: Any) -> Judge:
+    """A judge that must be asked."""
+    return Judge(answer, local=False, **more)
+
+
+def chain_of(
+    *judges: Judge, clock: FakeReactor | None = None, allow: bool = False, share: bool = False
+) -> UnionTokenAuthenticator:
+    return UnionTokenAuthenticator(
+        judges, allow_system_names=allow, share_service_accounts=share, shared=make_shared(clock or FakeReactor())
+    )
+
+
+def ask(chain: UnionTokenAuthenticator, token: bytes = b"token") -> tuple[list[Any], Deferred[Any]]:
+    """Ask; the list gets the caller or the error when there is one."""
+    result: list[Any] = []
+    asked = Deferred.fromCoroutine(chain.authenticate(token))
+    asked.addCallbacks(result.append, lambda failure: result.append(failure.value))
+    return result, asked

@@ -1,0 +1,185 @@
+"""How a cluster is told who calls: exactly once each, as client-go writes it, and never what would not arrive."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcproxy.config import model
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.impersonation.upstream_headers import (
+    UpstreamIdentityHeaders,
+    check_authenticating_cluster,
+    identity_headers_of,
+)
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import ANONYMOUS, UserInfo
+
+ALICE = UserInfo(
+    "alice", ("dev", "system:authenticated"), "u-1", (("example.com/origin", ("east",)), ("scopes", ("a", "b")))
+)
+
+
+def cluster(identity: model.Identity = model.Identity.IMPERSONATE, *extras: str) -> model.Cluster:
+    return model.Cluster(name="east", endpoints=(), identity=identity, impersonate_extras=extras)
+
+
+def lines(identity: model.Identity, user: UserInfo, *extras: str) -> list[str]:
+    block = identity_headers_of(cluster(identity, *extras), user).decode()
+    assert block.endswith("\r\n")
+    return block.removesuffix("\r\n").split("\r\n")
+
+
+def test_impersonation_tells_all_but_the_extras() -> None:
+    assert lines(model.Identity.IMPERSONATE, ALICE) == [
+        "Impersonate-User: alice",
+        "Impersonate-Group: dev",
+        "Impersonate-Group: system:authenticated",
+        "Impersonate-Uid: u-1",
+    ]
+
+
+def test_extras_that_are_named_pass_with_every_value_and_an_escaped_key() -> None:
+    told = lines(model.Identity.IMPERSONATE, ALICE, "scopes", "example.com/origin", "other")
+    assert told[4:] == [
+        "Impersonate-Extra-example.com%2Forigin: east",
+        "Impersonate-Extra-scopes: a",
+        "Impersonate-Extra-scopes: b",
+    ]
+
+
+def test_a_front_proxy_tells_everything() -> None:
+    assert lines(model.Identity.REQUEST_HEADER, ALICE) == [
+        "X-Remote-User: alice",
+        "X-Remote-Group: dev",
+        "X-Remote-Group: system:authenticated",
+        "X-Remote-Uid: u-1",
+        "X-Remote-Extra-example.com%2Forigin: east",
+        "X-Remote-Extra-scopes: a",
+        "X-Remote-Extra-scopes: b",
+    ]
+
+
+def test_nobody_is_told_as_anonymous() -> None:
+    assert lines(model.Identity.IMPERSONATE, ANONYMOUS) == [
+        "Impersonate-User: system:anonymous",
+        "Impersonate-Group: system:unauthenticated",
+    ]
+
+
+@pytest.mark.parametrize("identity", [model.Identity.PROXY, model.Identity.PASSTHROUGH])
+def test_other_clusters_are_told_nothing(identity: model.Identity) -> None:
+    assert (
+        UpstreamIdentityHeaders(cluster(identity)).headers_for(ALICE)
+        == identity_headers_of(cluster(identity), ALICE)
+        == b""
+    )
+
+
+def test_a_group_that_stands_twice_passes_once() -> None:
+    assert lines(model.Identity.IMPERSONATE, UserInfo("a", ("g", "g"))).count("Impersonate-Group: g") == 1
+
+
+def test_names_beyond_ascii_pass_as_utf8_and_in_keys_percent_encoded() -> None:
+    user = UserInfo("Jürgen", ("山",), "", (("größe", ("ü",)),))
+    assert lines(model.Identity.REQUEST_HEADER, user) == [
+        "X-Remote-User: Jürgen",
+        "X-Remote-Group: 山",
+        "X-Remote-Extra-gr%C3%B6%C3%9Fe: ü",
+    ]
+
+
+BAD = [
+    "a\r\nImpersonate-Group: system:masters",
+    "a\n",
+    "a\x00",
+    "a\x7f",
+    "a\tb",
+    "a\x85b",
+    " qa",
+    "qa ",
+    "\u00a0a",
+    "\udc80",
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("identity", [model.Identity.IMPERSONATE, model.Identity.REQUEST_HEADER])
+@pytest.mark.parametrize("place", ["name", "groups", "uid", "extra"])
+def test_what_would_not_arrive_is_refused(bad: str, identity: model.Identity, place: str) -> None:
+    fields: dict[str, Any] = {"name": "bob", "groups": ("dev",)}
+    values: dict[str, Any] = {"name": bad, "groups": ("dev", bad), "uid": bad, "extra": (("scopes", (bad,)),)}
+    fields[place] = values[place]
+    telling = UpstreamIdentityHeaders(cluster(identity, "scopes"))
+    for _ in range(2):
+        with pytest.raises(StatusError) as caught:
+            telling.headers_for(UserInfo(**fields))
+        assert caught.value.code == 403
+        assert bad not in caught.value.message
+
+
+def test_a_user_without_a_name_is_refused() -> None:
+    with pytest.raises(StatusError):
+        identity_headers_of(cluster(), UserInfo(""))
+
+
+@pytest.mark.parametrize("key", ["", "a\r\nb", "\udc80"])
+def test_a_key_that_would_not_arrive_is_refused(key: str) -> None:
+    with pytest.raises(StatusError):
+        identity_headers_of(cluster(model.Identity.REQUEST_HEADER), UserInfo("a", extra=((key, ("x",)),)))
+
+
+@given(
+    name=st.text(min_size=1, max_size=20),
+    groups=st.lists(st.text(max_size=10), max_size=3),
+    key=st.text(st.characters(exclude_categories=["Lu"]), max_size=8),
+    value=st.text(max_size=10),
+)
+@settings(max_examples=150)
+def test_what_is_told_is_read_back_as_it_was_or_refused(name: str, groups: list[str], key: str, value: str) -> None:
+    user = UserInfo(name, tuple(dict.fromkeys(groups)), "", ((key, (value,)),))
+    try:
+        block = identity_headers_of(cluster(model.Identity.REQUEST_HEADER), user)
+    except StatusError:
+        return
+    read = [line.split(b": ", 1) for line in block.split(b"\r\n")[:-1]]
+    assert read[0][0].lower() == b"x-remote-user"
+    assert read[0][1].strip(b" \t").decode() == name
+    assert tuple(text.strip(b" \t").decode() for field, text in read if field == b"X-Remote-Group") == user.groups
+    assert len(read) == 2 + len(user.groups)
+    last = read[-1]
+    assert unquote(last[0].decode("ascii").lower().removeprefix("x-remote-extra-")) == key
+    assert last[1].strip(b" \t").decode() == value
+
+
+def test_users_that_were_here_are_remembered_in_bounds() -> None:
+    telling = UpstreamIdentityHeaders(cluster())
+    block = telling.headers_for(ALICE)
+    assert telling.headers_for(ALICE) is block
+    for number in range(1100):
+        telling.headers_for(UserInfo(f"user-{number}"))
+    telling.headers_for(UserInfo("x" * 5000))
+    assert len(telling._blocks) <= 1024
+    kept = set(telling._blocks)
+    for number in range(3):
+        telling.headers_for(UserInfo("long", tuple(f"group-{number}-{count}" for count in range(1000))))
+    assert set(telling._blocks) == kept
+    assert telling.headers_for(ALICE) == block
+
+
+@pytest.mark.parametrize(
+    ("home", "towards", "fine"), [("", "west", True), ("east", "east", True), ("east", "west", False)]
+)
+def test_a_service_account_is_used_at_home_only(home: str, towards: str, fine: bool) -> None:
+    caller = AuthenticatedUser(UserInfo("system:serviceaccount:demo:builder"), home)
+    if fine:
+        check_authenticating_cluster(caller, towards)
+        return
+    with pytest.raises(StatusError) as caught:
+        check_authenticating_cluster(caller, towards)
+    assert caught.value.code == 403
+    assert 'User "system:serviceaccount:demo:builder" of cluster "east"' in caught.value.message

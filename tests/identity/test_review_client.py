@@ -1,0 +1,94 @@
+"""Asking a cluster for a review: which endpoint is asked, for how long, and what counts as an answer."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from mcproxy.identity.review_client import create_review
+from mcproxy.identity.reviewer_log import UnavailableError
+from mcproxy.net.errors import ConnectionRefused
+from mcproxy.upstream.control import ControlError, ControlResponse
+from mcproxy.upstream.credentials import CredentialError
+from tests.identity.fake_review_cluster import FakeCluster
+from tests.upstream.fakes import FakeReactor
+
+SUCCESS = ControlResponse(201, (), b"{}")
+REFUSED = ConnectionRefused("10.0.0.1:6443 refused the connection")
+STATUS = {code: ControlResponse(code, (), b"{}") for code in (302, 400, 401, 403, 404, 429, 500, 503)}
+
+
+def asked(**answers: Any) -> tuple[FakeCluster, Any]:
+    """Return the cluster, and the response or the trouble."""
+    clock = FakeReactor()
+    cluster = FakeCluster(clock, answers)
+    result: list[Any] = []
+    asking = create_review(cast(Any, cluster), "authentication.k8s.io", "tokenreviews", b"question", clock)
+    Deferred.fromCoroutine(asking).addCallbacks(result.append, lambda failure: result.append(failure.value))
+    return cluster, result[0]
+
+
+def test_one_endpoint_is_enough() -> None:
+    cluster, found = asked(a=SUCCESS, b=SUCCESS)
+    assert found is SUCCESS
+    assert [name for name, _ in cluster.asked] == ["a"]
+    assert cluster.questions == [("/apis/authentication.k8s.io/v1/tokenreviews", b"question")]
+
+
+@pytest.mark.parametrize(
+    "trouble", [REFUSED, ControlError("a broke off the connection"), None, STATUS[500], STATUS[503], STATUS[429]]
+)
+def test_the_next_endpoint_is_asked_where_one_does_not_answer(trouble: Any) -> None:
+    cluster, found = asked(a=trouble, b=SUCCESS)
+    assert found is SUCCESS
+    assert [name for name, _ in cluster.asked] == ["a", "b"]
+    assert cluster.endpoints["a"].checks_requested == (1 if trouble is REFUSED else 0)
+
+
+def test_the_trouble_of_the_last_endpoint_is_told() -> None:
+    _, found = asked(a=STATUS[500], b=REFUSED)
+    assert isinstance(found, UnavailableError)
+    assert (found.kind, found.cause) == ("connection", "10.0.0.1:6443 refused the connection")
+
+
+def test_without_a_ready_endpoint_each_is_told_of() -> None:
+    _, found = asked()
+    assert isinstance(found, UnavailableError)
+    assert found.cause.startswith("no endpoint of cluster east is ready")
+
+
+def test_all_endpoints_together_have_ten_seconds() -> None:
+    cluster, found = asked(a=None, b=None, c=SUCCESS)
+    assert isinstance(found, UnavailableError)
+    assert [name for name, _ in cluster.asked] == ["a", "b"]
+    cluster, found = asked(a=ControlError("no"), b=None, c=SUCCESS)
+    assert found is SUCCESS
+    assert [timeout for _, timeout in cluster.asked] == [5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("answer", "todo"),
+    [
+        (STATUS[401], "give cluster east valid credentials"),
+        (STATUS[403], "grant it what `mcproxy rbac` prints"),
+        (STATUS[404], "see the log of the cluster's API server"),
+        (STATUS[302], "see the log of the cluster's API server"),
+        (CredentialError("cannot read the token file /x"), "give cluster east a usable credential"),
+    ],
+)
+def test_what_is_wrong_with_the_proxy_is_so_at_every_endpoint(answer: Any, todo: str) -> None:
+    cluster, found = asked(a=answer, b=SUCCESS)
+    assert isinstance(found, UnavailableError)
+    assert found.todo == todo
+    assert [name for name, _ in cluster.asked] == ["a"]
+
+
+def test_the_right_that_is_missing_is_named() -> None:
+    _, found = asked(a=STATUS[403])
+    assert "create tokenreviews of authentication.k8s.io" in found.cause
+
+
+def test_an_answer_that_blames_the_question_is_an_answer() -> None:
+    assert asked(a=STATUS[400])[1] is STATUS[400]
