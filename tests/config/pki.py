@@ -54,6 +54,12 @@ def key_pem(key: Key | rsa.RSAPrivateKey | dsa.DSAPrivateKey, password: bytes | 
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
 
 
+def crl(issuer: Pair, *, start: datetime = START, end: datetime = END) -> x509.CertificateRevocationList:
+    """Return a revocation list that revokes nothing."""
+    builder = x509.CertificateRevocationListBuilder().issuer_name(issuer[0].subject)
+    return builder.last_update(start).next_update(end).sign(issuer[1], hashes.SHA256())
+
+
 def write(folder: Path) -> None:
     """Fill `folder`."""
     ca = make("Test CA")
@@ -64,6 +70,18 @@ def write(folder: Path) -> None:
     front = make("Front CA")
     (folder / "front-ca.crt").write_bytes(cert_pem(front[0]))
     (folder / "both-ca.crt").write_bytes(cert_pem(front[0], ca[0]))
+
+    impostor = make("Test CA")
+    for name, lists in {
+        "ca": [crl(ca)],
+        "both": [crl(front), crl(ca, end=NOW - timedelta(days=2)), crl(ca)],
+        "stale": [crl(ca, end=NOW - timedelta(days=1))],
+        "early": [crl(ca, start=NOW + timedelta(days=1))],
+        "front": [crl(front)],
+        "forged": [crl(impostor)],
+    }.items():
+        (folder / f"{name}.crl").write_bytes(b"".join(one.public_bytes(serialization.Encoding.PEM) for one in lists))
+    (folder / "der.crl").write_bytes(crl(ca).public_bytes(serialization.Encoding.DER))
 
     def pair(file: str, *names: str, start: datetime = START, end: datetime = END) -> Pair:
         made = make(file, names=names, issuer=ca, start=start, end=end)

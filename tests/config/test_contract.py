@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from mcproxy.config.load import load
 from mcproxy.config.problem import ConfigErrors
@@ -12,8 +13,12 @@ from tests.config.pki import NOW
 CONTRACT = Path(__file__).with_name("contract.yaml")
 NOT_BUILT = [
     "aggregates",
+    "daemon.sharedState",
     "daemon.stateDir",
     "ingresses",
+    "listeners[0].goawayChance",
+    "listeners[0].limits.streams",
+    "listeners[0].protocols",
     "listeners[1].paths",
     "listeners[1].serves",
     "listeners[2].serves",
@@ -44,6 +49,7 @@ def contract(tmp_path: Path) -> Path:
         ("tls/front-proxy-ca", front),
     ):
         (tmp_path / f"{file}.crt").write_bytes(pki.cert_pem(authority[0]))
+    (tmp_path / "tls/clients.crl").write_bytes(pki.crl(clients).public_bytes(Encoding.PEM))
     names = ("k8s.example.com", "*.k8s.example.com", "*.east.k8s.example.com")
     for name in ("fleet", "east", "front-proxy"):
         certificate, key = pki.make(name, names=names, issuer=ca)

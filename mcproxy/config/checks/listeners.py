@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mcproxy.config.context import Context
-from mcproxy.config.model import Bind, Certificate, Listener, Server, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.model import Certificate, Listener, Server, SystemdBind, TCPBind, UnixBind
 from mcproxy.config.names import covers
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.section import Named, references
@@ -25,9 +25,9 @@ def check_listeners(
     used = {name for server in servers if server.value for name in server.value.listeners}
     # A server whose listeners are wrong may have meant any of them.
     complete = all(server.value.listeners or not server.place.has("listeners") for server in servers if server.value)
-    taken: dict[Bind, Place] = {}
+    taken: dict[str, Place] = {}
     if control_socket is not None and (path := context.path(control_socket)) is not None:
-        taken[UnixBind(path)] = control_socket
+        taken[str(UnixBind(path))] = control_socket
     for listener in listeners:
         place = listener.place
         tls = place.get("tls")
@@ -41,11 +41,11 @@ def check_listeners(
         if not place.has("tls") and is_open(bind) and not isinstance(bind, SystemdBind):
             what = f"listens on {bind} without tls, open beyond this machine"
             context.error(place, what, "add tls: {certificates: [NAME]}, or bind it to 127.0.0.1 or a unix socket")
-        if bind in taken:
-            what = f"{bind} is bound already, at {taken[bind].mark}"
+        if str(bind) in taken:
+            what = f"{bind} is bound already, at {taken[str(bind)].mark}"
             context.error(where, what, "bind one of the two elsewhere")
         elif not (isinstance(bind, TCPBind) and bind.port == 0):
-            taken[bind] = where
+            taken[str(bind)] = where
         if complete and listener.name not in used:
             context.warn(place, "no server is on this listener", "name it in the listeners of a server")
 

@@ -13,13 +13,16 @@ Document = dict[str, Any]
 
 def authentication(authenticators: Authentication) -> Document:
     header, review, webhook = authenticators.request_header, authenticators.token_review, authenticators.webhook
+    crl = authenticators.client_crl
     anonymous, client_ca, tokens = authenticators.anonymous, authenticators.client_ca, authenticators.token_file
     return {
         "name": authenticators.name,
         "requestHeader": {"caFile": header.ca.path, "allowedNames": list(header.allowed_names) or None}
         if header is not None
         else None,
-        "clientCertificates": {"caFile": client_ca.path} if client_ca is not None else None,
+        "clientCertificates": {"caFile": client_ca.path, "crlFile": crl.path if crl is not None else None}
+        if client_ca is not None
+        else None,
         "tokenFile": tokens.path if tokens is not None else None,
         "oidc": [_oidc(issuer) for issuer in authenticators.oidc],
         "tokenReview": {
@@ -54,6 +57,7 @@ def _oidc(issuer: OIDC) -> Document:
         "usernamePrefix": issuer.username_prefix,
         "groupsClaim": issuer.groups_claim,
         "groupsPrefix": issuer.groups_prefix if issuer.groups_claim is not None else None,
+        "requiredClaims": dict(issuer.required_claims),
     }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from mcproxy.config.dump.access import authentication, authorization
 from mcproxy.config.dump.dispatch import dispatch, flow_control
 from mcproxy.config.model import (
+    Bind,
     Certificate,
     Cluster,
     ClusterBackend,
@@ -23,6 +24,8 @@ from mcproxy.config.model import (
     Listener,
     Secret,
     Server,
+    TCPBind,
+    UnixBind,
 )
 from mcproxy.config.units import format_duration, format_size
 
@@ -80,11 +83,13 @@ def _listener(listener: Listener) -> Document:
         "name": listener.name,
         "serves": str(listener.serves),
         "bind": str(listener.bind),
+        **_socket(listener.bind),
         "proxyProtocol": {"from": [str(network) for network in sources]} if sources is not None else None,
         "trustedProxies": [str(network) for network in listener.trusted_proxies],
         "tls": {"certificates": list(tls.certificates), "minVersion": tls.min_version} if tls is not None else None,
         "limits": {
             "connections": limits.connections,
+            "connectionsPerClient": limits.connections_per_client,
             "headBytes": _size(limits.head_bytes),
             "targetBytes": _size(limits.target_bytes),
             "headers": limits.headers,
@@ -92,8 +97,15 @@ def _listener(listener: Listener) -> Document:
             "handshakeTimeout": format_duration(limits.handshake_timeout),
             "headTimeout": format_duration(limits.head_timeout),
             "idleTimeout": format_duration(limits.idle_timeout),
+            "stallTimeout": format_duration(limits.stall_timeout),
         },
     }
+
+
+def _socket(bind: Bind) -> Document:
+    if isinstance(bind, UnixBind):
+        return {"mode": f"{bind.mode:04o}", "group": bind.group}
+    return {"freeBind": bind.free_bind} if isinstance(bind, TCPBind) else {}
 
 
 def _size(size: int) -> str | int:
@@ -198,6 +210,11 @@ def _server(server: Server) -> Document:
         "authentication": server.authentication or "none",  # left out (on loopback), it authenticates nobody either
         "authorization": server.authorization,
         "accessLog": server.access_log,
+        "cors": {"allowedOrigins": list(server.cors.allowed_origins)} if server.cors is not None else None,
+        "sessions": {
+            "maxAge": format_duration(server.sessions.max_age),
+            "endWithCredential": server.sessions.end_with_credential,
+        },
         "dispatch": dispatch(server),
     }
 

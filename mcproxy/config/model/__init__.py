@@ -43,9 +43,10 @@ from mcproxy.config.model.flow_controls import FlowControl, FlowControlType, Per
 from mcproxy.config.model.listeners import Bind, Limits, Listener, ListenerTLS, Serves, SystemdBind, TCPBind, UnixBind
 from mcproxy.config.model.logging import AccessLog, Logging
 from mcproxy.config.model.rules import Rule
-from mcproxy.config.model.servers import Backend, ClustersBackend, Server
+from mcproxy.config.model.servers import CORS, Backend, ClustersBackend, Server, Sessions
 
 __all__ = [
+    "CORS",
     "OIDC",
     "AccessLog",
     "Anonymous",
@@ -88,6 +89,7 @@ __all__ = [
     "Secret",
     "Server",
     "Serves",
+    "Sessions",
     "StaticToken",
     "Strategy",
     "SubjectAccessReview",

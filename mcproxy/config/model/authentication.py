@@ -51,6 +51,7 @@ class OIDC:
     username_prefix: str = ""
     groups_claim: str | None = None
     groups_prefix: str = ""
+    required_claims: tuple[tuple[str, str], ...] = ()  # (claim, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,7 @@ class Authentication:
 
     name: str
     client_ca: PEMFile | None = None
+    client_crl: PEMFile | None = None  # PEM or DER; None: revocation is not checked
     token_file: TokenFile | None = None
     oidc: tuple[OIDC, ...] = ()
     token_review: TokenReview | None = None

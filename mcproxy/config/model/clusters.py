@@ -98,7 +98,7 @@ class HealthCheck:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
     protocol: Protocol = Protocol.AUTO
-    max_idle: int = 64
+    max_idle: int = 1024
     max_connections: int = 0
     idle_timeout: float = 90.0
     connect_timeout: float = 5.0
@@ -121,7 +121,7 @@ class Cluster:
     tls: ClusterTLS = ClusterTLS()
     credentials: Credentials = Credentials()
     identity: Identity = Identity.IMPERSONATE
-    impersonate_extras: tuple[str, ...] = ()  # keys, lower case
+    impersonate_extras: tuple[str, ...] = ()  # keys, lower case; ("*",): all
     front_proxy: FrontProxy | None = None  # given where identity is RequestHeader
     flow_controls: tuple[str, ...] = ()  # names; limits on the whole cluster, whoever dispatches to it
     health_check: HealthCheck = HealthCheck()

@@ -20,6 +20,7 @@ class TCPBind:
 
     host: str
     port: int
+    free_bind: bool = False  # bind even if this machine does not have the address (IP_FREEBIND)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -28,6 +29,8 @@ class TCPBind:
 @dataclass(frozen=True, slots=True)
 class UnixBind:
     path: str
+    mode: int = 0o600
+    group: str | None = None  # its name; None: the daemon's
 
     def __str__(self) -> str:
         return f"unix:{self.path}"
@@ -59,6 +62,7 @@ class ListenerTLS:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     connections: int = 20000
+    connections_per_client: int = 0
     head_bytes: int = 64 * 1024
     target_bytes: int = 32 * 1024
     headers: int = 200
@@ -66,6 +70,7 @@ class Limits:
     handshake_timeout: float = 10.0
     head_timeout: float = 10.0
     idle_timeout: float = 300.0
+    stall_timeout: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,19 @@ class ClustersBackend:
 Backend = ClusterBackend | ClustersBackend
 
 
+@dataclass(frozen=True, slots=True)
+class CORS:
+    allowed_origins: tuple[str, ...]  # scheme://host[:port], lower case, no default port; the first label may be "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """How long watches and tunnels may last."""
+
+    max_age: float = 0.0  # 0: no limit
+    end_with_credential: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     name: str
@@ -28,6 +41,8 @@ class Server:
     authorization: str | None = None  # None: the clusters themselves decide
     dispatch: tuple[Policy, ...] | None = None  # None: everything passes
     access_log: bool = True
+    cors: CORS | None = None
+    sessions: Sessions = Sessions()
 
     @property
     def clusters(self) -> tuple[str, ...]:

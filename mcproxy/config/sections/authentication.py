@@ -12,7 +12,7 @@ from cryptography import x509
 
 from mcproxy.config import kubeconfig
 from mcproxy.config.context import Context
-from mcproxy.config.files import pem, token_file
+from mcproxy.config.files import crl, pem, token_file
 from mcproxy.config.model import Anonymous, Authentication, PEMFile, RequestHeader, TokenReview, Webhook
 from mcproxy.config.names import suggest
 from mcproxy.config.reading.merge import Merged
@@ -46,10 +46,13 @@ def _build(context: Context, place: Place, clusters: Sequence[str]) -> Authentic
     header_ca = _authorities(context, header)
     if header is not None and client_ca is not None and header_ca is not None:
         _check_apart(context, header, client_ca[1], header_ca[1])
+    crl_file = certificates.get("crlFile") if certificates is not None else None
+    issuers = client_ca[1] if client_ca is not None else []
     tokens, review, webhook = place.get("tokenFile"), place.get("tokenReview"), place.get("webhook")
     made = Authentication(
         name=place.text("name") or "",
         client_ca=client_ca[0] if client_ca is not None else None,
+        client_crl=crl.read(context, crl_file, issuers) if crl_file is not None else None,
         token_file=token_file.read(context, tokens, allow_system_names=allow_system_names) if tokens else None,
         oidc=tuple(oidc.issuers(context, place, allow_system_names=allow_system_names)),
         token_review=_token_review(context, review, clusters) if review is not None else None,

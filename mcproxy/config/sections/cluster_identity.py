@@ -37,8 +37,10 @@ def _extras(context: Context, place: Place) -> tuple[str, ...]:
     found: dict[str, Place] = {}
     for item in place.children("impersonateExtras"):
         key = item.string or ""
-        if "*" in key:
-            context.error(item, f"{item.shown} is no pattern: each key needs a right of its own", "list the keys")
+        if "*" in key and key != "*":
+            context.error(
+                item, f"{item.shown} is no key, and keys have no patterns", 'list the keys, or write "*" for all'
+            )
         elif not key.isascii() or not key.isprintable() or " " in key:
             context.error(item, f"{item.shown} is no extra key", "write one such as scopes or example.com/team")
         elif key != key.lower():
@@ -47,6 +49,10 @@ def _extras(context: Context, place: Place) -> tuple[str, ...]:
             context.error(item, f"{item.shown} is in the list already, at {found[key].mark}", "keep one of the two")
         else:
             found[key] = item
+    if "*" in found and len(found) > 1:
+        other = next(item for key, item in found.items() if key != "*")
+        context.warn(other, f'{other.shown} changes nothing beside "*", which passes on all', "keep one of the two")
+        return ("*",)
     return tuple(found)
 
 

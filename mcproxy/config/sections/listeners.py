@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import grp
+from dataclasses import replace
+
 from mcproxy.config.context import Context
-from mcproxy.config.model import Bind, Limits, Listener, ListenerTLS, UnixBind
+from mcproxy.config.model import Bind, Limits, Listener, ListenerTLS, SystemdBind, TCPBind, UnixBind
 from mcproxy.config.reading.merge import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.fields import Fields
@@ -17,7 +20,7 @@ def build_listeners(context: Context, merged: Merged) -> list[Named[Listener]]:
 
 def _listener(context: Context, place: Place) -> Listener | None:
     fields = Fields(place)
-    bind = _bind(context, place.get("bind"))
+    bind = _bind(context, place)
     proxy_protocol = place.get("proxyProtocol")
     networks = Fields(proxy_protocol).networks("from", context) if proxy_protocol is not None else None
     trusted = fields.networks("trustedProxies", context)
@@ -40,14 +43,44 @@ def _listener(context: Context, place: Place) -> Listener | None:
     )
 
 
-def _bind(context: Context, place: Place | None) -> Bind | None:
+def _bind(context: Context, listener: Place) -> Bind | None:
+    place = listener.get("bind")
     if place is None:
         return None
     try:
-        return parse_bind(place.string or "")
+        bind = parse_bind(place.string or "")
     except AddressError as error:
         context.error(place, error.what, error.right)
         return None
+    _check_kind(context, listener, bind)
+    fields = Fields(listener)
+    if isinstance(bind, UnixBind):
+        mode = int(fields.text("mode", "600"), 8) if listener.get("mode") is not None else bind.mode
+        return replace(bind, mode=mode, group=_group(context, listener.get("group")))
+    if isinstance(bind, TCPBind):
+        return replace(bind, free_bind=fields.boolean("freeBind", False))
+    return bind
+
+
+def _check_kind(context: Context, listener: Place, bind: Bind) -> None:
+    """Report keys that the listener's kind of socket has no use for."""
+    for key, kind, needed in (("mode", UnixBind, "unix"), ("group", UnixBind, "unix"), ("freeBind", TCPBind, "TCP")):
+        written = listener.get(key)
+        if written is not None and written.value is not False and not isinstance(bind, kind):
+            right = "take it out"
+            if isinstance(bind, SystemdBind):
+                right += ", and set it in the socket unit of systemd"
+            context.error(written, f"is for {needed} sockets, and this listener binds {bind}", right)
+
+
+def _group(context: Context, place: Place | None) -> str | None:
+    if place is None or place.string is None:
+        return None
+    try:
+        grp.getgrnam(place.string)
+    except KeyError:
+        context.error(place, f"there is no group {place.shown} on this machine", "create it, or name another one")
+    return place.string
 
 
 def _listener_tls(place: Place) -> ListenerTLS:
@@ -59,6 +92,8 @@ def _listener_tls(place: Place) -> ListenerTLS:
 def _limits(fields: Fields) -> Limits:
     default = Limits()
     return Limits(
+        connections_per_client=fields.integer("connectionsPerClient", default.connections_per_client),
+        stall_timeout=fields.duration("stallTimeout", default.stall_timeout),
         connections=fields.integer("connections", default.connections),
         head_bytes=fields.size("headBytes", default.head_bytes),
         target_bytes=fields.size("targetBytes", default.target_bytes),

@@ -49,7 +49,16 @@ def _issuer(context: Context, place: Place, issuer: str) -> OIDC:
         username_prefix=_prefix(place, "usernamePrefix", "" if claim == "email" else f"{issuer}#"),
         groups_claim=place.text("groupsClaim"),
         groups_prefix=_prefix(place, "groupsPrefix", ""),
+        required_claims=_required_claims(context, place.get("requiredClaims")),
     )
+
+
+def _required_claims(context: Context, place: Place | None) -> tuple[tuple[str, str], ...]:
+    claims = list(place.entries()) if place is not None else []
+    for name, value in claims:
+        if not name:
+            context.error(value, "has no claim before the colon", "name it, as in {hd: example.com}")
+    return tuple((name, value.string or "") for name, value in claims)
 
 
 def _prefix(place: Place, key: str, default: str) -> str:

@@ -12,11 +12,13 @@ from mcproxy.config.model import (
     ClustersBackend,
     Listener,
     Server,
+    Sessions,
 )
 from mcproxy.config.names import suggest
 from mcproxy.config.reading.merge import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication import NONE
+from mcproxy.config.sections.cors import cors
 from mcproxy.config.sections.dispatch import build_dispatch
 from mcproxy.config.sections.fields import Fields
 from mcproxy.config.sections.section import Named, references, server_names
@@ -60,7 +62,21 @@ def _server(
         authorization=place.text("authorization"),
         dispatch=build_dispatch(context, place, backend, clusters),
         access_log=fields.boolean("accessLog", True),
+        cors=cors(context, place.get("cors")),
+        sessions=_sessions(context, place),
     )
+
+
+def _sessions(context: Context, server: Place) -> Sessions:
+    place, default = server.get("sessions"), Sessions()
+    made = Sessions(
+        max_age=Fields(place).duration("maxAge", default.max_age),
+        end_with_credential=Fields(place).boolean("endWithCredential", default.end_with_credential),
+    )
+    if place is not None and made.end_with_credential and server.text("authentication") in (None, NONE):
+        what = "is about credentials, and this server authenticates nobody"
+        context.warn(place.get("endWithCredential") or place, what, "take it out, or name a set in authentication")
+    return made
 
 
 def _backend(context: Context, place: Place | None, clusters: list[str]) -> Backend:

@@ -24,8 +24,9 @@ version: 1
 daemon: {controlSocket: run/c.sock, shutdownDelay: 1m30s, drainTimeout: 0}
 listeners:
   - {name: a, bind: "0.0.0.0:6443", tls: {certificates: [k8s], minVersion: "1.3"}, proxyProtocol: {from: [10.0.0.0/8]}}
-  - {name: b, bind: "[::1]:0", trustedProxies: ["fd00::/8"], limits: {headBytes: 1000, bodyBytes: 16Mi, idleTimeout: 0}}
-  - {name: c, bind: "unix:/run/a b.sock"}
+  - {name: b, bind: "[::1]:0", trustedProxies: ["fd00::/8"], freeBind: true,
+     limits: {headBytes: 1000, bodyBytes: 16Mi, idleTimeout: 0, stallTimeout: 0, connectionsPerClient: 7}}
+  - {name: c, bind: "unix:/run/a b.sock", mode: "660", group: root}
   - {name: d, bind: "systemd:api"}
 certificates: [{name: k8s, certFile: good.crt, keyFile: good.key}, {name: "0x1", certFile: good.crt, keyFile: good.key}]
 clusters:
@@ -55,13 +56,14 @@ clusters:
 authentication:
   - name: corp
     requestHeader: {caFile: front-ca.crt, allowedNames: [front]}
-    clientCertificates: {caFile: ca.crt}
+    clientCertificates: {caFile: ca.crt, crlFile: ca.crl}
     tokenFile: tokens/good.csv
     oidc:
       - {issuer: "https://a.example.com", audiences: [k8s, other], jwksFile: jwks/good.json}
       - {issuer: "https://b.example.com/", audiences: [k8s], jwksURL: "https://b.example.com/k?a=$$", caFile: ca.crt,
          usernameClaim: email, groupsClaim: groups, groupsPrefix: "b:"}
-      - {issuer: "https://c.example.com", audiences: [k8s], usernamePrefix: "-", groupsClaim: groups}
+      - {issuer: "https://c.example.com", audiences: [k8s], usernamePrefix: "-", groupsClaim: groups,
+         requiredClaims: {hd: "a$$"}}
     tokenReview: {cluster: kube, audiences: [a], cacheSuccess: 0, cacheFailure: 1s}
     webhook: {kubeconfig: dump.kubeconfig, cacheSuccess: 1m}
     anonymous: {enabled: true, paths: [/healthz]}

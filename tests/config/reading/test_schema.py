@@ -32,11 +32,15 @@ FULL: dict[str, Any] = {
             "name": "a",
             "serves": "API",
             "bind": "[::]:6443",
+            "freeBind": True,
+            "mode": "0660",
+            "group": "adm",
             "proxyProtocol": {"from": ["10.0.0.0/8"]},
             "trustedProxies": [],
             "tls": {"certificates": ["c"], "minVersion": "1.2"},
             "limits": {
-                "connections": 1, "headBytes": "64Ki", "targetBytes": 5, "headers": 3, "bodyBytes": 0,
+                "connections": 1, "connectionsPerClient": 1, "stallTimeout": "1m",
+                "headBytes": "64Ki", "targetBytes": 5, "headers": 3, "bodyBytes": 0,
                 "handshakeTimeout": "1s", "headTimeout": "2s", "idleTimeout": "5m",
             },
         }
@@ -79,12 +83,13 @@ FULL: dict[str, Any] = {
         {
             "name": "a",
             "requestHeader": {"caFile": "a", "allowedNames": ["a"]},
-            "clientCertificates": {"caFile": "a"},
+            "clientCertificates": {"caFile": "a", "crlFile": "b"},
             "tokenFile": "a",
             "oidc": [
                 {
                     "issuer": "https://a", "audiences": ["a"], "jwksFile": "a", "caFile": "b", "usernameClaim": "sub",
                     "usernamePrefix": "", "groupsClaim": "groups", "groupsPrefix": "-",
+                    "requiredClaims": {"hd": "example.com"},
                 },
                 {"issuer": "https://b", "audiences": ["a"], "jwksURL": "https://b/keys"},
             ],
@@ -110,6 +115,8 @@ FULL: dict[str, Any] = {
         {
             "name": "a", "listeners": ["a"], "serverNames": ["a"], "default": True, "backend": {"cluster": "east"},
             "authentication": "a", "authorization": "b", "accessLog": False,
+            "cors": {"allowedOrigins": ["https://a.example.com"]},
+            "sessions": {"maxAge": "1h", "endWithCredential": True},
             "dispatch": [
                 {
                     "name": "a",
@@ -252,6 +259,7 @@ _REFERENCE = model.KubeconfigReference("", "")
 _ENDPOINT = model.Endpoint(name="", scheme="https", host="", port=443)
 DEFAULTS: dict[str, Any] = {
     "daemon": model.Daemon(),
+    "listeners": model.TCPBind("", 0),
     "listeners.limits": model.Limits(),
     "clusters.healthCheck": model.HealthCheck(),
     "clusters.connections": model.Connections(),
@@ -260,6 +268,7 @@ DEFAULTS: dict[str, Any] = {
     "authentication.tokenReview": model.TokenReview(),
     "authentication.webhook": model.Webhook(kubeconfig=_REFERENCE, endpoint=_ENDPOINT),
     "authentication.anonymous": model.Anonymous(),
+    "servers.sessions": model.Sessions(),
     "authorization.subjectAccessReview": model.SubjectAccessReview(),
     "logging.access": model.AccessLog(),
     "servers.dispatch.reject": model.Reject(),
