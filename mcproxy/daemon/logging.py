@@ -1,10 +1,10 @@
-"""The daemon's log: one line an event on standard error, as fields that both people and tools can read.
+"""The daemon's log: one line per event on standard error, in key=value form (logfmt).
 
     2026-11-21T11:42:00.123Z level=warn event="endpoint ejected" cluster=east endpoint=a cause="connection refused"
 
-Events come from `twisted.logger`. Much of what they hold was chosen by a peer, so values are escaped and bounded:
-nobody can forge a line or fill the disk with one. A traceback appears for bugs only, in one field of the same line.
-Twisted's own chatter (ports opened, factories started) is debug noise to an operator and is treated as that.
+Events come from `twisted.logger`. Peers choose much of their contents, so values are escaped and bounded: nobody can
+forge a line or fill the disk with one. Only bugs have a traceback, in one field of the same line. Messages of Twisted
+itself (ports opened, factories started) are logged at debug level.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 LONGEST_VALUE = 1000
-"""Characters of a field that are written; a traceback may have eight times as many."""
+"""Limit of a value (characters); a traceback may have eight times as many."""
 MOST_FIELDS = 24
 
 _LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "critical": 3}
@@ -32,7 +32,7 @@ _LAST = ("cause", "todo")
 _INTERNAL = {"format", "message", "isError", "failure", "why", "time", "system", "printed", "logLevel", "traceback"}
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@+,-[]")
 
-bug = Logger(namespace="mcproxy")
+log = Logger(namespace="mcproxy")
 
 
 def escape(text: str, longest: int = LONGEST_VALUE) -> str:
@@ -53,7 +53,7 @@ def _escape_character(character: str) -> str:
 
 
 def field(name: str, value: object, longest: int = LONGEST_VALUE) -> str:
-    """Return ``name=value``, quoted unless the value is plainly one word."""
+    """Return ``name=value``, quoted unless the value is one plain word."""
     text = value if isinstance(value, str) else _text(value)
     if text and len(text) <= longest and _BARE.issuperset(text):
         return f"{name}={text}"
@@ -69,7 +69,7 @@ def _text(value: object) -> str:
         return value.decode("utf-8", "backslashreplace")
     try:
         return str(value)
-    except Exception as error:  # a broken __str__ must not cost the line
+    except Exception as error:  # a broken __str__ must not lose the line
         return f"<{type(value).__name__}: {type(error).__name__} in str()>"
 
 
@@ -101,7 +101,7 @@ def _what(event: LogEvent) -> str:
 
 
 def severity(event: LogEvent) -> int:
-    """Return 0 (debug) to 3 (error). Twisted's own information is an operator's debug noise."""
+    """Return 0 (debug) to 3 (error). Twisted's own info messages count as debug."""
     level = event.get("log_level")
     number = _LEVELS[level.name] if level is not None else 1
     if number == 1 and event.get("log_namespace", "").startswith(("twisted.", "log_legacy")):
@@ -111,22 +111,22 @@ def severity(event: LogEvent) -> int:
 
 @implementer(ILogObserver)
 class LineObserver:
-    """Writes events at or above a level that can be changed while running."""
+    """Writes events at or above a level that can be changed at run time."""
 
     def __init__(self, write: Callable[[str], None], level: str = "info") -> None:
         self._write = write
         self.set_level(level)
 
     def set_level(self, level: str) -> None:
-        """Write from now on what is at least `level`: debug, info, warn or error."""
+        """Set the lowest level that is written: debug, info, warn or error."""
         self.level = level
-        self._least = _LEVELS[level]
+        self._threshold = _LEVELS[level]
 
     def __call__(self, event: LogEvent) -> None:
         level = event.get("log_level")
-        if level is LogLevel.debug and self._least > 0:  # the common case first: it must cost next to nothing
+        if level is LogLevel.debug and self._threshold > 0:  # the common case first: it must cost almost nothing
             return
-        if severity(event) >= self._least:
+        if severity(event) >= self._threshold:
             self._write(format_line(event))
 
 
@@ -139,10 +139,10 @@ def write_to_stderr(line: str) -> None:
 
 
 def start_logging(level: str) -> LineObserver:
-    """Send all events of this process to standard error, and what would have been printed as a traceback as well.
+    """Log all events of this process, and uncaught exceptions, to standard error.
 
-    Warnings of libraries are not shown: they would be lines of another form, and a client's certificate can bring them
-    about (a name of an odd length), each remembered for ever.
+    Warnings of libraries are not shown: their lines have another format, and a client's certificate can cause them (a
+    name of an odd length), each kept for ever in a registry.
     """
     warnings.simplefilter("ignore")
     observer = LineObserver(write_to_stderr, level)
@@ -154,9 +154,9 @@ def start_logging(level: str) -> LineObserver:
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-    """pyOpenSSL's callbacks end here when they raise."""
+    """Exceptions of pyOpenSSL's callbacks end here."""
     failure = Failure(error, kind, where)  # type: ignore[no-untyped-call]
-    bug.failure("uncaught exception", failure=failure, todo="report this bug")
+    log.failure("uncaught exception", failure=failure, todo="report this log")
 
 
 def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:

@@ -19,7 +19,7 @@ from mcproxy.config.urls import is_loopback
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
-from mcproxy.http.server import ServerFactory
+from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listen import Listener, ListenerSettings
 from mcproxy.proxy.pipeline import refusal
@@ -70,7 +70,7 @@ class LiveListener:
 
     def abort(self) -> None:
         self.socket.stop_accepting()
-        self.socket.drop_arrivals()
+        self.socket.drop_pending()
         for stream in self.socket:
             stream.abortConnection()
 

@@ -1,10 +1,10 @@
-"""The HTTP/1.1 client engine: one protocol instance an upstream connection, one request at a time.
+"""The HTTP/1.1 client engine: one protocol instance per upstream connection, one request at a time.
 
-    IDLE -> HEAD -> BODY -> IDLE     the pool lends the connection out again
+    IDLE -> HEAD -> BODY -> IDLE     the connection returns to the pool
             HEAD -> TUNNEL           after 101
     any  -> CLOSED
 
-The response goes to a `ResponseSink` in the pieces in which it arrives; nothing is buffered but an unfinished head.
+The response is passed to a `ResponseSink` as it arrives; only an incomplete head is buffered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mcproxy.http.messages import CHUNKED, UNTIL_CLOSE, Header, ResponseHead, Up
 from mcproxy.http.transport import Transport
 from mcproxy.http.tunnel import TunnelSide
 
-#: An upstream's response head may be this long (bytes), with its status line.
+#: Limit of a response head with its status line (bytes).
 MAX_HEAD = 256 * 1024
 
 
@@ -34,54 +34,54 @@ class ConnectionClosed(Exception):
 
 
 class ResponseTimeout(Exception):
-    """The first byte of the response did not come in time."""
+    """The first byte of the response did not arrive in time."""
 
 
 class ResponseSink(Interface):
-    """Whoever waits for a response."""
+    """Receives a response."""
 
-    def response_informed(self, head: ResponseHead) -> None:
-        """An interim response (1xx) came."""
+    def response_interim(self, head: ResponseHead) -> None:
+        """An interim response (1xx) arrived."""
 
     def response_head(self, head: ResponseHead) -> None:
         """The final response begins."""
 
     def response_whole(self, head: ResponseHead, body: bytes) -> None:
-        """All of a response that came at once, with a body that is not empty; nothing else is called for it."""
+        """The whole response, which arrived at once, with a body that is not empty; nothing else is called for it."""
 
     def response_data(self, data: bytes) -> None:
         """A piece of its body."""
 
     def response_flush(self) -> None:
-        """All that had arrived was given; more will take a while."""
+        """All data that has arrived was passed on; more follows later."""
 
     def response_end(self, trailers: list[Header]) -> None:
         """The response is complete."""
 
     def response_failed(self, problem: Exception) -> None:
-        """There will be no (further) response; the connection is gone.
+        """The response failed and the connection is closed.
 
         `problem` is ConnectionClosed, ResponseTimeout or UpstreamProtocolError.
         """
 
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
-        """The upstream answered 101; `side` is its half of the tunnel."""
+        """The upstream responded with 101; `side` is its half of the tunnel."""
 
     def pause_request(self) -> None:
-        """The upstream reads slowly: give no more of the request's body until `resume_request`."""
+        """The upstream reads slowly: send no more of the request's body until `resume_request`."""
 
     def resume_request(self) -> None:
         """The upstream reads again."""
 
 
 class ConnectionOwner(Interface):
-    """Whoever lends the connection out (the pool)."""
+    """Owner of a connection (the pool)."""
 
     def connection_idle(self, connection: ClientConnection) -> None:
-        """The exchange is over and the connection can carry another."""
+        """The response is complete and the connection can carry another request."""
 
     def connection_closed(self, connection: ClientConnection) -> None:
-        """The connection is gone or can carry no further request; called once."""
+        """The connection is closed or can carry no further request; called once."""
 
 
 @implementer(IProtocol, IHalfCloseableProtocol, IPushProducer)
@@ -90,9 +90,9 @@ class ClientConnection:
 
     __slots__ = (
         "_buffer",
-        "_closed",
         "_deadlines",
         "_keep_alive",
+        "_left_pool",
         "_may_upgrade",
         "_method",
         "_owner",
@@ -122,12 +122,12 @@ class ClientConnection:
         self._keep_alive = True
         self._may_upgrade = False
         self._timeout = 0.0
-        self._closed = False
+        self._left_pool = False
         self._tunnel: TunnelSide | None = None
         self._paused = False
         self._write_blocked = False
         self.requests = 0
-        self.began = False  # a byte of the current response came
+        self.began = False  # a byte of the current response has arrived
         self.deadline = NEVER
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -141,9 +141,9 @@ class ClientConnection:
         has_body: bool = False,
         may_upgrade: bool = False,
     ) -> None:
-        """Send a request's head, `head` being all of it; a body follows with `send_body` and `end_body`.
+        """Send the complete head of a request; a body follows with `send_body` and `end_body`.
 
-        `timeout` is the time to the response's first byte after the request is complete (seconds; 0 is no limit).
+        `timeout` limits the time from the end of the request to the first byte of the response (seconds; 0: none).
         """
         self._sink = sink
         self._method = method
@@ -157,7 +157,7 @@ class ClientConnection:
         self.transport.write(head)
 
     def send_body(self, data: bytes) -> None:
-        """Send a piece of the request's body as it goes onto the wire (framing is the caller's)."""
+        """Send a piece of the request's body, already framed."""
         if self._sink is not None:
             self.transport.write(data)
 
@@ -168,13 +168,13 @@ class ClientConnection:
             self.deadline = self._deadlines.after(self._timeout)
 
     def cancel(self) -> None:
-        """Nobody wants the response any more: the connection is broken off, which tells the upstream so."""
+        """Abort the connection, so that the upstream stops working on the response."""
         self._sink = None
         self.transport.abortConnection()
-        self._close()
+        self._leave_pool()
 
     def pause(self) -> None:
-        """Read no more of the response until `resume`."""
+        """Stop reading the response until `resume`."""
         if not self._paused:
             self._paused = True
             self.transport.pauseProducing()
@@ -182,13 +182,13 @@ class ClientConnection:
     def resume(self) -> None:
         if self._paused:
             self._paused = False
-            if not self._closed:
+            if not self._left_pool:
                 self.transport.resumeProducing()
 
     def retire(self) -> None:
         """Close an idle connection."""
-        self._close()
-        self._lose()
+        self._leave_pool()
+        self._close_transport()
 
     # -- the transport's side -----------------------------------------------------------------------------------
 
@@ -206,11 +206,11 @@ class ClientConnection:
             return
         sink = self._sink
         if sink is None:
-            if not self._closed:  # unasked bytes: nobody can say what the next response would be
+            if not self._left_pool:  # unsolicited bytes: the next response could not be told apart
                 self.transport.abortConnection()
-                self._close()
+                self._leave_pool()
             return
-        self.began = True  # the deadline stands until the head is whole
+        self.began = True  # the deadline stays until the head is complete
         try:
             self._feed(data, sink)
         except (UpstreamProtocolError, FramingError) as problem:
@@ -234,12 +234,12 @@ class ClientConnection:
                 if head.status == 101:
                     self._upgrade(head, data, sink)
                     return
-                sink.response_informed(head)
+                sink.response_interim(head)
                 if self._sink is not sink:
                     return
                 if data:
                     continue
-                self.began = False  # the time for the response itself begins anew
+                self.began = False  # the timeout of the final response starts again
                 if self._request_complete:
                     self.deadline = self._deadlines.after(self._timeout)
                 return
@@ -281,12 +281,12 @@ class ClientConnection:
         sink.response_end(trailers)
 
     def _release(self, too_much: bool) -> None:
-        """The response is complete: the connection is free, or of no further use (`too_much` came on it)."""
+        """The response is complete: return the connection to the pool, or close it. `too_much`: bytes followed."""
         self._sink = None
         if too_much or not self._keep_alive or not self._request_complete or self._write_blocked:
-            self._close()
+            self._leave_pool()
             if self._request_complete and not too_much:
-                self._lose()
+                self._close_transport()
             else:
                 self.transport.abortConnection()
         else:
@@ -296,9 +296,9 @@ class ClientConnection:
 
     def _upgrade(self, head: ResponseHead, data: bytes, sink: ResponseSink) -> None:
         if not self._may_upgrade or not self._request_complete:
-            raise UpstreamProtocolError("101 that was not asked for, or before the request was complete")
+            raise UpstreamProtocolError("unexpected 101, or 101 before the request was complete")
         self._sink = None
-        self._close()
+        self._leave_pool()
         tunnel = self._tunnel = TunnelSide(self)
         if data:
             tunnel.received(data)
@@ -308,11 +308,11 @@ class ClientConnection:
         if self._tunnel is not None:
             self._tunnel.eof()
             return
-        self._lose()
+        self._close_transport()
         self._ended(clean=True)
 
     def writeConnectionLost(self) -> None:
-        """Our own half-close went out; nothing follows from that."""
+        """Our half-close is sent; nothing to do."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         clean = isinstance(reason.value, error.ConnectionDone)
@@ -324,7 +324,7 @@ class ClientConnection:
     def _ended(self, clean: bool) -> None:
         sink = self._sink
         if sink is None:
-            self._close()
+            self._leave_pool()
         elif clean and isinstance(self._reader, UntilCloseReader):
             self._keep_alive = False
             self._reader = None
@@ -333,7 +333,7 @@ class ClientConnection:
             self._fail(ConnectionClosed("the connection was closed before the response was complete"))
 
     def expired(self) -> None:
-        """The response's first byte did not come in time (`Deadlines`)."""
+        """The response's first byte did not arrive in time, or an idle connection is too old (`Deadlines`)."""
         if self._sink is None:
             self.retire()  # an idle connection of the pool
         else:
@@ -341,25 +341,25 @@ class ClientConnection:
 
     def _fail(self, problem: Exception) -> None:
         sink, self._sink = self._sink, None
-        self._close()
+        self._leave_pool()
         self.transport.abortConnection()
         if sink is not None:
             sink.response_failed(problem)
 
-    def _lose(self) -> None:
-        self.transport.unregisterProducer()  # nothing more is written, and a transport waits for its producer
+    def _close_transport(self) -> None:
+        self.transport.unregisterProducer()  # a transport with a producer would not close
         self.transport.loseConnection()
 
-    def _close(self) -> None:
-        if not self._closed:
-            self._closed = True
+    def _leave_pool(self) -> None:
+        if not self._left_pool:
+            self._left_pool = True
             self._deadlines.remove(self)
             self._owner.connection_closed(self)
 
-    def tunnel_over(self) -> None:
-        """The tunnel is closed; the owner forgot this connection when it became one."""
+    def tunnel_ended(self) -> None:
+        """The tunnel is closed; the pool dropped this connection when the tunnel began."""
 
-    # -- IPushProducer: the send buffer towards the upstream is full, or empty again --------------------------------
+    # -- IPushProducer: the send buffer towards the upstream is full, or drained ------------------------------------
 
     def pauseProducing(self) -> None:
         self._write_blocked = True
@@ -376,4 +376,4 @@ class ClientConnection:
             self._sink.resume_request()
 
     def stopProducing(self) -> None:
-        """The transport is lost; connectionLost does what is to be done."""
+        """The transport is closed; connectionLost does the rest."""

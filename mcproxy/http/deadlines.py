@@ -1,8 +1,8 @@
-"""Many coarse timeouts at the cost of one timer.
+"""Many coarse timeouts with one timer.
 
-A reactor timer for each request would cost more than parsing the request. Here each connection has its own deadline,
-and setting it is one attribute; a sweep, four times a second, finds what is late. So a timeout fires up to 0.25 s after
-its time, never before it.
+A reactor timer for each request would cost more than parsing the request. Here each connection has a deadline, which is
+set by assigning an attribute; a sweep, four times a second, finds those that have passed. So a timeout fires up to
+0.25 s late, never early.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 RESOLUTION = 0.25
 
-#: The deadline of what may take for ever.
+#: No deadline.
 NEVER = float("inf")
 
 
 class Expiring(Protocol):
-    """Something that can be late."""
+    """An object with a deadline."""
 
-    deadline: float  # seconds, on the clock of the Deadlines that watch it; its owner sets it at will
+    deadline: float  # seconds, on the clock of its Deadlines; may be assigned at any time
 
     def expired(self) -> None:
-        """Called when the deadline has passed, once: the deadline is NEVER then, until its owner sets another."""
+        """Called once when the deadline has passed; the deadline is NEVER then, until another is set."""
 
 
 class Deadlines:
-    """The items that may be late. The timer runs only while there are any."""
+    """Watches the deadlines of a set of items. The timer runs only while there are any."""
 
     __slots__ = ("_clock", "_items", "_timer", "seconds")
 
@@ -35,29 +35,29 @@ class Deadlines:
         self._clock = clock
         self._items: set[Expiring] = set()
         self._timer: IDelayedCall | None = None
-        self.seconds = clock.seconds  # the clock that deadlines are measured by
+        self.seconds = clock.seconds  # the clock of all deadlines
 
     def add(self, item: Expiring) -> None:
-        """Begin to look at `item.deadline`."""
+        """Start watching `item.deadline`."""
         self._items.add(item)
         if self._timer is None:
             self._timer = self._clock.callLater(RESOLUTION, self._sweep)
 
     def remove(self, item: Expiring) -> None:
-        """Look no more; an item that is not looked at does no harm."""
+        """Stop watching; does nothing for an item that is not watched."""
         self._items.discard(item)
 
     def after(self, timeout: float) -> float:
-        """Return the deadline that lies `timeout` seconds from now; 0 is no limit."""
+        """Return the deadline `timeout` seconds from now; 0: no limit."""
         return self._clock.seconds() + timeout if timeout else NEVER
 
     def _sweep(self) -> None:
         self._timer = None
         now = self._clock.seconds()
-        late = [item for item in self._items if item.deadline <= now]
+        expired = [item for item in self._items if item.deadline <= now]
         try:
-            for item in late:
-                if item.deadline <= now:  # one that expired before may have moved it
+            for item in expired:
+                if item.deadline <= now:  # another item's expired() may have changed it
                     item.deadline = NEVER
                     item.expired()
         finally:
@@ -65,7 +65,7 @@ class Deadlines:
                 self._timer = self._clock.callLater(RESOLUTION, self._sweep)
 
     def stop(self) -> None:
-        """Forget everything, so that no timer is left behind."""
+        """Drop all items and the timer."""
         self._items.clear()
         if self._timer is not None:
             self._timer.cancel()

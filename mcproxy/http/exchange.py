@@ -1,7 +1,7 @@
-"""One request and its response, as a handler sees them: the seam between protocol versions and everything above.
+"""One request and its response, as a handler sees them, independent of the protocol version.
 
 An engine (HTTP/1.1 today) makes an `Exchange` for each request and owns it until it is done; a handler reads the body,
-answers, and is told when the client goes away. Both directions carry back-pressure and nothing is buffered whole.
+responds, and is called when the client disconnects. Both directions have back-pressure and no body is buffered whole.
 
     engine:  Exchange(head) -> handle(exchange)
     handler: exchange.attach(handler) -> body_data* body_end        (request body)
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 class ExchangeHandler(Protocol):
-    """Whoever answers an exchange and takes the request's body."""
+    """Receives the request's body and gives the response."""
 
     def body_data(self, data: bytes) -> None:
         """A piece of the request's body."""
 
     def body_end(self, trailers: list[Header]) -> None:
-        """The request's body is complete; not called where there is none."""
+        """The request's body is complete; not called for a request without a body."""
 
     def cancelled(self) -> None:
-        """The client is gone or broke its request off: end all work for it; nothing more can be answered."""
+        """The client has disconnected: stop all work for the request; no response is possible."""
 
     def pause_response(self) -> None:
-        """The client reads slowly: produce no more until `resume_response`."""
+        """The client reads slowly: write no more until `resume_response`."""
 
     def resume_response(self) -> None:
         """The client reads again."""
 
     def finish_up(self) -> None:
-        """The exchange should end soon: end the response as soon as that can be done in an orderly way."""
+        """End the response as soon as it can be ended in an orderly way (drain)."""
 
 
 class Exchange:
@@ -73,9 +73,9 @@ class Exchange:
         self.handler: ExchangeHandler | None = None
         self.on_done: ExchangeObserver | None = None
         self.body_complete = head.length == 0
-        self.responded = False  # a final response head was given
-        self.ended = False  # complete, broken off or upgraded and over
-        self.completed = False  # ended as it should
+        self.responded = False  # the final response head was written
+        self.ended = False  # complete, aborted, or upgraded and closed
+        self.completed = False  # the response was sent completely
         self.upgraded = False
         self.status = 0  # of the final response; 0 before it
         self.bytes_in = 0
@@ -84,27 +84,27 @@ class Exchange:
         self.first_byte_at = 0.0
         self._chunked = False
         self._out: list[bytes] = []
-        self._early: list[bytes] = []  # body that came before the handler
+        self._early: list[bytes] = []  # body received before a handler was attached
         self._trailers: list[Header] = []
 
     @property
     def connection(self) -> ServerConnection:
-        """The connection; for facts about the client (address, TLS), never to write on."""
+        """The connection, for its properties (address, TLS); never to write to."""
         return self._connection
 
     @property
     def open_ended(self) -> bool:
-        """Whether the response may end after any byte, as far as its framing goes."""
+        """Whether the framing lets the response end after any byte (chunked, or until close)."""
         return self._chunked or not self.head.http11
 
     # -- the request's body -------------------------------------------------------------------------------------
 
     def attach(self, handler: ExchangeHandler) -> None:
-        """Let `handler` take the body and hear of the client from now on; what has come already is given at once."""
+        """Set the handler, and pass on what has arrived already."""
         self.handler = handler
         if self.head.length:
             early, self._early = self._early, []
-            if early:  # before they are passed on, which may stop the client again
+            if early:  # resume first: passing them on may pause the client again
                 self._connection.resume_body()
             for data in early:
                 handler.body_data(data)
@@ -114,7 +114,7 @@ class Exchange:
             handler.pause_response()
 
     def body_received(self, data: bytes) -> None:
-        """Engine: a piece of the body came."""
+        """Engine: a piece of the body arrived."""
         self.bytes_in += len(data)
         if self.ended:
             return
@@ -142,18 +142,18 @@ class Exchange:
 
     # -- the response -------------------------------------------------------------------------------------------
 
-    def inform(self, status: int, reason: bytes, fields: bytes) -> None:
-        """Send an interim response (1xx, but not 101) at once; `fields` is a block as in `ResponseHead`."""
+    def send_interim(self, status: int, reason: bytes, fields: bytes) -> None:
+        """Send an interim response (1xx, but not 101); `fields` is a block as in `ResponseHead`."""
         if self.ended or self.responded or not self.head.http11:
             return
         self._connection.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, reason, fields))
 
     def respond(self, status: int, reason: bytes, fields: bytes, length: int, declared: int | None = None) -> None:
-        """Begin the response; it goes out with the first `flush` or `end`.
+        """Start the response; it is sent with the first `flush` or `end`.
 
         `fields` is a block of end-to-end fields as in `ResponseHead`, without framing. `length` is the body's size in
-        bytes, or any negative number where it is not known. `declared` is a Content-Length to be shown although no
-        body follows (HEAD, 304).
+        bytes, or any negative number if it is not known. `declared` is the Content-Length of a response without a body
+        (HEAD, 304).
         """
         if self.ended:
             return
@@ -175,7 +175,7 @@ class Exchange:
             bodiless = self.head.method == b"HEAD" or status in (204, 304)
             framing = b"" if bodiless else b"Content-Length: 0\r\n"
         if not self.body_complete:
-            # The rest of the request would have to be read first; a client that sends much of it is better cut off.
+            # The rest of the request would have to be read before the next one; closing bounds that.
             connection.close_after_response()
         if connection.closing:
             framing += b"Connection: close\r\n"
@@ -183,7 +183,7 @@ class Exchange:
         self._out.append(b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (status, reason, fields, framing))
 
     def write(self, data: bytes) -> None:
-        """Add a piece of the body; it goes out with the next `flush` or `end`."""
+        """Add a piece of the body; it is sent with the next `flush` or `end`."""
         if self.ended or not data:
             return
         self.bytes_out += len(data)
@@ -193,7 +193,7 @@ class Exchange:
             self._out.append(data)
 
     def flush(self) -> None:
-        """Send what was added since the last flush."""
+        """Send what was written since the last flush."""
         out = self._out
         if out:
             self._out = []
@@ -214,7 +214,7 @@ class Exchange:
         self._connection.exchange_done(self)
 
     def answer(self, status: int, fields: bytes, body: bytes, reason: bytes = b"") -> None:
-        """Give a whole response at once; the body is left out where the method is HEAD."""
+        """Send a whole response; without its body if the method is HEAD."""
         if self.head.method == b"HEAD":
             self.respond(status, reason, fields, 0, len(body))
             self.end()
@@ -243,13 +243,13 @@ class Exchange:
         connection.exchange_done(self)
 
     def abort(self) -> None:
-        """Break the connection off, so that the client cannot take what it has for a whole response."""
+        """Abort the connection, so that the client does not take what it has for a complete response."""
         if not self.ended:
             self._finish()
             self._connection.abort()
 
     def switch_protocols(self, reason: bytes, fields: bytes, upgrade: bytes) -> TunnelSide:
-        """Answer 101 and hand the connection over as one side of a tunnel; the exchange lasts as long as that."""
+        """Respond with 101 and make the connection one side of a tunnel; the exchange lasts as long as the tunnel."""
         self.responded = self.upgraded = True
         self.status = 101
         self.first_byte_at = self._connection.seconds()
@@ -262,7 +262,7 @@ class Exchange:
     # -- the end ------------------------------------------------------------------------------------------------
 
     def lost(self) -> None:
-        """Engine: the client is gone, or its request can never be completed."""
+        """Engine: the client has disconnected, or its request cannot be completed."""
         if self.ended:
             return
         handler = self.handler
@@ -271,7 +271,7 @@ class Exchange:
             handler.cancelled()
 
     def tunnel_closed(self, bytes_in: int, bytes_out: int) -> None:
-        """Engine: the tunnel that this exchange became is over."""
+        """Engine: the tunnel is closed."""
         if not self.ended:
             self.bytes_in, self.bytes_out = bytes_in, bytes_out
             self.completed = True
@@ -288,10 +288,10 @@ class Exchange:
 
 
 class ExchangeObserver(Protocol):
-    """Whoever wants to know the end of an exchange: log, metrics, permits."""
+    """Is called at the end of an exchange: log, metrics, permits."""
 
     def exchange_done(self, exchange: Exchange) -> None:
-        """Called exactly once, whatever the exchange's fate."""
+        """Called exactly once, however the exchange ended."""
 
 
 __all__ = ["CHUNKED", "Exchange", "ExchangeHandler", "ExchangeObserver"]

@@ -1,7 +1,7 @@
-"""Bodies: where one ends, whatever pieces it arrives in (RFC 9112 sections 6 and 7). Pure; no reactor, no buffering.
+"""Message body framing (RFC 9112 sections 6 and 7). Pure: no reactor, no buffering.
 
-A reader is fed bytes and gives back the content in them and what follows the body's end. Content is passed on in the
-pieces that it came in: only the few bytes of a chunk's framing are ever held.
+A reader is fed bytes and returns the content in them and what follows the end of the body. Content is passed on in the
+pieces in which it arrives; only an incomplete line of chunk framing is buffered.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _FIELD_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 MAX_SIZE_LINE = 256
 MAX_TRAILERS = 8 * 1024
 
-# A trailer is never read for framing, routing or identity, nor passed on where a careless reader might do so.
+# Trailers are never used for framing, routing or identity, and not passed on where another server might do so.
 _FORBIDDEN_TRAILERS = HOP_BY_HOP | {b"host", b"content-length", b"trailer", b"authorization", b"content-encoding"}
 _FORBIDDEN_TRAILERS |= {b"forwarded", b"x-real-ip", b"sec-websocket-protocol"}
 _FORBIDDEN_TRAILER_PREFIXES = (b"impersonate", b"x-remote-", b"x-forwarded-")
 
 
 class FramingError(Exception):
-    """A body that breaks its own framing; nothing after this point can be trusted."""
+    """The framing of a body is invalid; nothing after this point can be trusted."""
 
 
 class BodyReader(Protocol):
@@ -76,15 +76,15 @@ class UntilCloseReader:
 class ChunkedReader:
     """A chunked body: size line -> data -> CRLF, repeated; a last chunk of size 0; trailer fields; an empty line.
 
-    Strict: sizes are plain hex digits, lines end in CRLF, extensions are skipped but must be clean text.
+    Strict: sizes are plain hex digits, lines end in CRLF, extensions are skipped but must be printable.
     """
 
     __slots__ = ("_held", "_remaining", "_state", "complete", "trailers")
 
     def __init__(self) -> None:
         self._state = _SIZE
-        self._remaining = 0  # bytes of the current chunk's data that are still to come
-        self._held = b""  # an unfinished line
+        self._remaining = 0  # bytes of the current chunk that have not arrived
+        self._held = b""  # an incomplete line
         self.complete = False
         self.trailers: list[Header] = []
 
@@ -152,7 +152,7 @@ class ChunkedReader:
         value = value.strip(b" \t")
         if not colon or not _FIELD_NAME.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
             raise FramingError("malformed trailer field")
-        self._remaining += len(line)  # no data follows any more, so this counts the trailers' bytes
+        self._remaining += len(line)  # after the last chunk this counts the bytes of the trailers
         if self._remaining > MAX_TRAILERS:
             raise FramingError("too many trailer fields")
         lower = name.lower().replace(b"_", b"-")
@@ -164,12 +164,12 @@ _SIZE, _DATA, _DATA_END, _TRAILERS = range(4)
 
 
 def encode_chunk(data: bytes) -> bytes:
-    """Return `data`, which is not empty, as one chunk."""
+    """Return `data` (not empty) as one chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def encode_last_chunk(trailers: list[Header]) -> bytes:
-    """Return the end of a chunked body, with its trailer fields."""
+    """Return the end of a chunked body with its trailer fields."""
     if not trailers:
         return b"0\r\n\r\n"
     return b"0\r\n%b\r\n" % b"".join([b"%b: %b\r\n" % field for field in trailers])

@@ -1,12 +1,12 @@
-"""Heads: from raw bytes to a checked `RequestHead` or `ResponseHead`.
+"""Message heads: from raw bytes to a validated `RequestHead` or `ResponseHead`.
 
-llhttp (httptools) judges the grammar; this file adds the judgements that llhttp leaves open and that decide who
-a request is for and where it ends (RFC 9112 sections 2.2, 3, 6; RFC 9110 sections 7.2 and 7.6.1). A head comes whole,
-from its first byte to the empty line: so the engines know exactly which bytes belong to which message.
+llhttp (httptools) checks the grammar; this module adds the checks that llhttp leaves open and that decide where
+a request goes and where it ends (RFC 9112 sections 2.2, 3, 6; RFC 9110 sections 7.2 and 7.6.1). A head is parsed whole,
+from its first byte to the empty line, so the engines know exactly which bytes belong to which message.
 
-llhttp is given no callbacks: once it has found a head well-formed (no bare line ends, no folded lines, names that are
-tokens), looking for names at the beginnings of lines is exact. The fields that mean something to this hop are cut out;
-all others only pass through and stay the bytes that they are.
+llhttp is given no callbacks: once it has accepted a head (no bare line ends, no folded lines, names that are tokens),
+searching names at the beginnings of lines is exact. The fields that concern this hop are taken out; all others pass
+through byte for byte.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _MAX_LENGTH = 2**63 - 1
 _MAX_DIGITS = len(str(_MAX_LENGTH))
 _SLASH = ord("/")
 
-# CONNECT asks for another kind of proxy; TRACE would show the client what is added for the upstream, credentials too.
+# CONNECT is for forward proxies; TRACE would return what is added for the upstream, credentials too, to the client.
 _REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
 
-# Fields that mean something to this hop, at the beginning of a line of a head in lower case.
+# Fields that concern this hop, at the beginning of a line of a head in lower case.
 _SPECIAL = (
     rb"\n(c(?:ontent-length|onnection)|t(?:ransfer-encoding|e)|upgrade|keep-alive"
     rb"|proxy-(?:connection|authenticate|authorization)%b):[ \t]*([^\r]*)\r"
@@ -44,13 +44,13 @@ _SPECIAL = (
 _REQUEST_SPECIAL = re.compile(_SPECIAL % b"|host|expect")
 _RESPONSE_SPECIAL = re.compile(_SPECIAL % b"")
 _NEVER_NAMED = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"close", b""}
-# Dropped because Connection names them, a request would mean another user (RFC 9110 7.6.1: they may not be named).
-_OF_IDENTITY = (b"authorization", b"impersonate", b"x-remote-", b"sec-websocket-protocol")
-_USUAL_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
+# If Connection could remove these, a request would be for another user (RFC 9110 7.6.1: must not be listed).
+_IDENTITY_FIELDS = (b"authorization", b"impersonate", b"x-remote-", b"sec-websocket-protocol")
+_COMMON_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
 
 
 def incomplete_head_error(data: bytes) -> str | None:
-    """Say what makes the beginning of a head hopeless before its end has come, or None: don't wait for the rest."""
+    """Return why an incomplete head is invalid already, so that its rest need not be waited for, or None."""
     if data.count(b"\n") != data.count(b"\r\n"):
         return "line feed without carriage return in the request head"
     if b"\x00" in data:
@@ -59,20 +59,20 @@ def incomplete_head_error(data: bytes) -> str | None:
 
 
 def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> RequestHead:
-    """Parse one request head, `raw` being all of it with the empty line at its end.
+    """Parse a complete request head, with the empty line at its end.
 
-    Raises ProtocolError with the status that the refusal gets.
+    Raises ProtocolError with the status of the response.
     """
     if raw[:1] <= b" ":
         raw = raw.removeprefix(b"\r\n")  # RFC 9112 2.2: one empty line before the request line is tolerated
-        if raw[:1] <= b" ":  # llhttp would skip more line ends, and they would be taken for a part of the method
+        if raw[:1] <= b" ":  # llhttp would skip more line ends, which would become a part of the method here
             raise ProtocolError(400, "malformed request line")
     try:
         httptools.HttpRequestParser(_NO_CALLBACKS).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # the head is complete; what follows it is ours to judge
+        pass  # raised at the end of the head; the upgrade itself is checked below
     except httptools.HttpParserError as error:
-        raise ProtocolError(*_parser_verdict(raw, error)) from None
+        raise ProtocolError(*_parser_error(raw, error)) from None
     line_end = raw.find(b"\r\n")
     words = raw[:line_end].split(b" ")
     if len(words) != 3:
@@ -81,18 +81,18 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
     head.method, target, version = words
     head.http11 = version == b"HTTP/1.1"
     if not head.http11 and version != b"HTTP/1.0":
-        raise ProtocolError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+        raise ProtocolError(505, "only HTTP/1.1 and HTTP/1.0 are supported")
     if raw.count(b"\n") - 2 > max_headers:
         raise ProtocolError(431, f"more than {max_headers} header fields")
     if len(target) > max_target:
         raise ProtocolError(414, f"the request target is longer than {max_target} bytes")
-    _judge_request_fields(head, raw, line_end)
-    _judge_target(head, target)
+    _check_request_fields(head, raw, line_end)
+    _check_target(head, target)
     return head
 
 
 class _NoCallbacks:
-    """httptools looks for each callback when a parser is made: finding None is quicker than finding nothing."""
+    """httptools looks up each callback when a parser is created: finding None is faster than an AttributeError."""
 
     __slots__ = ()
     on_message_begin = on_url = on_status = on_header = on_headers_complete = None
@@ -102,23 +102,23 @@ class _NoCallbacks:
 _NO_CALLBACKS = _NoCallbacks()
 
 
-def _parser_verdict(raw: bytes, error: Exception) -> tuple[int, str]:
-    """Return status and message for a head that llhttp refused."""
+def _parser_error(raw: bytes, error: Exception) -> tuple[int, str]:
+    """Return status and message for a head that llhttp rejected."""
     request_line = raw[: raw.find(b"\r\n")]
     version = re.search(rb" HTTP/([0-9]+)\.[0-9]+$", request_line)
     if version and version[1] not in (b"1", b"0"):
-        return 505, "only HTTP/1.1 and HTTP/1.0 are spoken here"
+        return 505, "only HTTP/1.1 and HTTP/1.0 are supported"
     return 400, f"malformed request head: {error}"
 
 
-def _cut_special(raw: bytes, line_end: int, pattern: re.Pattern[bytes]) -> tuple[bytes, dict[bytes, list[bytes]]]:
-    """Return the fields that pass, as one block, and the values of those that mean something to this hop."""
+def _split_special(raw: bytes, line_end: int, pattern: re.Pattern[bytes]) -> tuple[bytes, dict[bytes, list[bytes]]]:
+    """Return the end-to-end fields as one block, and the values of those that concern this hop."""
     special: dict[bytes, list[bytes]] = {}
-    passing = []
+    end_to_end = []
     position = line_end + 2
     for match in pattern.finditer(raw.lower(), line_end):
         begin, end = match.span()
-        passing.append(raw[position : begin + 1])
+        end_to_end.append(raw[position : begin + 1])
         position = end + 1
         name = match[1]
         value = raw[match.start(2) : end - 1].rstrip(b" \t")
@@ -126,12 +126,12 @@ def _cut_special(raw: bytes, line_end: int, pattern: re.Pattern[bytes]) -> tuple
             special[name].append(value)
         else:
             special[name] = [value]
-    passing.append(raw[position:-2])
-    return b"".join(passing), special
+    end_to_end.append(raw[position:-2])
+    return b"".join(end_to_end), special
 
 
-def _judge_request_fields(head: RequestHead, raw: bytes, line_end: int) -> None:
-    head.fields, special = _cut_special(raw, line_end, _REQUEST_SPECIAL)
+def _check_request_fields(head: RequestHead, raw: bytes, line_end: int) -> None:
+    head.fields, special = _split_special(raw, line_end, _REQUEST_SPECIAL)
     hosts = special.pop(b"host", ())
     if len(hosts) != 1 and (head.http11 or hosts):
         raise ProtocolError(400, "an HTTP/1.1 request has exactly one Host header")
@@ -143,35 +143,35 @@ def _judge_request_fields(head: RequestHead, raw: bytes, line_end: int) -> None:
     head.expects_continue = head.te_trailers = False
     head.upgrade = None
     if special:
-        _judge_special_fields(head, special)
+        _check_special_fields(head, special)
 
 
-def _judge_special_fields(head: RequestHead, special: dict[bytes, list[bytes]]) -> None:
+def _check_special_fields(head: RequestHead, special: dict[bytes, list[bytes]]) -> None:
     head.length = _request_length(head.http11, special)
     connection = _connection_options(special.get(b"connection", ()))
     head.keep_alive = head.http11 and b"close" not in connection
     head.te_trailers = any(b"trailers" in value.lower() for value in special.get(b"te", ()))
     if expectation := special.get(b"expect"):
         if [value.lower() for value in expectation] != [b"100-continue"]:
-            raise ProtocolError(417, "the only expectation that can be met is 100-continue")
+            raise ProtocolError(417, "the only supported expectation is 100-continue")
         # RFC 9110 10.1.1: without a body, or from HTTP/1.0, it is ignored.
         head.expects_continue = head.http11 and head.length != 0
     if b"upgrade" in connection and head.http11:
         head.upgrade = _tunnel_protocol(special.get(b"upgrade", ()))
-    if named := connection - _NEVER_NAMED:
-        if any(name.replace(b"_", b"-").startswith(_OF_IDENTITY) for name in named):
-            raise ProtocolError(400, "Connection names a field that is not for this hop alone")
-        head.fields = _without(head.fields, named)
+    if nominated := connection - _NEVER_NAMED:
+        if any(name.replace(b"_", b"-").startswith(_IDENTITY_FIELDS) for name in nominated):
+            raise ProtocolError(400, "Connection lists an end-to-end field")
+        head.fields = _without(head.fields, nominated)
 
 
 def _without(fields: bytes, names: frozenset[bytes]) -> bytes:
-    """Take out the fields that Connection names."""
+    """Return the block without the fields that Connection lists."""
     lines = fields.split(b"\r\n")
     return b"\r\n".join([line for line in lines if line.partition(b":")[0].lower() not in names])
 
 
 def _request_length(http11: bool, special: dict[bytes, list[bytes]]) -> int:
-    """Return the body's framing (RFC 9112 6.3); anything that two parsers could read in two ways is refused."""
+    """Return the body's framing (RFC 9112 6.3); rejects anything that two parsers could read differently."""
     codings = special.get(b"transfer-encoding")
     lengths = special.get(b"content-length")
     if codings is not None:
@@ -182,7 +182,7 @@ def _request_length(http11: bool, special: dict[bytes, list[bytes]]) -> int:
         if len(codings) != 1:
             raise ProtocolError(400, "more than one Transfer-Encoding header")
         if codings[0].lower() != b"chunked":
-            raise ProtocolError(501, "the only transfer coding that is understood is chunked")
+            raise ProtocolError(501, "the only supported transfer coding is chunked")
         return CHUNKED
     if lengths is None:
         return 0
@@ -192,18 +192,18 @@ def _request_length(http11: bool, special: dict[bytes, list[bytes]]) -> int:
 
 
 def _is_length(value: bytes) -> bool:
-    """Tell whether a Content-Length is a number that can be; digits are counted first, as int() refuses thousands."""
+    """Return whether a Content-Length is valid; digits are counted first, since int() limits them itself."""
     return value.isdigit() and len(value) <= _MAX_DIGITS and int(value) <= _MAX_LENGTH
 
 
 def _connection_options(values: Sequence[bytes]) -> frozenset[bytes]:
-    if len(values) == 1 and (usual := _USUAL_OPTIONS.get(values[0].lower())):
-        return usual
+    if len(values) == 1 and (common := _COMMON_OPTIONS.get(values[0].lower())):
+        return common
     return frozenset(option.strip(b" \t").lower() for value in values for option in value.split(b","))
 
 
 def _tunnel_protocol(values: Iterable[bytes]) -> bytes | None:
-    """Return the protocol that opens a tunnel here; all others (h2c) are ignored, as RFC 9110 7.8 allows."""
+    """Return the upgrade protocol if it is supported; others (h2c) are ignored, as RFC 9110 7.8 allows."""
     for value in values:
         for protocol in value.split(b","):
             protocol = protocol.strip(b" \t")
@@ -212,23 +212,23 @@ def _tunnel_protocol(values: Iterable[bytes]) -> bytes | None:
     return None
 
 
-def _judge_target(head: RequestHead, target: bytes) -> None:
+def _check_target(head: RequestHead, target: bytes) -> None:
     if b"#" in target:
-        raise ProtocolError(400, "a request target has no fragment")
+        raise ProtocolError(400, "the request target has a fragment")
     if head.method in _REFUSED_METHODS:
-        raise ProtocolError(405, f"{head.method.decode()} is not served here")
+        raise ProtocolError(405, f"{head.method.decode()} is not supported")
     if target[0] == _SLASH:
         head.target = target
     elif target == b"*":
         if head.method != b"OPTIONS":
-            raise ProtocolError(400, "the target * belongs to OPTIONS")
+            raise ProtocolError(400, "the target * is for OPTIONS only")
         head.target = target
     else:
         head.target = _origin_form(head.host, target)
 
 
 def _origin_form(host: bytes, target: bytes) -> bytes:
-    """Return the origin-form of an absolute-form target (RFC 9112 3.2.2) whose authority is the one that Host names."""
+    """Return the origin-form of an absolute-form target (RFC 9112 3.2.2) whose authority equals Host."""
     scheme, separator, rest = target.partition(b"://")
     if not separator or scheme.lower() not in (b"http", b"https"):
         raise ProtocolError(400, "malformed request target")
@@ -243,7 +243,7 @@ def _origin_form(host: bytes, target: bytes) -> bytes:
 def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
     """Parse one response head, from the status line to the empty line.
 
-    Raises UpstreamProtocolError for what cannot be understood in exactly one way.
+    Raises UpstreamProtocolError for anything invalid or ambiguous.
     """
     try:
         httptools.HttpResponseParser(_NO_CALLBACKS).feed_data(raw)
@@ -261,21 +261,21 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
     head.reason = rest[4:]
     if head.status < 100 or _CONTROL.search(head.reason):
         raise UpstreamProtocolError("malformed status line")
-    head.fields, special = _cut_special(raw, line_end, _RESPONSE_SPECIAL)
+    head.fields, special = _split_special(raw, line_end, _RESPONSE_SPECIAL)
     head.keep_alive = head.http11
     head.upgrade = None
     if options := special.get(b"connection"):
         connection = _connection_options(options)
         head.keep_alive = b"close" not in connection and (head.http11 or b"keep-alive" in connection)
-        if named := connection - _NEVER_NAMED:
-            head.fields = _without(head.fields, named)
+        if nominated := connection - _NEVER_NAMED:
+            head.fields = _without(head.fields, nominated)
     if upgrade := special.get(b"upgrade"):
         head.upgrade = upgrade[0]
-    _judge_response_length(head, special, request_method)
+    _set_response_length(head, special, request_method)
     return head
 
 
-def _judge_response_length(head: ResponseHead, special: dict[bytes, list[bytes]], request_method: bytes) -> None:
+def _set_response_length(head: ResponseHead, special: dict[bytes, list[bytes]], request_method: bytes) -> None:
     """Set the framing of the body (RFC 9112 6.3)."""
     codings = special.get(b"transfer-encoding")
     lengths = special.get(b"content-length")

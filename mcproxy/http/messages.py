@@ -1,4 +1,4 @@
-"""What is said: request and response heads, and the refusals of the protocol itself."""
+"""Request and response heads, and the protocol errors of both sides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CHUNKED = -1
 #: `length` of a response whose body ends with the connection.
 UNTIL_CLOSE = -2
 
-# RFC 9110 7.6.1, and what proxies before it used. `te` is handled apart: "trailers" passes.
+# RFC 9110 7.6.1, and obsolete ones. `te` is handled separately: "trailers" passes.
 HOP_BY_HOP = frozenset(
     {
         b"connection",
@@ -51,7 +51,7 @@ REASON_PHRASES = {
 
 
 class ProtocolError(Exception):
-    """A client broke the protocol or a bound: it is answered with `status` and the connection closes."""
+    """A client violated the protocol or a limit: the response has `status`, and the connection closes."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -60,15 +60,14 @@ class ProtocolError(Exception):
 
 
 class UpstreamProtocolError(Exception):
-    """An upstream broke the protocol; its connection cannot be used further."""
+    """An upstream violated the protocol; its connection cannot be used further."""
 
 
 class RequestHead:
-    """One request's head, checked.
+    """A validated request head.
 
-    `fields` are the end-to-end fields as the client wrote them, in the order received: "Name: value" and a line end
-    each. Hop-by-hop fields, those that `Connection` names, Host, Content-Length and Expect are not among them but
-    stand in attributes.
+    `fields` are the end-to-end fields as the client sent them, in their order: "Name: value" and a line end each.
+    Hop-by-hop fields, those that `Connection` lists, Host, Content-Length and Expect are not in it but have attributes.
     """
 
     __slots__ = (
@@ -91,7 +90,7 @@ class RequestHead:
     fields: bytes
     length: int  # bytes of the body, 0 for none, CHUNKED
     keep_alive: bool
-    upgrade: bytes | None  # b"websocket" or b"SPDY/3.1" as the client wrote it, if it asks for a tunnel
+    upgrade: bytes | None  # b"websocket" or b"SPDY/3.1" as the client sent it
     expects_continue: bool
     te_trailers: bool
 
@@ -101,7 +100,7 @@ class RequestHead:
 
 
 class ResponseHead:
-    """One response's head, checked; `fields` are the end-to-end fields as received, without Content-Length."""
+    """A validated response head; `fields` are the end-to-end fields as received, without Content-Length."""
 
     __slots__ = ("declared_length", "fields", "http11", "keep_alive", "length", "reason", "status", "upgrade")
 
@@ -134,5 +133,5 @@ def first_value(fields: bytes, name: bytes) -> bytes | None:
     begin = (b"\n" + fields.lower()).find(mark)
     if begin < 0:
         return None
-    value = begin + len(mark) - 1  # what was searched has one byte more at its beginning
+    value = begin + len(mark) - 1  # the searched block has one byte more at its beginning
     return fields[value : fields.find(b"\r\n", value)].strip(b" \t")

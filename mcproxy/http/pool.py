@@ -1,6 +1,6 @@
-"""Keep-alive connections to one upstream address under one identity, lent out one request at a time.
+"""A pool of keep-alive connections to one upstream address with one identity.
 
-The newest idle connection is lent first: so a pool that needs few keeps few, and the others reach their idle timeout.
+The most recently used idle connection is taken first, so that unneeded ones reach their idle timeout.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Connect = Callable[[ClientConnection], "Deferred[None]"]
 class Pool:
     """The connections to one upstream.
 
-    `connect(protocol)` opens a connection and fires when the protocol is connected. `max_idle` connections are kept at
-    the most, each for `idle_timeout` seconds; `max_connections` bounds all of them (0: no bound), and requests beyond
-    it wait for a free one, first come, first served.
+    `connect(protocol)` opens a connection and fires when the protocol is connected. At most `max_idle` idle connections
+    are kept, each for `idle_timeout` seconds; `max_connections` limits all of them (0: no limit), and requests beyond
+    it wait in order for a free one.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class Pool:
         self._idle: list[ClientConnection] = []
         self._waiting: deque[Deferred[ClientConnection]] = deque()
         self._closed = False
-        self._opening = False  # for those who wait
-        self.connections = 0  # open or being opened, without tunnels' (they leave the pool)
+        self._opening = False  # connections for waiting requests, see _connection_gone
+        self.connections = 0  # open or being opened, without tunnels (they leave the pool)
 
     @property
     def idle(self) -> int:
-        """How many connections wait for a request."""
+        """The number of idle connections."""
         return len(self._idle)
 
     def take(self) -> ClientConnection | None:
@@ -53,14 +53,14 @@ class Pool:
         return connection
 
     def open(self) -> Deferred[ClientConnection]:
-        """Return a new connection, or one that comes free while `max_connections` are open.
+        """Return a new connection, or the next free one while `max_connections` are open.
 
-        Fails with `net.errors.ConnectError`. Cancel it if the request is gone.
+        Fails with `net.errors.ConnectError`. Cancel it if the request is cancelled.
         """
         if self._max_connections and self.connections >= self._max_connections and self._idle:
-            self._idle[0].retire()  # a new one was asked for although this one is free
+            self._idle[0].retire()  # the caller wants a new connection, not this one
         if self._max_connections and self.connections >= self._max_connections:
-            waiter: Deferred[ClientConnection] = Deferred(self._forget)
+            waiter: Deferred[ClientConnection] = Deferred(self._cancel_wait)
             self._waiting.append(waiter)
             return waiter
         return self._open()
@@ -70,13 +70,13 @@ class Pool:
         connection = ClientConnection(self, self._deadlines)
 
         def failed(reason: Failure) -> Failure:
-            self._left()
+            self._connection_gone()
             return reason
 
         return self._connect(connection).addCallbacks(lambda _: connection, failed)
 
     def _open_for(self, waiter: Deferred[ClientConnection]) -> None:
-        """Open a connection for one who waits; if he leaves meanwhile, it serves another."""
+        """Open a connection for a waiting request; if that is cancelled meanwhile, the connection becomes idle."""
 
         def opened(connection: ClientConnection) -> None:
             if waiter.called:
@@ -90,8 +90,8 @@ class Pool:
 
         self._open().addCallbacks(opened, failed)
 
-    def _forget(self, waiter: Deferred[ClientConnection]) -> None:
-        if waiter in self._waiting:  # else a connection is being opened for it
+    def _cancel_wait(self, waiter: Deferred[ClientConnection]) -> None:
+        if waiter in self._waiting:  # otherwise a connection is being opened for it
             self._waiting.remove(waiter)
 
     # -- ConnectionOwner ----------------------------------------------------------------------------------------
@@ -108,12 +108,12 @@ class Pool:
     def connection_closed(self, connection: ClientConnection) -> None:
         if connection in self._idle:
             self._idle.remove(connection)
-        self._left()
+        self._connection_gone()
 
-    def _left(self) -> None:
-        """A connection is gone: whoever waits may open one in its place."""
+    def _connection_gone(self) -> None:
+        """A connection is closed or was not made: waiting requests may open another."""
         self.connections -= 1
-        if self._opening:  # one that failed at once, below: thousands of those would be as many calls within calls
+        if self._opening:  # an attempt below that failed at once: do not recurse
             return
         self._opening = True
         try:
@@ -123,7 +123,7 @@ class Pool:
             self._opening = False
 
     def close(self) -> None:
-        """Close the idle connections, and each other one when its request is over."""
+        """Close the idle connections, and the others when their requests are done."""
         self._closed = True
         while self._idle:
             self._idle[-1].retire()

@@ -1,4 +1,4 @@
-"""What the engines ask of a transport: plain, unix or TLS, all the same (room `net` makes them)."""
+"""The transport interface of the engines; `net` has the implementations (TCP, unix, TLS)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from twisted.internet.interfaces import IAddress, IPushProducer
 
 
 class Transport(Protocol):
-    """A connection with back-pressure both ways.
+    """A connection with back-pressure in both directions.
 
-    A protocol that provides IHalfCloseableProtocol hears `readConnectionLost` when the peer has sent its last byte in
-    an orderly way; a connection that is broken off ends with `connectionLost` and something other than ConnectionDone.
+    `readConnectionLost` of an IHalfCloseableProtocol is called when the peer has ended its side in an orderly way;
+    `connectionLost` has a reason other than ConnectionDone if the connection was reset or truncated.
     """
 
     is_tls: bool
-    server_name: str | None  # what the client asked for by SNI, lower case
+    server_name: str | None  # SNI of the client, lower case
 
     def write(self, data: bytes) -> None: ...
     def writeSequence(self, iovec: Iterable[bytes]) -> None: ...

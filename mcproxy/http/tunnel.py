@@ -1,7 +1,7 @@
-"""A byte tunnel between two connections after 101: what one side sends the other gets, half-close and pace included.
+"""A byte tunnel between two connections after 101, with half-close and back-pressure in both directions.
 
-Each connection hands its half of the work to a `TunnelSide`; two sides that know each other are the tunnel. Either may
-get bytes before the other exists (they came in the same read as the 101), so a side holds what is early.
+Each connection delegates to a `TunnelSide`; two joined sides are the tunnel. Either may receive bytes before it is
+joined (they came in the same read as the 101), so a side buffers early data.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ class TunnelEnd(Protocol):
 
     transport: Transport
 
-    def tunnel_over(self) -> None:
-        """The tunnel no longer needs this connection; it is closing or gone."""
+    def tunnel_ended(self) -> None:
+        """Called when this side of the tunnel has ended; the connection is closing or closed."""
 
 
 class TunnelSide:
     """One connection's half of a tunnel. States: open -> (eof in, eof out, in either order) -> lost."""
 
-    __slots__ = ("_early", "_end", "_peer", "bytes_received", "eof_received", "eof_sent", "lost")
+    __slots__ = ("_connection", "_early", "_peer", "bytes_received", "eof_received", "eof_sent", "lost")
 
     def __init__(self, end: TunnelEnd) -> None:
-        self._end = end
+        self._connection = end
         self._peer: TunnelSide | None = None
         self._early: list[bytes] = []
         self.bytes_received = 0
@@ -35,45 +35,45 @@ class TunnelSide:
         self.lost = False
 
     def join(self, peer: TunnelSide) -> None:
-        """Make one tunnel of two sides and deliver what came early."""
+        """Join two sides into one tunnel and deliver early data."""
         self._peer, peer._peer = peer, self
         for side in (self, peer):
             early, side._early = side._early, []
-            if early:  # before they are passed on, which may stop this side again
-                side._end.transport.resumeProducing()
+            if early:  # resume first: delivering may pause this side again
+                side._connection.transport.resumeProducing()
             for data in early:
                 side._forward(data)
         for side in (self, peer):
             if side.lost:
-                side._peer_of().close(clean=False)
+                side._other().close(clean=False)
             elif side.eof_received:
-                side._peer_of()._finish_sending()
+                side._other()._finish_sending()
 
-    def _peer_of(self) -> TunnelSide:
+    def _other(self) -> TunnelSide:
         assert self._peer is not None
         return self._peer
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that the other side got for this one."""
+        """Bytes sent on this connection: what the other side received."""
         return self._peer.bytes_received if self._peer is not None else 0
 
     def received(self, data: bytes) -> None:
-        """The connection got bytes."""
+        """The connection received bytes."""
         self.bytes_received += len(data)
         if self._peer is None:
             self._early.append(data)
-            self._end.transport.pauseProducing()
+            self._connection.transport.pauseProducing()
         else:
             self._forward(data)
 
     def _forward(self, data: bytes) -> None:
-        peer = self._peer_of()
+        peer = self._other()
         if not peer.lost and not peer.eof_sent:
-            peer._end.transport.write(data)
+            peer._connection.transport.write(data)
 
     def eof(self) -> None:
-        """The connection's peer will send no more, but may read."""
+        """The connection's peer sends no more, but may still read."""
         self.eof_received = True
         if self._peer is not None:
             self._peer._finish_sending()
@@ -85,34 +85,34 @@ class TunnelSide:
         if self.eof_received:
             self.close(clean=True)
         else:
-            self._end.transport.unregisterProducer()  # a transport that has one waits for more
-            self._end.transport.loseWriteConnection()
+            self._connection.transport.unregisterProducer()  # a transport with a producer waits for more data
+            self._connection.transport.loseWriteConnection()
 
     def connection_lost(self, clean: bool) -> None:
-        """The connection is gone; `clean` tells an orderly end from one that was broken off."""
+        """The connection is closed; `clean` is False if it was reset or truncated."""
         if self.lost:
             return
         self.lost = True
         if self._peer is not None and not self._peer.lost:
             self._peer.close(clean)
-        self._end.tunnel_over()
+        self._connection.tunnel_ended()
 
     def close(self, clean: bool) -> None:
-        """End this side: after what was written has gone out, or at once."""
+        """Close this side: after all that was written is sent (`clean`), or at once."""
         if self.lost:
             return
         if clean:
             self.eof_sent = True
-            self._end.transport.unregisterProducer()
-            self._end.transport.loseConnection()
+            self._connection.transport.unregisterProducer()
+            self._connection.transport.loseConnection()
         else:
-            self._end.transport.abortConnection()
+            self._connection.transport.abortConnection()
 
     def pause(self) -> None:
-        """This connection's send buffer is full: the other side stops reading."""
+        """This connection's send buffer is full: stop reading on the other side."""
         if self._peer is not None and not self._peer.lost:
-            self._peer._end.transport.pauseProducing()
+            self._peer._connection.transport.pauseProducing()
 
     def resume(self) -> None:
         if self._peer is not None and not self._peer.lost:
-            self._peer._end.transport.resumeProducing()
+            self._peer._connection.transport.resumeProducing()

@@ -1,4 +1,4 @@
-"""Listening sockets: bound by us (TCP, unix) or handed over by systemd, and why one could not be had."""
+"""Open listening sockets: TCP, unix, or passed by systemd; and say why one cannot be opened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADVICE = {
 
 
 class BindError(Exception):
-    """A listening socket cannot be had; `in_use` tells that somebody else has the address, `todo` what would help."""
+    """A listening socket cannot be opened. `in_use`: somebody has the address. `todo`: what the operator can do."""
 
     def __init__(self, bind: Bind, cause: str, *, in_use: bool = False, todo: str = "") -> None:
         super().__init__(f"cannot listen on {bind}: {cause}")
@@ -36,7 +36,7 @@ class BindError(Exception):
 class SystemdSockets:
     """Listening sockets by FileDescriptorName (sd_listen_fds_with_names(3)).
 
-    They stay open here for the life of the process, so a listener that a reload removes can come back with another.
+    They stay open for the life of the process, so that a listener removed by one reload can be added again by another.
     """
 
     def __init__(self, descriptors: Mapping[str, int]) -> None:
@@ -44,13 +44,13 @@ class SystemdSockets:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str], pid: int) -> SystemdSockets:
-        """Read LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES; none when they are for another process or malformed."""
+        """Read LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES; empty if they are malformed or for another process."""
         try:
             count = int(environ.get("LISTEN_FDS", "0"))
-            meant = int(environ.get("LISTEN_PID", "-1")) == pid
+            for_this_process = int(environ.get("LISTEN_PID", "-1")) == pid
         except ValueError:
-            meant, count = False, 0
-        if not meant:
+            for_this_process, count = False, 0
+        if not for_this_process:
             return cls({})
         names = environ.get("LISTEN_FDNAMES", "").split(":") if environ.get("LISTEN_FDNAMES") else []
         descriptors: dict[str, int] = {}
@@ -65,16 +65,16 @@ class SystemdSockets:
         return sorted(self._descriptors)
 
     def take(self, bind: SystemdBind) -> socket.socket:
-        """Return a socket of its own on the descriptor with that name; raise BindError."""
+        """Return a new socket on (a duplicate of) the descriptor with that name. Raises BindError."""
         descriptor = self._descriptors.get(bind.name)
         if descriptor is None:
             known = ", ".join(self.names) or "none"
-            raise BindError(bind, f"systemd handed over no socket of that name (it handed over: {known})")
+            raise BindError(bind, f"systemd passed no socket of that name (it passed: {known})")
         try:
             sock = socket.socket(fileno=os.dup(descriptor))
             accepts = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         except OSError as error:
-            raise BindError(bind, f"the descriptor is no socket: {error.strerror}") from None
+            raise BindError(bind, f"the descriptor is not a socket: {error.strerror}") from None
         if not accepts or sock.type != socket.SOCK_STREAM:
             sock.close()
             raise BindError(bind, "the socket is not a listening stream socket")
@@ -83,10 +83,10 @@ class SystemdSockets:
 
 
 def open_socket(bind: Bind, systemd: SystemdSockets | None = None) -> socket.socket:
-    """Return a listening, non-blocking socket; raise BindError."""
+    """Return a listening, non-blocking socket. Raises BindError."""
     if isinstance(bind, SystemdBind):
         return (systemd or SystemdSockets({})).take(bind)
-    sock = _bound_unix(bind) if isinstance(bind, UnixBind) else _bound_tcp(bind)
+    sock = _bind_unix(bind) if isinstance(bind, UnixBind) else _bind_tcp(bind)
     try:
         sock.listen(BACKLOG)
         sock.setblocking(False)
@@ -97,15 +97,18 @@ def open_socket(bind: Bind, systemd: SystemdSockets | None = None) -> socket.soc
 
 
 def probe_bind(bind: Bind, systemd: SystemdSockets | None = None) -> None:
-    """Try whether `bind` can be had, and leave nothing behind. Raises BindError; look at its `in_use`: a check
-    beside the running daemon finds the daemon's own sockets so. A systemd socket is tried only when some are given."""
+    """Check whether `bind` can be opened, and leave nothing behind.
+
+    Raises BindError; `in_use` is set for the sockets of a running daemon too. A systemd socket is checked only if
+    `systemd` is given.
+    """
     if isinstance(bind, SystemdBind):
         if systemd is not None:
             systemd.take(bind).close()
     elif isinstance(bind, UnixBind):
         _probe_unix(bind)
     else:
-        _bound_tcp(bind, listening=True).close()
+        _bind_tcp(bind, listening=True).close()
 
 
 def _bind_error(bind: Bind, error: OSError) -> BindError:
@@ -114,7 +117,7 @@ def _bind_error(bind: Bind, error: OSError) -> BindError:
     return BindError(bind, cause, in_use=in_use, todo=_ADVICE.get(error.errno or 0, ""))
 
 
-def _bound_tcp(bind: TCPBind, *, listening: bool = False) -> socket.socket:
+def _bind_tcp(bind: TCPBind, *, listening: bool = False) -> socket.socket:
     try:
         family, _, _, _, name = socket.getaddrinfo(
             bind.host or None, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -135,14 +138,14 @@ def _bound_tcp(bind: TCPBind, *, listening: bool = False) -> socket.socket:
     return sock
 
 
-def _bound_unix(bind: UnixBind) -> socket.socket:
-    """A unix socket is made with mode 0600 (nginx: 0666): a proxy may lend its own rights to whoever connects.
+def _bind_unix(bind: UnixBind) -> socket.socket:
+    """A unix socket is created with mode 0600 (nginx: 0666), since a proxy may lend its own rights to its clients.
 
-    A socket file that nobody listens on is left over from a process that was killed, and is replaced.
+    A socket file that nobody listens on was left by a process that was killed, and is replaced.
     """
-    _clear_stale(bind)
+    _remove_stale(bind)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o777 & ~UNIX_MODE)  # from the start, so that nobody connects before a chmod
+    before = os.umask(0o777 & ~UNIX_MODE)  # at creation, so that nobody can connect before a chmod
     try:
         sock.bind(bind.path)
     except OSError as error:
@@ -153,7 +156,7 @@ def _bound_unix(bind: UnixBind) -> socket.socket:
     return sock
 
 
-def _clear_stale(bind: UnixBind) -> None:
+def _remove_stale(bind: UnixBind) -> None:
     try:
         mode = os.lstat(bind.path).st_mode
     except FileNotFoundError:
@@ -162,7 +165,7 @@ def _clear_stale(bind: UnixBind) -> None:
         raise _bind_error(bind, error) from None
     if not stat.S_ISSOCK(mode):
         raise BindError(bind, "a file that is not a socket is in the way")
-    if _somebody_listens(bind):
+    if _is_listening(bind):
         raise BindError(bind, "the address is in use", in_use=True)
     try:
         os.unlink(bind.path)
@@ -170,7 +173,7 @@ def _clear_stale(bind: UnixBind) -> None:
         raise _bind_error(bind, error) from None
 
 
-def _somebody_listens(bind: UnixBind) -> bool:
+def _is_listening(bind: UnixBind) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         return probe.connect_ex(bind.path) != errno.ECONNREFUSED
@@ -181,8 +184,8 @@ def _probe_unix(bind: UnixBind) -> None:
     if existed:
         if not stat.S_ISSOCK(os.lstat(bind.path).st_mode):
             raise BindError(bind, "a file that is not a socket is in the way")
-        if _somebody_listens(bind):
+        if _is_listening(bind):
             raise BindError(bind, "the address is in use", in_use=True)
         return
-    _bound_unix(bind).close()
+    _bind_unix(bind).close()
     os.unlink(bind.path)

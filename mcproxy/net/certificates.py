@@ -1,9 +1,9 @@
-"""Which certificate a TLS client gets: an immutable table from server names to OpenSSL contexts.
+"""Selection of the server certificate by SNI: an immutable table from server names to OpenSSL contexts.
 
-A reload builds a new store and new contexts; connections that are up keep theirs. All contexts of a store have the same
-policy (versions, ciphers, client certificates asked for, ALPN), which matters, because OpenSSL takes the verify mode
-and the options from the context that a connection was made with, and keeps them when the SNI callback changes it.
-So every connection is made with `default`, and the callback changes only which certificate is shown.
+A reload builds a new store and new contexts; established connections keep theirs. All contexts of a store have the same
+policy (versions, ciphers, client certificate request, ALPN), because OpenSSL takes the verify mode and the options from
+the context that a connection was created with, and keeps them when the SNI callback switches the context. So every
+connection is created with `default`, and the callback changes only the certificate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = Logger()
 
 
 class CertificateStore:
-    """Server contexts by name; look-up is exact name, then one-label wildcard, then the default."""
+    """Server contexts by name: exact name, then one-label wildcard, then the default."""
 
     __slots__ = ("_names", "default")
 
@@ -32,7 +32,7 @@ class CertificateStore:
 
     @classmethod
     def build(cls, certificates: Iterable[Certificate], min_version: str = "1.2") -> CertificateStore:
-        """Make the contexts; the first certificate is the default, and the first with a name has that name.
+        """Build the contexts. The first certificate is the default; of several with the same name the first is used.
 
         `min_version` is "1.2" or "1.3". Raises PairError, naming the certificate, and ValueError for none at all.
         """
@@ -48,8 +48,8 @@ class CertificateStore:
         if not contexts:
             raise ValueError("a TLS listener needs a certificate")
         store = cls(contexts[0], NameTable(names))
-        # The callback is called on the context that a connection is made with, which is always the default.
-        contexts[0].set_tlsext_servername_callback(store._choose)
+        # OpenSSL calls the callback of the context that a connection was created with: always the default.
+        contexts[0].set_tlsext_servername_callback(store._select_context)
         return store
 
     def find(self, name: str | None) -> SSL.Context:
@@ -57,19 +57,19 @@ class CertificateStore:
         return (name and self._names.find(name)) or self.default
 
     def connection(self, sock: socket.socket) -> SSL.Connection:
-        """Make the server side of a TLS connection on a connected socket, ready for its handshake."""
+        """Create the server side of a TLS connection on a connected socket, ready for its handshake."""
         connection = SSL.Connection(self.default, sock)
         connection.set_accept_state()
         return connection
 
-    def _choose(self, connection: SSL.Connection) -> None:
+    def _select_context(self, connection: SSL.Connection) -> None:
         """SNI callback. An exception here would go to sys.excepthook, so it is caught and logged instead."""
         try:
             context = self.find(server_name(connection))
             if context is not self.default:
                 connection.set_context(context)
         except Exception:
-            log.failure("choosing a certificate failed; the default one is shown")
+            log.failure("selecting a certificate failed; the default certificate is used")
 
 
 def server_name(connection: SSL.Connection) -> str | None:

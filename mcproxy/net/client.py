@@ -1,7 +1,7 @@
-"""Outgoing connections: name to addresses, TCP, TLS, the check of chain and name; only then the protocol is connected.
+"""Outgoing connections: name resolution, TCP, TLS, verification of chain and name; then the protocol is connected.
 
-Everything stays within one time limit. A host with several addresses is tried in order, each with an equal share of the
-time that is left, so that one that does not answer leaves time for the next.
+One timeout covers everything. The addresses of a host are tried in order, each with an equal share of the remaining
+time, so that one that does not respond leaves time for the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IProtocol, IReadWriteDescriptor, IResolu
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from mcproxy.net.contexts import PairError, VerifyNote, client_context, verify_reason
+from mcproxy.net.contexts import PairError, VerifyResult, client_context, verify_reason
 from mcproxy.net.errors import (
     ConnectError,
     ConnectFailed,
@@ -37,13 +37,13 @@ from mcproxy.net.verify import check_name, is_ip
 
 __all__ = ["ClientTLS", "PairError", "SessionCache", "client_context", "connect", "connect_unix"]
 
-_SocketAddress = tuple[int, Any]  # family, what connect(2) takes
+_SocketAddress = tuple[int, Any]  # address family, and the address for connect(2)
 
 
 @dataclass(frozen=True)
 class ClientTLS:
-    """How to speak TLS to one endpoint. With `verify`, chain and `server_name` must be right; the context must have
-    been made by `client_context` with the same `verify`.
+    """TLS settings for one endpoint. With `verify`, chain and `server_name` are verified; the context must have been
+    made by `client_context` with the same `verify`.
     """
 
     context: SSL.Context
@@ -72,7 +72,7 @@ def connect_unix(reactor: Reactor, path: str, protocol: IProtocol, timeout: floa
 
 
 class _Attempt:
-    """One connection being made; `stage` is what a timeout would have cut short."""
+    """One connection attempt; `stage` is what it is doing, for the message of a timeout."""
 
     def __init__(self, reactor: Reactor, where: str, timeout: float) -> None:
         self.reactor = reactor
@@ -97,18 +97,18 @@ class _Attempt:
 
     async def over_tcp(self, host: str, port: int, protocol: IProtocol, tls: ClientTLS | None) -> None:
         addresses = [_literal(host, port)] if is_ip(host) else await _resolve(self.reactor, host, port)
-        sock, name = await self._first(addresses)
+        sock, name = await self._connect_first(addresses)
         if tls is None:
             PlainStream(self.reactor, sock, name).attach(protocol)
             return
         try:
-            stream = await self._secure(sock, name, tls)
+            stream = await self._start_tls(sock, name, tls)
         except BaseException:
             sock.close()
             raise
         stream.attach(protocol)
 
-    async def _first(self, addresses: list[_SocketAddress]) -> tuple[socket.socket, Any]:
+    async def _connect_first(self, addresses: list[_SocketAddress]) -> tuple[socket.socket, Any]:
         self.stage = "connecting"
         for tried, address in enumerate(addresses, 1):
             left = self.deadline - self.reactor.seconds()
@@ -117,7 +117,7 @@ class _Attempt:
             except ConnectError:
                 if tried == len(addresses):
                     raise
-        raise AssertionError("never without an address")
+        raise AssertionError("there is at least one address")
 
     async def _open(self, address: _SocketAddress, timeout: float) -> socket.socket:
         family, name = address
@@ -130,7 +130,7 @@ class _Attempt:
             number = sock.connect_ex(name)
             if number == errno.EINPROGRESS:
                 waiting = _Connecting(self.reactor, sock, name)
-                number = await waiting.done.addTimeout(timeout, self.reactor, _no_answer)  # type: ignore[arg-type]
+                number = await waiting.done.addTimeout(timeout, self.reactor, _connect_timed_out)  # type: ignore[arg-type]
             if number:
                 raise from_errno(number, self.where)
         except BaseException:
@@ -138,24 +138,24 @@ class _Attempt:
             raise
         return sock
 
-    async def _secure(self, sock: socket.socket, name: Any, tls: ClientTLS) -> TLSStream:
+    async def _start_tls(self, sock: socket.socket, name: Any, tls: ClientTLS) -> TLSStream:
         self.stage = "the TLS handshake"
         now = self.reactor.seconds()
         connection = SSL.Connection(tls.context, sock)
         connection.set_connect_state()
         if not is_ip(tls.server_name):
             connection.set_tlsext_host_name(_sni(tls.server_name))
-        note = VerifyNote()
-        connection.set_app_data(note)
+        result = VerifyResult()
+        connection.set_app_data(result)
         offered = None if tls.sessions is None else tls.sessions.offer(connection, now)
-        await _handshake(self.reactor, sock, connection, note, self.where)
+        await _handshake(self.reactor, sock, connection, result, self.where)
         if tls.verify:
             check_name(connection.get_peer_certificate(as_cryptography=True), tls.server_name)
         connection.set_app_data(None)
         remember = None
         if tls.sessions is not None:
-            verified_at = now if offered is None or note.ran else offered
-            remember = partial(_remember, tls.sessions, verified_at)
+            verified_at = now if offered is None or result.verified else offered
+            remember = partial(_keep_session, tls.sessions, verified_at)
         return TLSStream(self.reactor, sock, name, connection, server_name=tls.server_name, first_read=remember)
 
 
@@ -163,19 +163,19 @@ def _sni(name: str) -> bytes:
     try:
         return name.encode("idna")
     except UnicodeError:
-        raise TLSError(f"{name} is no possible server name") from None
+        raise TLSError(f"{name} is not a valid server name") from None
 
 
-def _remember(sessions: SessionCache, verified_at: float, connection: SSL.Connection) -> None:
+def _keep_session(sessions: SessionCache, verified_at: float, connection: SSL.Connection) -> None:
     sessions.put(connection.get_session(), verified_at)
 
 
-def _no_answer(result: Any, timeout: float) -> int:
+def _connect_timed_out(result: Any, timeout: float) -> int:
     return errno.ETIMEDOUT
 
 
 async def _handshake(
-    reactor: Reactor, sock: socket.socket, connection: SSL.Connection, note: VerifyNote, where: str
+    reactor: Reactor, sock: socket.socket, connection: SSL.Connection, result: VerifyResult, where: str
 ) -> None:
     done: Deferred[None] = Deferred(lambda _: handshake.stop())
 
@@ -192,8 +192,8 @@ async def _handshake(
     except CancelledError:
         raise
     except Exception as error:
-        if note.number:
-            raise TLSError(f"the certificate of {where} is not trusted: {verify_reason(note.number)}") from None
+        if result.error:
+            raise TLSError(f"the certificate of {where} is not trusted: {verify_reason(result.error)}") from None
         raise from_handshake(error, where) from None
 
 
@@ -201,12 +201,12 @@ def _literal(host: str, port: int) -> _SocketAddress:
     try:
         family, _, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
     except OSError as error:
-        raise ConnectFailed(f"{host} is no usable address: {error.strerror}") from None
+        raise ConnectFailed(f"{host} is not a usable address: {error.strerror}") from None
     return family, name
 
 
 async def _resolve(reactor: Reactor, host: str, port: int) -> list[_SocketAddress]:
-    """Ask the reactor's resolver (getaddrinfo in its thread pool); raise DNSError when it knows no address."""
+    """Resolve by the reactor's resolver (getaddrinfo in its thread pool). Raises DNSError."""
     receiver = _Receiver()
     reactor.nameResolver.resolveHostName(receiver, host, port)
     addresses = [_literal(address.host, port) for address in await receiver.done]
@@ -217,7 +217,7 @@ async def _resolve(reactor: Reactor, host: str, port: int) -> list[_SocketAddres
 
 @implementer(IResolutionReceiver)
 class _Receiver:
-    """Collects the addresses of one look-up; an answer that comes after cancelling is dropped."""
+    """Collects the addresses of one look-up; an answer after cancellation is dropped."""
 
     def __init__(self) -> None:
         self.done: Deferred[list[Any]] = Deferred()
@@ -253,20 +253,20 @@ class _Connecting:
         return "net"
 
     def doRead(self) -> None:
-        self._look()
+        self._check()
 
     def doWrite(self) -> None:
-        self._look()
+        self._check()
 
     def connectionLost(self, reason: Failure) -> None:
-        self._look()
+        self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self.done.called:
             return
         number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if not number:
-            # Once more, as an event may have been for the descriptor's previous owner: is it connected?
+            # The event may have been meant for the descriptor's previous owner: is it really connected?
             number = self._socket.connect_ex(self._name)
             if number in (errno.EALREADY, errno.EINPROGRESS):
                 return

@@ -1,7 +1,6 @@
-"""OpenSSL contexts, server and client: protocol versions, ciphers, memory, what is refused.
+"""OpenSSL contexts for servers and clients: protocol versions, ciphers, memory use.
 
-A context is finished before its first connection: pyOpenSSL refuses to change it afterwards, and so do we, since a
-change of policy must not reach connections halfway. Another policy is another context.
+A context is complete before its first connection and never changed afterwards; another policy is another context.
 
 Every context releases its buffers while idle (SSL_MODE_RELEASE_BUFFERS; a third of an idle watch's memory) and refuses
 renegotiation, with which a peer could make the other side work for nothing, or change its certificate in mid-stream.
@@ -35,15 +34,15 @@ _VERSIONS = {"1.2": SSL.TLS1_2_VERSION, "1.3": SSL.TLS1_3_VERSION}
 
 
 class PairError(ValueError):
-    """A certificate and key that cannot be used; str() says why, in words for an operator."""
+    """A certificate and key that cannot be used; str() is a message for the operator."""
 
 
 class NoCommonProtocol(Exception):
-    """The client's ALPN offers nothing that we speak; OpenSSL answers with no_application_protocol (RFC 7301 3.2)."""
+    """The client's ALPN offers no protocol that we support; OpenSSL sends no_application_protocol (RFC 7301 3.2)."""
 
 
 def load_pair(chain: bytes, key: bytes) -> tuple[list[x509.Certificate], PrivateKey]:
-    """Read a PEM chain (leaf first) and an unencrypted PEM key that belongs to the leaf; raise PairError."""
+    """Parse a PEM chain (leaf first) and the unencrypted PEM key of the leaf. Raises PairError."""
     try:
         certificates = x509.load_pem_x509_certificates(chain)
     except ValueError as error:
@@ -86,13 +85,14 @@ def _use_pair(context: SSL.Context, chain: Sequence[x509.Certificate], key: Priv
 
 
 def server_context(chain: bytes, key: bytes, min_version: str = "1.2") -> SSL.Context:
-    """Make a context that serves this certificate (PEM, leaf first). Raises PairError.
+    """Create a context that serves this certificate (PEM, leaf first). Raises PairError.
 
-    Client certificates are asked for and accepted whatever their chain (the handshake only proves that the client has
-    the key); identity judges them later, against the authorities of the virtual server.
+    Client certificates are requested and accepted whatever their chain (the handshake only proves that the client has
+    the key); the x509 authenticator verifies them later, against the CAs of the virtual server.
 
-    Sessions are not resumed: a ticket does not carry the client's chain, so a resumed connection could not be judged as
-    the first one was, and Kubernetes clients keep their connections. So nothing can cross from one context to another.
+    Sessions are not resumed: a ticket does not carry the client's chain, so a resumed connection could not be verified
+    as the first one was, and Kubernetes clients keep their connections. So no session crosses from one context to
+    another.
     """
     context = _new(_VERSIONS[min_version])
     context.set_cipher_list(CIPHERS)
@@ -117,17 +117,17 @@ def _select_protocol(connection: SSL.Connection, offered: list[bytes]) -> bytes:
 
 
 def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None, verify: bool) -> SSL.Context:
-    """Make a context for outgoing connections.
+    """Create a context for outgoing connections.
 
-    `ca_pem`: the authorities that are trusted, None for the system's. `certificate`: our own (chain, key), both PEM.
-    `verify` False takes any chain (insecureSkipVerify). The name is checked by `client.connect`, not here.
-    Raises PairError for a bad pair, ValueError for authorities that cannot be read.
+    `ca_pem`: the trusted CAs, None for the system's. `certificate`: our own (chain, key), both PEM.
+    `verify` False accepts any chain (insecureSkipVerify). The name is checked by `client.connect`, not here.
+    Raises PairError for a bad pair, ValueError for CAs that cannot be parsed.
     """
     context = _new(SSL.TLS1_2_VERSION)
     context.set_alpn_protos([HTTP1[0]])
-    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)  # what is resumed is chosen by SessionCache
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)  # SessionCache chooses the session to resume
     if verify:
-        context.set_verify(SSL.VERIFY_PEER, _note_result)
+        context.set_verify(SSL.VERIFY_PEER, _record_verification)
         if ca_pem is None:
             context.set_default_verify_paths()
         else:
@@ -146,22 +146,22 @@ def _trust(context: SSL.Context, ca_pem: bytes) -> None:
         store.add_cert(X509.from_cryptography(authority))
 
 
-class VerifyNote:
-    """What OpenSSL's verification said of one connection; its app data during the handshake."""
+class VerifyResult:
+    """The result of OpenSSL's verification of one connection; its app data during the handshake."""
 
-    __slots__ = ("number", "ran")
+    __slots__ = ("error", "verified")
 
     def __init__(self) -> None:
-        self.ran = False  # stays False when a session was resumed: the chain was verified when that began
-        self.number = 0  # X509_V_ERR_*, 0 is good
+        self.verified = False  # False if a session was resumed: its chain was verified by the full handshake before
+        self.error = 0  # X509_V_ERR_*; 0 is X509_V_OK
 
 
-def _note_result(connection: SSL.Connection, certificate: X509, number: int, depth: int, ok: int) -> bool:
-    note = connection.get_app_data()
-    if isinstance(note, VerifyNote):
-        note.ran = True
-        if not ok and not note.number:
-            note.number = number
+def _record_verification(connection: SSL.Connection, certificate: X509, number: int, depth: int, ok: int) -> bool:
+    result = connection.get_app_data()
+    if isinstance(result, VerifyResult):
+        result.verified = True
+        if not ok and not result.error:
+            result.error = number
     return bool(ok)
 
 
@@ -189,5 +189,5 @@ _REASONS = {
 
 
 def verify_reason(number: int) -> str:
-    """OpenSSL's words for a verification error."""
+    """Return OpenSSL's text for a verification error."""
     return _REASONS.get(number, f"certificate verify error {number}")

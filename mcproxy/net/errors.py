@@ -1,6 +1,6 @@
-"""Why a connection could not be made, as our own types, and the one place where foreign failures become them.
+"""The errors of outgoing connections, and the conversion of system and OpenSSL errors to them.
 
-`cause` is a short sentence for an operator's log line; it names addresses and certificates, never secrets.
+`cause` is a short phrase for the operator's log; it names addresses and certificates, never secrets.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class ConnectError(Exception):
 
 
 class ConnectionRefused(ConnectError):
-    """Nobody listens there."""
+    """Nothing listens on the address."""
 
 
 class ConnectTimeout(ConnectError):
-    """The time ran out, in DNS, TCP or TLS; the cause says which."""
+    """DNS, TCP or TLS took too long; the cause says which."""
 
 
 class DNSError(ConnectError):
@@ -32,7 +32,7 @@ class DNSError(ConnectError):
 
 
 class TLSError(ConnectError):
-    """The handshake failed, or the certificate is not acceptable."""
+    """The handshake failed, or the certificate was rejected."""
 
 
 class ConnectFailed(ConnectError):
@@ -49,14 +49,14 @@ def from_errno(number: int, where: str) -> ConnectError:
 
 
 def from_handshake(error: BaseException, where: str) -> TLSError:
-    """Return the error for a handshake with `where` that OpenSSL gave up."""
+    """Return the error for a failed handshake with `where`."""
     return TLSError(f"TLS handshake with {where} failed: {tls_reason(error)}")
 
 
 def tls_reason(error: BaseException) -> str:
-    """Say in words what OpenSSL reported: the reasons of its error queue, or the system's error.
+    """Return the reasons in OpenSSL's error queue, or the system's error, as one line.
 
-    Never more than a line; meant for logs, as OpenSSL's words are part of what a peer can choose.
+    For logs only: a peer can choose part of it.
     """
     if isinstance(error, SSL.SysCallError):
         number = error.args[0] if error.args else -1

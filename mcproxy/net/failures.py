@@ -1,4 +1,4 @@
-"""Typed use of Twisted's Failure, whose own methods carry no types."""
+"""Typed access to Twisted's Failure, whose own methods have no annotations."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from twisted.python.failure import Failure
 
 
 def failure(error: BaseException) -> Failure:
-    """Wrap an exception that was not raised here."""
+    """Wrap an exception that was created, not raised."""
     return Failure(error)  # type: ignore[no-untyped-call]
 
 
 def is_done(reason: Failure) -> bool:
-    """Whether the reason is an orderly end."""
+    """Return whether the connection was closed in an orderly way."""
     return isinstance(reason.value, ConnectionDone)
 
 
 def is_aborted(reason: Failure) -> bool:
-    """Whether the reason is our own abrupt end."""
+    """Return whether we aborted the connection."""
     return isinstance(reason.value, ConnectionAborted)

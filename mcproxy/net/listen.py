@@ -1,10 +1,10 @@
-"""A listening socket and the connections that came in by it.
+"""A listening socket and its connections.
 
-Accepting a connection: count it, read its PROXY header where one is required, make its TLS handshake, and only then
-build a protocol for it. Each step before that is under the handshake timeout, so a peer that says nothing costs a
-socket and a timer for that long.
+A new connection is counted, its PROXY header is read if one is required, its TLS handshake is made, and only then it
+gets a protocol. Each step before that is bounded by the handshake timeout, so a silent peer costs a socket and a timer
+for that long.
 
-What changes in a reload (certificates, limits) is one frozen `ListenerSettings`; a connection keeps what it began with.
+What a reload changes (certificates, limits) is one frozen `ListenerSettings`; a connection keeps those it began with.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from mcproxy.net.types import Reactor
 
 log = Logger()
 
-_ACCEPTS = 64  # connections taken in one turn
+_ACCEPTS_PER_TURN = 64  # accept(2) calls in one turn of the reactor
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_RECOVERY = 0.25  # seconds without accepting after one of those
-_QUIET = 60.0  # seconds between two log lines about the same trouble
+_RESUME_DELAY = 0.25  # seconds without accepting after one of these errors
+_WARN_INTERVAL = 60.0  # seconds between two warnings of the same kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
-    """What applies to the next connections. `certificates` None: plain. `proxy_protocol_from` None: no PROXY protocol;
-    else a header is required from peers in these networks and refused (as garbage) from others."""
+    """Settings of new connections. `certificates` None: no TLS. `proxy_protocol_from` None: no PROXY protocol; else a
+    header is required from peers in these networks, and is a protocol error from others."""
 
     certificates: CertificateStore | None = None
     limits: Limits = field(default_factory=Limits)
@@ -55,8 +55,8 @@ class ListenerSettings:
 
 @implementer(IReadDescriptor)
 class Listener:
-    """One bound socket. `factory.buildProtocol(address)` is asked for a protocol for each connection that is ready;
-    None refuses the connection."""
+    """One listening socket. `factory.buildProtocol(address)` makes the protocol of each connection whose handshake is
+    complete; None rejects the connection."""
 
     def __init__(
         self,
@@ -72,31 +72,31 @@ class Listener:
         self._factory = factory
         self._systemd = systemd
         self._socket: socket.socket | None = None
-        self._arrivals: set[_Arrival] = set()
+        self._pending: set[_PendingConnection] = set()
         self._streams: set[Stream] = set()
-        self._recovery: Any = None
-        self._complained: dict[str, float] = {}
+        self._resume_timer: Any = None
+        self._warned_at: dict[str, float] = {}
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bind and begin to accept; raise BindError."""
+        """Bind and start accepting. Raises BindError."""
         self._socket = open_socket(self.bind, self._systemd)
         self._factory.doStart()
         self._reactor.addReader(self)
 
     def update(self, settings: ListenerSettings) -> None:
-        """Use these settings for the next connections; the socket and the connections that are up stay."""
+        """Use these settings for new connections; the socket and established connections stay."""
         self.settings = settings
 
     def stop_accepting(self) -> None:
-        """Close the socket; connections go on. A unix socket's file is removed."""
+        """Close the socket and remove the file of a unix socket; connections stay."""
         sock, self._socket = self._socket, None
         if sock is None:
             return
-        if self._recovery is not None:
-            self._recovery.cancel()
-            self._recovery = None
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
+            self._resume_timer = None
         else:
             self._reactor.removeReader(self)
         path = sock.getsockname() if isinstance(self.bind, UnixBind) else None
@@ -105,7 +105,7 @@ class Listener:
             try:
                 os.unlink(path)
             except OSError:
-                pass  # somebody removed or replaced it
+                pass  # removed or replaced by somebody else
         self._factory.doStop()
 
     @property
@@ -114,7 +114,7 @@ class Listener:
 
     @property
     def address(self) -> TCPBind | UnixBind:
-        """Where it listens: with the port that the system chose for 0. Only while it accepts."""
+        """The address it listens on, with the port that the system chose for 0; only while it accepts."""
         if self._socket is None:
             raise ValueError("the listener is not open")
         name = self._socket.getsockname()
@@ -125,27 +125,27 @@ class Listener:
     @property
     def connections(self) -> int:
         """Open connections, those in their handshake included."""
-        return len(self._streams) + len(self._arrivals)
+        return len(self._streams) + len(self._pending)
 
     def __iter__(self) -> Iterator[Stream]:
-        """The connections that have a protocol (a copy: it may be changed meanwhile)."""
+        """The connections that have a protocol (a copy: the set may change meanwhile)."""
         return iter(tuple(self._streams))
 
-    def drop_arrivals(self) -> None:
-        """Close the connections that have no protocol yet (at the end of a drain)."""
-        for arrival in tuple(self._arrivals):
-            arrival.drop()
+    def drop_pending(self) -> None:
+        """Close the connections without a protocol (at the end of a drain)."""
+        for pending in tuple(self._pending):
+            pending.drop()
 
-    def arrived(self, arrival: _Arrival) -> None:
-        """An arrival is over: it is a stream, or closed."""
-        self._arrivals.discard(arrival)
+    def no_longer_pending(self, pending: _PendingConnection) -> None:
+        """The pending connection has become a stream, or is closed."""
+        self._pending.discard(pending)
 
-    def closed(self, stream: Stream) -> None:
-        """See `types.Owner`."""
+    def stream_closed(self, stream: Stream) -> None:
+        """Called by a stream of this listener, once, when its socket is closed."""
         self._streams.discard(stream)
 
     def connect(self, stream: Stream) -> None:
-        """Give a stream that is ready its protocol."""
+        """Connect a stream whose handshake is complete to its protocol."""
         self._streams.add(stream)
         try:
             protocol = self._factory.buildProtocol(stream.getPeer())
@@ -166,11 +166,11 @@ class Listener:
         return "net"
 
     def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor: accepting itself raised. The reactor has logged it."""
+        """Called by the reactor when accepting itself raised, which the reactor has logged."""
         self.stop_accepting()
 
     def doRead(self) -> None:
-        for _ in range(_ACCEPTS):
+        for _ in range(_ACCEPTS_PER_TURN):
             if self._socket is None:
                 return
             try:
@@ -179,55 +179,55 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in _NO_RESOURCES:
-                    self._wait_for_resources(error)
+                    self._pause_accepting(error)
                     return
-                continue  # that one went before it was taken: ECONNABORTED and others of accept(2)
+                continue  # that connection failed before it was accepted: ECONNABORTED and others of accept(2)
             try:
-                self._take(sock, name)
-            except Exception:  # one connection must not cost the listener
+                self._accept(sock, name)
+            except Exception:  # one connection must not stop the listener
                 log.failure("a new connection on {bind} failed; it is closed", bind=str(self.bind))
                 sock.close()
 
-    def _take(self, sock: socket.socket, name: Any) -> None:
+    def _accept(self, sock: socket.socket, name: Any) -> None:
         limit = self.settings.limits.connections
         if limit and self.connections >= limit:
             sock.close()
-            self._complain(
+            self._warn(
                 "limit",
                 "{bind} has {limit} connections, its limit (limits.connections); more are closed",
                 limit=limit,
             )
             return
         tune(sock)
-        arrival = _Arrival(self._reactor, self, sock, name, self.settings)
-        self._arrivals.add(arrival)
-        arrival.start()
+        pending = _PendingConnection(self._reactor, self, sock, name, self.settings)
+        self._pending.add(pending)
+        pending.start()
 
-    def _wait_for_resources(self, error: OSError) -> None:
-        """Out of descriptors or memory: the socket stays readable, so look away for a moment instead of spinning."""
+    def _pause_accepting(self, error: OSError) -> None:
+        """Out of descriptors or memory: the socket stays readable, so do not poll it for a moment."""
         self._reactor.removeReader(self)
-        self._recovery = self._reactor.callLater(_RECOVERY, self._recover)
-        self._complain(
+        self._resume_timer = self._reactor.callLater(_RESUME_DELAY, self._resume_accepting)
+        self._warn(
             "resources",
             "{bind} cannot accept: {cause}; raise LimitNOFILE or lower the load",
             cause=error.strerror,
         )
 
-    def _recover(self) -> None:
-        self._recovery = None
+    def _resume_accepting(self) -> None:
+        self._resume_timer = None
         if self._socket is not None:
             self._reactor.addReader(self)
 
-    def _complain(self, about: str, text: str, **fields: Any) -> None:
+    def _warn(self, about: str, text: str, **fields: Any) -> None:
         now = self._reactor.seconds()
-        if now - self._complained.get(about, now - _QUIET) >= _QUIET:
-            self._complained[about] = now
+        if now - self._warned_at.get(about, now - _WARN_INTERVAL) >= _WARN_INTERVAL:
+            self._warned_at[about] = now
             log.warn(text, bind=str(self.bind), **fields)
 
 
 @implementer(IReadDescriptor)
-class _Arrival:
-    """An accepted socket on its way to a protocol: PROXY header, then handshake."""
+class _PendingConnection:
+    """An accepted socket before it has a protocol: PROXY header, then TLS handshake."""
 
     def __init__(
         self, reactor: Reactor, listener: Listener, sock: socket.socket, name: Any, settings: ListenerSettings
@@ -244,28 +244,28 @@ class _Arrival:
 
     def start(self) -> None:
         networks = self._settings.proxy_protocol_from
-        if networks is None or not self._is_within(networks):
-            self._secure()
+        if networks is None or not self._peer_is_in(networks):
+            self._start_tls()
             return
         timeout = self._settings.limits.handshake_timeout
         if timeout:
             self._timer = self._reactor.callLater(timeout, self._header_timed_out)
         self._reactor.addReader(self)
 
-    def _is_within(self, networks: tuple[IPNetwork, ...]) -> bool:
+    def _peer_is_in(self, networks: tuple[IPNetwork, ...]) -> bool:
         if self._socket.family == socket.AF_UNIX:
             return False
         address = ip_address(self._name[0].partition("%")[0])
         return any(address in network for network in networks)
 
     def drop(self) -> None:
-        """Close the socket and forget the arrival."""
+        """Close the socket."""
         self._stop_reading()
         if self._handshake is not None:
             self._handshake.stop()
             self._handshake = None
         self._socket.close()
-        self._listener.arrived(self)
+        self._listener.no_longer_pending(self)
 
     # -- PROXY header ----------------------------------------------------------------------------------------
 
@@ -276,38 +276,38 @@ class _Arrival:
         return "net"
 
     def doRead(self) -> None:
-        """Look at what is there without taking it, then take exactly the header: the rest is for TLS or HTTP."""
+        """Peek at the received bytes, then read exactly the header: the rest is for TLS or HTTP."""
         try:
             seen = self._socket.recv(MAX_2 - len(self._header), socket.MSG_PEEK)
             if not seen:
-                self._refuse("the peer closed the connection")
+                self._reject("the peer closed the connection")
                 return
             header = parse(self._header + seen)
             self._socket.recv(len(seen) if header is None else header.size - len(self._header))
         except (BlockingIOError, InterruptedError):
             return
         except ProxyHeaderError as error:
-            self._refuse(str(error))
+            self._reject(str(error))
             return
         except OSError as error:
-            self._refuse(os.strerror(error.errno or 0))
+            self._reject(os.strerror(error.errno or 0))
             return
         if header is None:
             self._header += seen
         else:
             self._stop_reading()
             self._header = b""
-            self._take_source(header)
-            self._secure()
+            self._set_source(header)
+            self._start_tls()
 
-    def _take_source(self, header: ProxyHeader) -> None:
+    def _set_source(self, header: ProxyHeader) -> None:
         if header.source is not None:
             address, port = header.source
             self._peer = (IPv4Address if address.version == 4 else IPv6Address)("TCP", str(address), port)
 
     def _header_timed_out(self) -> None:
         self._timer = None
-        self._refuse("no PROXY header came in time")
+        self._reject("no PROXY header came in time")
 
     def _stop_reading(self) -> None:
         self._reactor.removeReader(self)
@@ -321,26 +321,30 @@ class _Arrival:
 
     # -- TLS -------------------------------------------------------------------------------------------------
 
-    def _secure(self) -> None:
+    def _start_tls(self) -> None:
         store = self._settings.certificates
         if store is None:
-            self._ready(PlainStream(self._reactor, self._socket, self._name, peer=self._peer, owner=self._listener))
+            self._ready(
+                PlainStream(
+                    self._reactor, self._socket, self._name, peer=self._peer, on_close=self._listener.stream_closed
+                )
+            )
             return
         connection = store.connection(self._socket)
 
         def finished(error: Exception | None) -> None:
             self._handshake = None
             if error is None:
-                self._secured(connection)
+                self._tls_ready(connection)
             else:
-                self._refuse(tls_reason(error) if isinstance(error, SSL.Error) else str(error) or type(error).__name__)
+                self._reject(tls_reason(error) if isinstance(error, SSL.Error) else str(error) or type(error).__name__)
 
         self._handshake = Handshake(
             self._reactor, self._socket, connection, self._settings.limits.handshake_timeout, finished
         )
         self._handshake.start()
 
-    def _secured(self, connection: SSL.Connection) -> None:
+    def _tls_ready(self, connection: SSL.Connection) -> None:
         self._ready(
             TLSStream(
                 self._reactor,
@@ -349,16 +353,16 @@ class _Arrival:
                 connection,
                 server_name=server_name(connection),
                 peer=self._peer,
-                owner=self._listener,
+                on_close=self._listener.stream_closed,
             )
         )
 
     def _ready(self, stream: Stream) -> None:
-        self._listener.arrived(self)
+        self._listener.no_longer_pending(self)
         self._listener.connect(stream)
 
-    def _refuse(self, why: str) -> None:
-        """A peer can cause this at will, so it is a debug line."""
+    def _reject(self, why: str) -> None:
+        """Close the connection; at debug level, since a peer can cause this at will."""
         peer = str(address_of(self._socket.family, self._name))
         log.debug(
             "{bind}: a connection of {peer} was refused: {cause}", bind=str(self._listener.bind), peer=peer, cause=why

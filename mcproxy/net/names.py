@@ -1,4 +1,4 @@
-"""Things found by DNS name: certificates by what a client asked for in TLS, virtual servers by that or by Host."""
+"""A table of DNS names and one-label wildcards: certificates by SNI, virtual servers by SNI or Host."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ T = TypeVar("T")
 
 
 class NameTable(Generic[T]):
-    """Things found by DNS name: an exact name before a wildcard that stands for one label (RFC 6125 6.4.3)."""
+    """Values by DNS name; an exact name takes precedence over a wildcard for one label (RFC 6125 6.4.3)."""
 
     __slots__ = ("_exact", "_wildcard")
 
     def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
-        """`entries` are (name in lower case, thing); of two with one name the first counts."""
+        """`entries` are (name in lower case, value); of two with the same name the first is used."""
         self._exact: dict[str, T] = {}
         self._wildcard: dict[str, T] = {}
-        for name, thing in entries:
+        for name, value in entries:
             if name.startswith("*."):
-                self._wildcard.setdefault(name[1:], thing)
+                self._wildcard.setdefault(name[1:], value)
             else:
-                self._exact.setdefault(name, thing)
+                self._exact.setdefault(name, value)
 
     def find(self, name: str) -> T | None:
         found = self._exact.get(name)

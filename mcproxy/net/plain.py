@@ -1,4 +1,4 @@
-"""Bytes as they are over TCP or a unix socket: plain listeners on loopback, http:// endpoints, the control socket."""
+"""Plain TCP and unix socket streams: listeners on loopback, http:// endpoints, the control socket."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ class PlainStream(Stream):
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # the peer has reset the connection; reading finds out
+            pass  # the peer has reset the connection; the next read reports it
         return True

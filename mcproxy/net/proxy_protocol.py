@@ -1,4 +1,4 @@
-"""The PROXY protocol, versions 1 and 2: the client's address in front of everything else, as load balancers send it.
+"""Parser of the PROXY protocol, versions 1 and 2, with which load balancers pass on the client's address.
 
 Pure and incremental. Source of the rules: haproxy's proxy-protocol.txt (2.1 for version 1, 2.2 for version 2).
 """
@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 SIGNATURE_1 = b"PROXY "
 SIGNATURE_2 = b"\r\n\r\n\x00\r\nQUIT\n"
 MAX_1 = 107  # bytes, CRLF included
-MAX_2 = 16 + 4096  # our bound: addresses take at most 216 bytes, the rest is TLVs, which we skip
+MAX_2 = 16 + 4096  # our limit: addresses take at most 216 bytes, the rest is TLVs, which are skipped
 
 _HEAD_2 = struct.Struct("!12sBBH")
 _INET = struct.Struct("!4s4sHH")
@@ -20,20 +20,20 @@ _INET6 = struct.Struct("!16s16sHH")
 
 
 class ProxyHeaderError(ValueError):
-    """The peer's first bytes are no valid PROXY header."""
+    """The connection does not begin with a valid PROXY header."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """`source` is the client's (address, port); None for LOCAL, UNKNOWN and families without addresses: the peer's own
-    address stands. `size` is how many bytes the header took."""
+    """`source` is the client's (address, port); None for LOCAL, UNKNOWN and families without addresses, where the
+    peer's own address is used. `size` is the length of the header in bytes."""
 
     source: tuple[IPv4Address | IPv6Address, int] | None
     size: int
 
 
 def parse(data: bytes) -> ProxyHeader | None:
-    """Read a header from the start of a connection's bytes; None while it is incomplete. Raises ProxyHeaderError."""
+    """Parse a header at the start of `data`; None while it is incomplete. Raises ProxyHeaderError."""
     if data.startswith(SIGNATURE_2[: len(data)]):
         return _parse_2(data) if len(data) >= _HEAD_2.size else None
     if data.startswith(SIGNATURE_1[: len(data)]):

@@ -1,8 +1,8 @@
-"""The epoll reactor with a lean dispatch: the one change that was clearly worth it at request rates.
+"""The epoll reactor with a shorter dispatch, which is measurably faster at high request rates.
 
-Twisted's dispatch goes through `log.callWithLogger` (a context dictionary each event) and asks `fileno()` first. Here
-the selectable is called directly. Errors are handled as before: an exception of doRead or doWrite is logged and
-the connection is lost with it.
+Twisted's dispatch goes through `log.callWithLogger` (a context dictionary for each event) and calls `fileno()` first.
+Here the selectable is called directly. Errors are handled as there: an exception of doRead or doWrite is logged and
+the connection is closed with it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _DEAD = epollreactor.EPOLLHUP | epollreactor.EPOLLERR
 class LeanEpollReactor(epollreactor.EPollReactor):
     """EPollReactor with its own `doPoll`.
 
-    `end_of_turn` takes streams that hold small writes; their `send_held` is called when all that was ready has been
-    called, and before the reactor waits again.
+    `end_of_turn` collects streams with coalesced writes; their `flush_coalesced` is called after all ready selectables
+    have been called, before the reactor waits again.
     """
 
     def __init__(self) -> None:
@@ -32,31 +32,31 @@ class LeanEpollReactor(epollreactor.EPollReactor):
         super().__init__()  # type: ignore[no-untyped-call]
 
     def _end_turn(self) -> None:
-        # A send may fail and end its connection, and that may write to another: such a stream is added behind.
+        # A failing send closes its connection, which may write to another: that one is appended to the list.
         turn = self.end_of_turn
         for stream in turn:
             try:
-                stream.send_held()
+                stream.flush_coalesced()
             except BaseException as error:
-                self._lost(stream, self._caught(error), False)
+                self._disconnect(stream, self._log_failure(error), False)
         turn.clear()
 
     def doPoll(self, timeout: float | None) -> None:
-        """Wait up to `timeout` seconds (None: for ever) and call what is ready."""
+        """Wait up to `timeout` seconds (None: without limit) and call the ready selectables."""
         if self.end_of_turn:
             self._end_turn()
         selectables = self._selectables
         for fd, event in self._poller.poll(-1 if timeout is None else timeout, len(selectables) or 1):
             selectable = selectables.get(fd)
             if selectable is None:
-                continue  # closed by one that was called before it in this loop
+                continue  # closed by another selectable in this loop
             if event == _IN:
                 try:
                     why = selectable.doRead()
                 except BaseException as error:
-                    why = self._caught(error)
+                    why = self._log_failure(error)
                 if why:
-                    self._lost(selectable, why, True)
+                    self._disconnect(selectable, why, True)
             else:
                 self._dispatch(selectable, fd, event)
         if self.end_of_turn:
@@ -65,7 +65,7 @@ class LeanEpollReactor(epollreactor.EPollReactor):
     doIteration = doPoll
 
     def _dispatch(self, selectable: Any, fd: int, event: int) -> None:
-        """Anything but a plain read, as `_PollLikeMixin._doReadOrWrite` does it."""
+        """Handle anything but a plain read, as `_PollLikeMixin._doReadOrWrite` does."""
         why: BaseException | None = None
         reading = False
         if event & _DEAD and not event & _IN:
@@ -80,20 +80,20 @@ class LeanEpollReactor(epollreactor.EPollReactor):
                     reading = False
                     why = selectable.doWrite()
             except BaseException as error:
-                why = self._caught(error)
+                why = self._log_failure(error)
         if why:
-            self._lost(selectable, why, reading)
+            self._disconnect(selectable, why, reading)
 
-    def _lost(self, selectable: Any, why: BaseException, reading: bool) -> None:
+    def _disconnect(self, selectable: Any, why: BaseException, reading: bool) -> None:
         self._disconnectSelectable(selectable, why, reading)  # type: ignore[no-untyped-call]
 
-    def _caught(self, error: BaseException) -> BaseException:
-        log.failure("a connection's code failed; the connection is closed")
+    def _log_failure(self, error: BaseException) -> BaseException:
+        log.failure("unhandled error in a connection; it is closed")
         return error
 
 
 def install() -> LeanEpollReactor:
-    """Make this the process's reactor; call before anything imports twisted.internet.reactor."""
+    """Install this as the process's reactor; call it before anything imports twisted.internet.reactor."""
     reactor = LeanEpollReactor()
     installReactor(reactor)  # type: ignore[no-untyped-call]
     return reactor

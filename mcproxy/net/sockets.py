@@ -1,4 +1,4 @@
-"""Socket options and addresses, the same for accepted and for made connections."""
+"""Socket options and addresses, for accepted and outgoing connections."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ KEEPALIVE_PROBES = 3  # unanswered probes that end the connection
 
 
 def tune(sock: socket.socket) -> None:
-    """Make a connected stream socket non-blocking, without Nagle's delay, and probed while idle.
+    """Set the options of a stream socket: non-blocking, TCP_NODELAY, keep-alive.
 
-    Without TCP_NODELAY a new watch takes 47 ms to set up instead of 2.6. A peer that vanished ends after 60 idle
-    seconds.
+    Without TCP_NODELAY a new watch takes 47 ms to set up instead of 2.6. With keep-alive, a peer that has vanished is
+    detected after 60 idle seconds.
 
-    TCP_USER_TIMEOUT is left alone on purpose: since Linux 5.11 it also ends a connection whose peer is alive but does
-    not read (a pager holding `kubectl logs`, stdin of a stopped process), which must be able to last for hours.
+    TCP_USER_TIMEOUT is not set on purpose: since Linux 5.11 it also ends a connection whose peer is alive but does not
+    read (a pager with `kubectl logs`, stdin of a stopped process), which must be able to last for hours.
     """
     sock.setblocking(False)
     if sock.family == socket.AF_UNIX:
@@ -33,11 +33,11 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
     except OSError:
-        pass  # the peer is already gone; the first read says so
+        pass  # the peer is already gone; the first read reports it
 
 
 def address_of(family: int, name: Any) -> Address:
-    """Turn what getsockname(2), getpeername(2) or accept(2) gave into an address object."""
+    """Convert the result of getsockname(2), getpeername(2) or accept(2) to an address object."""
     if family == socket.AF_UNIX:
         return UNIXAddress(name or None)
     if family == socket.AF_INET6:

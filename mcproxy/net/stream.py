@@ -1,20 +1,20 @@
-"""A connected stream socket as a Twisted transport: write queue, back-pressure, half-close, orderly and abrupt ends.
+"""A connected stream socket as a Twisted transport: writing, back-pressure, half-close, orderly and abrupt close.
 
 Why not twisted.internet.tcp.Connection: it joins and copies what is written, always waits for the reactor before it
-sends, and costs several KB a connection. Here a write goes to the socket without waiting for it to be writable while
-nothing is queued (one send for a small answer, no epoll_ctl), big buffers are queued as they are with an offset, and
-every loop has a budget, so that one fast connection cannot hold up the others.
+sends, and costs several KB a connection. Here a write goes directly to the socket while nothing is queued (one send for
+a small response, no epoll_ctl), large buffers are queued without a copy (`write_queue`), and every loop has a budget,
+so that one fast connection cannot starve the others.
 
-On our own reactor a small write waits for the end of the turn (`LeanEpollReactor.end_of_turn`): what one turn writes to
-one connection becomes one record, and the sends of all connections go out together. That matters more than it looks: a
-send that has to wake an idle core costs several times one that finds it awake.
+On our own reactor small writes are coalesced until the end of the turn (`LeanEpollReactor.end_of_turn`): what one turn
+writes to one connection becomes one record, and the sends of all connections go out together. A send that has to wake
+an idle core costs several times one that finds it awake.
 
-`Stream` knows the life of a connection; `plain.PlainStream` and `tls.TLSStream` know how bytes are moved.
+`Stream` is the state machine of a connection; `plain.PlainStream` and `tls.TLSStream` move the bytes.
 
-The life of the writing side:  open -> (loseWriteConnection: flush) -> shut,
-or of both:                    open -> (loseConnection: flush) -> shut -> linger -> closed.
-The life of the reading side:  open <-> paused -> ended (the peer closed its side).
-When both sides have ended, the connection is closed; writeConnectionLost is only called when reading goes on.
+States of the writing side:  open -> (loseWriteConnection: flush) -> shut,
+or of both:                  open -> (loseConnection: flush) -> shut -> linger -> closed.
+States of the reading side:  open <-> paused -> ended (the peer closed its side).
+When both sides have ended, the connection is closed; writeConnectionLost is called only while reading goes on.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from __future__ import annotations
 import socket
 import struct
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
@@ -41,15 +40,14 @@ from zope.interface import implementer
 
 from mcproxy.net.failures import failure, is_aborted, is_done
 from mcproxy.net.sockets import Address, address_of
-from mcproxy.net.types import Owner, Reactor
+from mcproxy.net.types import Reactor
+from mcproxy.net.write_queue import RECORD, WriteQueue
 
 log = Logger()
 
 READ_BUDGET = 256 * 1024  # bytes handed on in one reactor turn
 WRITE_BUDGET = 256 * 1024  # bytes sent in one call of write() or doWrite(); one unbounded write of 40 MB blocks 116 ms
 HIGH_WATER = 64 * 1024  # bytes queued before the producer is asked to pause
-SMALL = 4 * 1024  # queued pieces under this are joined, up to RECORD, before they are sent
-RECORD = 16 * 1024
 FLUSH_STALL = 60.0  # seconds that a closing connection may go without sending a byte of what is queued
 LINGER = 3.0  # seconds to wait for the peer's own end after ours
 
@@ -65,19 +63,17 @@ class Stream(ABC):
 
     __slots__ = (
         "__weakref__",
+        "_coalesced",
         "_ending",
         "_fd",
-        "_held",
         "_name",
-        "_offset",
-        "_owner",
+        "_on_close",
         "_paused",
         "_peer",
         "_producer",
         "_producer_paused",
         "_push",
         "_queue",
-        "_queued",
         "_read_ended",
         "_reading",
         "_timer",
@@ -102,23 +98,22 @@ class Stream(ABC):
         name: Any,
         *,
         peer: Address | None = None,
-        owner: Owner | None = None,
+        on_close: Callable[[Stream], None] | None = None,
     ) -> None:
-        """`name` is the other end as accept(2) or connect(2) knows it; `peer` an address to show instead of it."""
+        """`name` is the peer's address as accept(2) or connect(2) gives it; `peer` an address to report instead (PROXY
+        protocol); `on_close` is called once, when the socket is closed."""
         self.reactor = reactor
         self.socket = sock
         self._fd = sock.fileno()
         self._name = name
         self._peer = peer
-        self._owner = owner
+        self._on_close = on_close
         self.protocol: IProtocol | None = None
         self.connected = False
         self.disconnecting = False
-        self._queue: deque[bytes] | None = None  # made when something must wait: an empty one costs 760 bytes
-        self._offset = 0  # bytes of the queue's head that are sent
-        self._queued = 0  # bytes in the queue, without those
+        self._queue: WriteQueue | None = None  # None while nothing waits: an empty one costs 800 bytes
         self._turn: list[Stream] | None = getattr(reactor, "end_of_turn", None)
-        self._held = b""  # small writes of this turn
+        self._coalesced = b""  # small writes of this turn of the reactor
         self._producer: Any = None
         self._push = True
         self._producer_paused = False
@@ -126,13 +121,13 @@ class Stream(ABC):
         self._reading = False
         self._writing = False
         self._read_ended = False
-        self._ending = False  # loseWriteConnection or loseConnection: what is queued is the last
+        self._ending = False  # loseWriteConnection or loseConnection was called: nothing more is accepted
         self._write_ended = False
         self._write_failed = False
         self._timer: Any = None
 
     def attach(self, protocol: IProtocol) -> None:
-        """Connect the protocol and begin to read. An exception of the protocol is logged and ends the connection."""
+        """Connect the protocol and start reading. An exception of the protocol is logged and closes the connection."""
         self.protocol = protocol
         self.connected = True
         self._start_reading()
@@ -142,7 +137,7 @@ class Stream(ABC):
             log.failure("a protocol failed at the start of a connection; the connection is closed")
             self.abortConnection()
 
-    # -- what subclasses give --------------------------------------------------------------------------------
+    # -- for subclasses --------------------------------------------------------------------------------------
 
     @abstractmethod
     def _send(self, data: bytes | memoryview) -> int:
@@ -154,10 +149,10 @@ class Stream(ABC):
 
     @abstractmethod
     def _shut(self) -> bool:
-        """Tell the peer that no more comes; False when that has to wait for the socket."""
+        """Send the end of our data (FIN, close_notify); return False if that has to wait for the socket."""
 
     def _release(self) -> None:
-        """Let go of what the subclass holds; the socket is about to be closed."""
+        """Release the resources of the subclass; the socket is about to be closed."""
         return
 
     # -- identity --------------------------------------------------------------------------------------------
@@ -169,64 +164,69 @@ class Stream(ABC):
         return "net"
 
     def getPeer(self) -> Address:
-        """The client's address: of the PROXY header where there is one, else the socket's."""
+        """The client's address: from the PROXY header if there is one, else the socket's."""
         return self._peer or self.direct_peer
 
     @property
     def direct_peer(self) -> Address:
-        """The other end of the socket itself."""
+        """The peer's address of the socket itself."""
         return address_of(self.socket.family, self._name)
 
     def getHost(self) -> Address:
         return address_of(self.socket.family, self.socket.getsockname())
 
     def peer_certificate(self) -> Any:
-        """The peer's certificate (cryptography.x509.Certificate), unverified on the server side; None without one."""
+        """The peer's certificate (cryptography.x509.Certificate), unverified on the server side, or None."""
         return None
 
     # -- writing ---------------------------------------------------------------------------------------------
+
+    @property
+    def queued(self) -> int:
+        """Bytes that wait for the socket."""
+        return 0 if self._queue is None else self._queue.size
 
     def write(self, data: bytes) -> None:
         """Send, at the latest at the end of the reactor's turn, or queue. Ignored once the writing side is closing."""
         if self._ending or not data:
             return
         turn = self._turn
-        if turn is None or self._queued or len(data) > RECORD:
+        if turn is None or self._queue is not None or len(data) > RECORD:
             self._write(data)
-        elif not self._held:
-            self._held = data
+        elif not self._coalesced:
+            self._coalesced = data
             turn.append(self)
-        elif len(self._held) + len(data) <= RECORD:
-            self._held += data
+        elif len(self._coalesced) + len(data) <= RECORD:
+            self._coalesced += data
         else:
-            self.send_held()
+            self.flush_coalesced()
             self._write(data)
 
-    def send_held(self) -> None:
-        """Send what was written in this turn of the reactor."""
-        data, self._held = self._held, b""
+    def flush_coalesced(self) -> None:
+        """Send the small writes of this turn of the reactor."""
+        data, self._coalesced = self._coalesced, b""
         if data and self._fd >= 0:
             self._write(data)
 
     def _write(self, data: bytes) -> None:
-        if self._held:
-            self.send_held()
-        if not self._queued:
+        if self._coalesced:
+            self.flush_coalesced()
+        if self._queue is None:
             sent = self._send(data)
             if sent == len(data) or sent == BROKEN:
                 return
             self._enqueue(data, sent)
             if sent:
                 self._flush(WRITE_BUDGET - sent)
-            if self._queued:
+            if self._queue is not None:
                 self._start_writing()
         else:
             self._enqueue(data, 0)
-        if self._queued > HIGH_WATER:
+        if self.queued > HIGH_WATER:
             self._pause_producer()
 
     def writeSequence(self, iovec: Iterable[bytes]) -> None:
-        """Send the pieces; together in one record where that is small."""
+        """Send the pieces, in one record if they are small together."""
         pieces = list(iovec)
         if sum(map(len, pieces)) <= RECORD:
             self.write(b"".join(pieces))
@@ -236,61 +236,34 @@ class Stream(ABC):
 
     def _enqueue(self, data: bytes, sent: int) -> None:
         if self._queue is None:
-            self._queue = deque()
-            self._offset = sent
-        self._queue.append(data)
-        self._queued += len(data) - sent
+            self._queue = WriteQueue()
+        self._queue.append(data, sent)
 
     def _flush(self, budget: int) -> None:
         """Send from the queue until it is empty, the socket is full or the budget is spent."""
-        queue = self._queue
-        while queue is not None and budget > 0:
-            head = queue[0]
-            offset = self._offset
-            if len(head) - offset < SMALL and len(queue) > 1:
-                head, offset = self._join_small(queue), 0
-            sent = self._send(memoryview(head)[offset:] if offset else head)
+        while budget > 0 and (queue := self._queue) is not None:
+            sent = self._send(queue.head())
             if sent <= 0:
                 return
             budget -= sent
-            self._queued -= sent
-            if offset + sent < len(head):
-                self._offset = offset + sent
-                continue
-            queue.popleft()
-            self._offset = 0
-            if not queue:
-                queue = self._queue = None
-
-    def _join_small(self, queue: deque[bytes]) -> bytes:
-        """Make one piece of the small pieces at the head: fewer records and system calls for a queue of small events.
-
-        A send that has blocked must be tried again with the same bytes, or more: joining only adds at the end.
-        """
-        pieces = [queue.popleft()[self._offset :]]
-        size = len(pieces[0])
-        while queue and size + len(queue[0]) <= RECORD:
-            size += len(queue[0])
-            pieces.append(queue.popleft())
-        head = b"".join(pieces)
-        queue.appendleft(head)
-        self._offset = 0
-        return head
+            queue.advance(sent)
+            if not queue.size:
+                self._queue = None
 
     def doWrite(self) -> None:
-        """The socket takes bytes again (or a pull producer is to be asked)."""
+        """The socket is writable again (or a pull producer is to be resumed)."""
         if self._fd < 0:
             return
-        before = self._queued
+        before = self.queued
         self._flush(WRITE_BUDGET)
         if self._fd < 0 or self._write_failed:
             return
-        if self._queued:
-            if self._queued < before and self.disconnecting and self._timer is not None:
+        if self._queue is not None:
+            if self._queue.size < before and self.disconnecting and self._timer is not None:
                 self._timer.reset(FLUSH_STALL)
             return
         if self._producer is not None and not self._push and not self._ending:
-            self._producer.resumeProducing()  # a pull producer is asked once a turn, so writing stays armed
+            self._producer.resumeProducing()  # a pull producer is called once a turn, so write interest stays on
             return
         self._stop_writing()
         if self._producer is not None and self._producer_paused:
@@ -299,9 +272,9 @@ class Stream(ABC):
         self._drained()
 
     def _drained(self) -> None:
-        """Go on with closing, if that was asked for and nothing is queued any more."""
-        self.send_held()
-        if self._ending and not self._write_ended and not self._queued and self._fd >= 0:
+        """Continue closing, if that was requested and nothing is queued any more."""
+        self.flush_coalesced()
+        if self._ending and not self._write_ended and self._queue is None and self._fd >= 0:
             if not self._shut():
                 self._start_writing()
                 return
@@ -320,14 +293,13 @@ class Stream(ABC):
                 half.writeConnectionLost()
 
     def _note_broken(self, why: str) -> None:
-        """Sending failed. What the peer sent before it went may still be unread, so reading has the last word, soon."""
+        """Sending failed. Data that the peer sent before may be unread, so reading goes on for a moment."""
         if self._write_failed:
             return
         log.debug("sending failed: {cause}", cause=why)
         self._write_failed = self._ending = True
-        self._held = b""
+        self._coalesced = b""
         self._queue = None
-        self._queued = self._offset = 0
         self._stop_writing()
         if self._paused or self._read_ended or self.disconnecting:
             self._close_soon(failure(ConnectionLost(why)))
@@ -337,7 +309,7 @@ class Stream(ABC):
     # -- producers -------------------------------------------------------------------------------------------
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """A push producer is paused above HIGH_WATER and resumed when all is sent; a pull one is asked."""
+        """A push producer is paused above HIGH_WATER and resumed when all is sent; a pull one is called each turn."""
         if self._producer is not None:
             raise RuntimeError("a producer is already registered")
         if self._fd < 0 or self._write_failed:
@@ -348,7 +320,7 @@ class Stream(ABC):
         self._producer_paused = False
         if not streaming:
             self._start_writing()
-        elif self._queued > HIGH_WATER:
+        elif self.queued > HIGH_WATER:
             self._pause_producer()
 
     def unregisterProducer(self) -> None:
@@ -356,7 +328,7 @@ class Stream(ABC):
         self._producer_paused = False
         if self.disconnecting and not self._ending:
             self._ending = True
-        if not self._queued and self._fd >= 0:
+        if self._queue is None and self._fd >= 0:
             self._stop_writing()
             self._drained()
 
@@ -381,7 +353,7 @@ class Stream(ABC):
         self.loseConnection()
 
     def _peer_ended(self, clean: bool) -> None:
-        """The peer sends no more: by close_notify or FIN (clean), or in the middle of a TLS stream (not clean)."""
+        """The peer sends no more: after close_notify or FIN (`clean`), or in the middle of a TLS stream."""
         self._read_ended = True
         self._stop_reading()
         if not clean or self._write_failed:
@@ -400,16 +372,16 @@ class Stream(ABC):
                 if self._write_ended:
                     self._close_soon(_DONE)
 
-    # -- ends ------------------------------------------------------------------------------------------------
+    # -- closing ---------------------------------------------------------------------------------------------
 
     def loseConnection(self) -> None:
-        """Send what is queued, tell the peer, wait a little for its own end, close. Nothing more is handed on.
+        """Send what is queued, then our end, wait a little for the peer's, close. No more data is delivered.
 
-        With a producer registered, the end comes after it is unregistered (Twisted's rule).
+        With a producer registered, closing starts when it is unregistered (Twisted's rule).
         """
         if self.disconnecting or not self.connected:
             return
-        self.send_held()
+        self.flush_coalesced()
         self.disconnecting = True
         if self._write_failed:
             self._close_soon(failure(ConnectionLost("sending failed")))
@@ -421,16 +393,16 @@ class Stream(ABC):
             self._write_side_ended()
             return
         self._set_timer(FLUSH_STALL, self._close, failure(ConnectionAborted("the peer does not read")))
-        if self._ending and not self._queued:
+        if self._ending and self._queue is None:
             self._drained()
 
     def loseWriteConnection(self) -> None:
         """Half-close: send what is queued, then close_notify (TLS) or FIN (plain); reading goes on."""
         if self._ending or not self.connected:
             return
-        self.send_held()
+        self.flush_coalesced()
         self._ending = True
-        if not self._queued:
+        if self._queue is None:
             self._drained()
 
     def abortConnection(self) -> None:
@@ -438,14 +410,13 @@ class Stream(ABC):
         if self._fd < 0:
             return
         self._ending = self.disconnecting = self._paused = True
-        self._held = b""
+        self._coalesced = b""
         self._queue = None
-        self._queued = self._offset = 0
         self._close_soon(failure(ConnectionAborted()))
 
     def _linger(self) -> None:
         """Our end is sent. Closing at once would make the kernel reset the connection if the peer still sends, and the
-        peer could lose our last bytes; so read and drop for a moment."""
+        peer could lose our last bytes; so read and discard for a moment."""
         self._set_timer(LINGER, self._close, _DONE)
         self._start_reading()
 
@@ -456,7 +427,7 @@ class Stream(ABC):
         self._close(reason)
 
     def _close_soon(self, reason: Failure) -> None:
-        """Close in the next turn: a protocol is never told of the end from within its own call."""
+        """Close in the next turn: connectionLost is never called from within a call of the protocol."""
         self._stop_reading()
         self._stop_writing()
         self._set_timer(0, self._close, reason)
@@ -472,14 +443,13 @@ class Stream(ABC):
         self._fd = -1
         self.connected = False
         self._ending = self.disconnecting = True
-        self._held = b""
+        self._coalesced = b""
         self._queue = None
-        self._queued = self._offset = 0
         producer, self._producer = self._producer, None
         protocol, self.protocol = self.protocol, None
-        owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.closed(self)
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close(self)
         try:
             if producer is not None:
                 producer.stopProducing()

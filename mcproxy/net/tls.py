@@ -1,11 +1,11 @@
-"""TLS straight on the non-blocking socket, without Twisted's memory BIOs.
+"""TLS directly on the non-blocking socket, without Twisted's memory BIOs.
 
-Two ideas make the speed: `doRead` lets OpenSSL read the socket itself, and `write` (in Stream) sends at once. OpenSSL
-works a record at a time (at most 16 KiB), so a read of that size leaves nothing decrypted behind, and what is not read
-yet stays in the socket, where the level-triggered reactor sees it.
+`doRead` lets OpenSSL read the socket itself, and `write` (in Stream) sends at once; that is what makes it fast. OpenSSL
+works on one record at a time (at most 16 KiB), so a read of that size leaves nothing decrypted behind, and unread data
+stays in the socket, where the level-triggered reactor sees it.
 
-The handshake has its own selectable, `Handshake`, so a connection that is up carries none of its state. A protocol
-never sees a connection before its handshake, on either side.
+The handshake has its own selectable, `Handshake`, so an established connection carries none of its state. A protocol
+gets a connection only after its handshake, on either side.
 
 Renegotiation is refused by an option of every context (see contexts). A FIN without close_notify is a truncated stream
 and ends in ConnectionLost.
@@ -29,20 +29,21 @@ from zope.interface import implementer
 from mcproxy.net.errors import tls_reason
 from mcproxy.net.failures import failure
 from mcproxy.net.sockets import Address
-from mcproxy.net.stream import BLOCKED, BROKEN, READ_BUDGET, RECORD, Stream
-from mcproxy.net.types import Owner, Reactor
+from mcproxy.net.stream import BLOCKED, BROKEN, READ_BUDGET, Stream
+from mcproxy.net.types import Reactor
+from mcproxy.net.write_queue import RECORD
 
 log = Logger()
 
 # pyOpenSSL's `recv` and `send` cost more than OpenSSL's own work on a small record: a buffer of 16 KiB each read, and
 # SSL_get_error and three look-ups of callbacks after each success. So the two calls of the hot path go to the binding
-# itself; for all that is no success, pyOpenSSL's own judgement (`_raise_ssl_error`) is asked. These names are private:
+# itself; everything but success is classified by pyOpenSSL (`_raise_ssl_error`). These names are private:
 # tests/net/test_tls.py fails if one of them is gone.
 _ssl_read: Any = lib.SSL_read
 _ssl_write: Any = lib.SSL_write
 _clear_errors: Any = lib.ERR_clear_error  # SSL_get_error(3): the queue must be empty before each operation
 _from_buffer: Any = ffi.from_buffer
-# What is read is copied out before anything else is called, so one buffer serves all connections of the reactor.
+# Data is copied out before anything else is called, so one buffer serves all connections of the reactor.
 _read_buffer: Any = ffi.new("char[]", RECORD)
 _read_view: Any = ffi.buffer(_read_buffer)
 
@@ -50,7 +51,7 @@ _read_view: Any = ffi.buffer(_read_buffer)
 class TLSStream(Stream):
     """A stream over a `Connection` whose handshake is done.
 
-    `first_read` is called once, after the first bytes came in: by then a TLS 1.3 server has sent its session tickets.
+    `first_read` is called once, after the first read: by then a TLS 1.3 server has sent its session tickets.
     """
 
     __slots__ = ("_first_read", "_read_wants_write", "_tls", "_write_wants_read", "server_name")
@@ -66,10 +67,10 @@ class TLSStream(Stream):
         *,
         server_name: str | None,
         peer: Address | None = None,
-        owner: Owner | None = None,
+        on_close: Callable[[Stream], None] | None = None,
         first_read: Callable[[SSL.Connection], None] | None = None,
     ) -> None:
-        super().__init__(reactor, sock, name, peer=peer, owner=owner)
+        super().__init__(reactor, sock, name, peer=peer, on_close=on_close)
         self._tls: SSL.Connection | None = tls
         self.server_name = server_name
         self._first_read = first_read
@@ -80,7 +81,7 @@ class TLSStream(Stream):
         return None if self._tls is None else self._tls.get_peer_certificate(as_cryptography=True)
 
     def peer_chain(self) -> list[x509.Certificate]:
-        """What the peer sent beside its own certificate, unverified; for building a chain to an authority."""
+        """The certificates that the peer sent besides its own, unverified; for building a chain to an authority."""
         chain = None if self._tls is None else self._tls.get_peer_cert_chain(as_cryptography=True)
         leaf = self.peer_certificate()
         return [certificate for certificate in chain or () if certificate != leaf]
@@ -119,8 +120,8 @@ class TLSStream(Stream):
                 if not self.disconnecting and self.protocol is not None:
                     self.protocol.dataReceived(data)
                 if size < RECORD:
-                    # A record that is not full is most often the last of a message; asking once more would cost a
-                    # system call and an exception to learn nothing. If there is more, the reactor calls again.
+                    # A record that is not full is usually the last of a message; reading again would cost a system
+                    # call and an exception for nothing. If there is more data, the reactor calls again.
                     break
                 budget -= RECORD
         except SSL.WantReadError:

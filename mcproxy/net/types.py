@@ -1,4 +1,4 @@
-"""What this package asks of a reactor, and of the owner of a connection.
+"""The reactor interface that this package uses.
 
 Twisted describes reactors by several interfaces; the sockets here need a few methods of three of them at once.
 """
@@ -6,10 +6,7 @@ Twisted describes reactors by several interfaces; the sockets here need a few me
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from mcproxy.net.stream import Stream
+from typing import Any, Protocol
 
 
 class Reactor(Protocol):
@@ -23,9 +20,3 @@ class Reactor(Protocol):
     def removeWriter(self, writer: Any) -> Any: ...
     def seconds(self) -> Any: ...
     def callLater(self, delay: float, callable: Callable[..., Any], *args: object, **kw: object) -> Any: ...
-
-
-class Owner(Protocol):
-    """Whoever counts connections: told once, when a connection's socket is closed."""
-
-    def closed(self, stream: Stream) -> None: ...

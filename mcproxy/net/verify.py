@@ -1,4 +1,4 @@
-"""Is this certificate for the name (or address) that we meant? By service_identity, with words for an operator."""
+"""Verification that a certificate is for a given DNS name or IP address (RFC 6125), by service_identity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_ip(name: str) -> bool:
 def check_name(certificate: x509.Certificate | None, name: str) -> None:
     """Raise TLSError unless the certificate's subjectAltName covers `name`, a DNS name or an IP address."""
     if certificate is None:
-        raise TLSError("the server showed no certificate")
+        raise TLSError("the server sent no certificate")
     try:
         if is_ip(name):
             verify_certificate_ip_address(certificate, name)
@@ -36,7 +36,7 @@ def check_name(certificate: x509.Certificate | None, name: str) -> None:
 
 
 def certificate_names(certificate: x509.Certificate) -> list[str]:
-    """The DNS names and IP addresses in subjectAltName."""
+    """Return the DNS names and IP addresses in subjectAltName."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):

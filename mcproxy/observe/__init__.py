@@ -1,5 +1,5 @@
-"""What the proxy tells about its work: the record of a finished request, and the access log made of it.
+"""Observability: the record of a finished request, and the access log.
 
-`record` is the leaf that any room may use; the writers beside it own files and threads and belong to the daemon.
-A peer chooses most of what a record holds, so every writer escapes and bounds what it writes.
+`record` is a leaf that any package may use; the writers own files and threads and belong to the daemon. A peer chooses
+most of the contents of a record, so every writer escapes and bounds what it writes.
 """

@@ -1,8 +1,8 @@
-"""The access log: one line a request, gathered on the reactor and written in batches by a thread.
+"""The access log: one line per request, formatted on the reactor and written in batches by a thread.
 
-Records are formatted and handed over every 100 ms, or when 64 have come together: code that runs 64 times in a row
-costs less than between requests, where the processor's caches are full of something else. When the disk stalls, up to
-8 MiB wait; what comes then is dropped, counted and reported, because a proxy that stops for its log would be worse.
+Records are formatted and passed to the thread every 100 ms, or 64 at a time: formatting 64 in a row costs less than one
+between requests, when the processor's caches hold something else. If the file stalls, up to 8 MiB are queued; further
+lines are dropped, counted and reported, because a proxy that stops for its log would be worse.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from mcproxy.observe.writer import FileWriter
 log = Logger()
 
 FLUSH_AFTER = 0.1
-"""Seconds that a record waits at most before its line is handed to the writer."""
+"""Longest time that a record waits before its line is passed to the writer (seconds)."""
 FLUSH_COUNT = 64
-"""Records that are formatted at once: some 0.3 ms."""
+"""Records that are formatted at once; takes about 0.3 ms."""
 LONGEST_BACKLOG = 8 * 1024 * 1024
-"""Characters that may wait for the disk."""
+"""Limit of the queue for the file (bytes)."""
 REPORT_EVERY = 10.0
-"""Seconds between two reports of lost lines."""
+"""Interval of the reports of lost lines (seconds)."""
 
 
 class AccessLog:
     """One open access log: a `Recorder`."""
 
     def __init__(
-        self, clock: IReactorTime, config: model.AccessLog, *, heir: Callable[[], AccessLog | None] = lambda: None
+        self, clock: IReactorTime, config: model.AccessLog, *, successor: Callable[[], AccessLog | None] = lambda: None
     ) -> None:
         """Open the file. Raises OSError.
 
-        `heir` tells which log takes a record that comes after `close`, from a request that began before a reload.
+        `successor` returns the log for records after `close`, of requests that began before a reload.
         """
         self.config = config
         self._clock = clock
         self._format = FORMATTERS[config.format]()
         self._writer = FileWriter(config.file)
-        self._heir = heir
+        self._successor = successor
         self._records: list[AccessRecord] = []
-        self._handed_over = 0
+        self._bytes_passed = 0
         self._timer: IDelayedCall | None = None
         self._dropped = 0
         self._reported = 0
@@ -56,63 +56,63 @@ class AccessLog:
 
     @property
     def lost(self) -> int:
-        """Lines lost since the start, to a full backlog or a failing disk."""
+        """Lines lost since the start, by a full queue or write errors."""
         return self._dropped + self._writer.lines_lost
 
     def finished(self, record: AccessRecord) -> None:
-        """Have the record of one request written. Never blocks and never raises."""
+        """Write the record of one request. Never blocks and never raises."""
         if not self.is_open:
-            heir = self._heir()
-            if heir is not None:
-                heir.finished(record)
+            successor = self._successor()
+            if successor is not None:
+                successor.finished(record)
             return
         self._records.append(record)
         if len(self._records) >= FLUSH_COUNT:
-            self._hand_over()
+            self._pass_on()
         if self._timer is None:
             self._timer = self._clock.callLater(FLUSH_AFTER, self._tick)
 
     def reopen(self) -> None:
-        """Open the file anew under its name, once the lines so far are written to the old one."""
-        self._hand_over()
+        """Reopen the file by its name, after the lines so far are written to the old one."""
+        self._pass_on()
         self._writer.reopen()
 
     def close(self) -> None:
-        """Have what is left written and the file closed; returns at once. A second call does nothing."""
+        """Write what is left and close the file, in the thread; returns at once. A second call does nothing."""
         if not self.is_open:
             return
         self.is_open = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._hand_over()
+        self._pass_on()
         self._writer.close()
 
     def wait_closed(self, timeout: float) -> bool:
-        """After `close`: wait at most `timeout` seconds for the disk, report what was lost, tell whether it is done."""
+        """After `close`: wait at most `timeout` seconds, report lost lines, and return whether all is written."""
         done = self._writer.wait_closed(timeout)
         self._report()
         return done
 
     def _tick(self) -> None:
         self._timer = None
-        self._hand_over()
+        self._pass_on()
         unreported = self.lost > self._reported or self._writer.error != self._reported_error
         if unreported and self._clock.seconds() >= self._next_report:
             self._report()
         elif unreported:
             self._timer = self._clock.callLater(self._next_report - self._clock.seconds(), self._tick)
 
-    def _hand_over(self) -> None:
+    def _pass_on(self) -> None:
         records, self._records = self._records, []
         if not records:
             return
-        if self._handed_over - self._writer.bytes_done > LONGEST_BACKLOG:
+        if self._bytes_passed - self._writer.bytes_done > LONGEST_BACKLOG:
             self._dropped += len(records)
             return
         data = "".join(map(self._format, records)).encode("ascii")  # both formats escape everything else
         self._writer.write(data, len(records))
-        self._handed_over += len(data)
+        self._bytes_passed += len(data)
 
     def _report(self) -> None:
         lost = self.lost - self._reported
@@ -126,40 +126,40 @@ class AccessLog:
             "access log {path} lost {lines} lines",
             path=self.config.file,
             lines=lost,
-            cause=error or "the disk stalls",
-            todo="free space or check the disk; SIGUSR1 opens the file anew",
+            cause=error or "the file stalls",
+            todo="free space or check the disk; SIGUSR1 reopens the file",
         )
 
 
 class AccessLogs:
-    """Opens access logs and remembers them, for SIGUSR1 to open them anew, and so that none is cut off at the end."""
+    """Opens access logs and keeps them, for SIGUSR1 (reopen) and for the end of the process."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._logs: list[AccessLog] = []
 
     def open(self, config: model.AccessLog) -> AccessLog:
-        """Open an access log; whoever opens it closes it. Raises OSError."""
-        opened = AccessLog(self._clock, config, heir=self._in_force)
+        """Open an access log; the caller closes it. Raises OSError."""
+        opened = AccessLog(self._clock, config, successor=self._newest_open)
         self._logs = [each for each in self._logs if each.is_open or not each.wait_closed(0)]
         self._logs.append(opened)
         return opened
 
-    def _in_force(self) -> AccessLog | None:
+    def _newest_open(self) -> AccessLog | None:
         return next((each for each in reversed(self._logs) if each.is_open), None)
 
     def reopen(self) -> None:
-        """Open every file anew (after log rotation)."""
+        """Reopen every file (log rotation)."""
         for access_log in self._logs:
             if access_log.is_open:
                 access_log.reopen()
 
     def close(self, timeout: float = 2.0) -> None:
-        """Close all, and wait at most `timeout` seconds for the disk: the end of the process."""
+        """Close all, and wait at most `timeout` seconds for their files, at the end of the process."""
         for access_log in self._logs:
             access_log.close()
         deadline = time.monotonic() + timeout
         for access_log in self._logs:
             if not access_log.wait_closed(max(0.0, deadline - time.monotonic())):
-                log.warn("access log {path} is cut off", path=access_log.config.file, cause="the disk stalls")
+                log.warn("access log {path} is incomplete", path=access_log.config.file, cause="the file stalls")
         self._logs = []

@@ -1,7 +1,7 @@
-"""An access record as one line of text: JSON or the combined format. Pure, and quick enough for every request.
+"""Formats of the access log: JSON, and the combined format. Pure.
 
-Whatever a client chose (its path, its user agent) is escaped, bounded in length, and rid of secrets in the query: a log
-line can neither be forged nor carry a token.
+What a client chose (its path, its user agent) is escaped and bounded, and credentials in the query are masked: a client
+cannot forge a log line, and no token is in one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mcproxy.observe.record import AccessRecord
 Formatter = Callable[[AccessRecord], str]
 
 LONGEST = 4096
-"""Characters of a uri or user agent that are written; more is cut and marked with three dots."""
+"""Limit of a uri or user agent (characters); longer ones end in three dots."""
 
 _MASK = "***"
 _SECRET_NAME = re.compile("token|secret|passw|authorization|api_?key|bearer|credential|signature")
@@ -50,12 +50,12 @@ def _bounded(text: str) -> str:
 
 
 def _masked(uri: str) -> str:
-    """Bound first, since masking takes time for each parameter: a cut value is masked as a whole one is."""
+    """Cut first, since masking takes time for each parameter; a cut value is masked like a whole one."""
     return mask_query(uri) if len(uri) <= LONGEST else mask_query(uri[:LONGEST]) + "..."
 
 
 class _Seconds:
-    """Writes the whole second of a time, and keeps the last one: most records share it with the one before."""
+    """Formats a time in whole seconds; keeps the last result, since most records share it with the one before."""
 
     __slots__ = ("_pattern", "_second", "_text")
 
@@ -72,7 +72,7 @@ class _Seconds:
 
 
 def json_formatter() -> Formatter:
-    """Return a function that makes one JSON object a record; the man page mcproxy.yaml(5) lists the keys."""
+    """Return a function that formats a record as a JSON object; the man page mcproxy.yaml(5) lists the keys."""
     seconds = _Seconds("%Y-%m-%dT%H:%M:%S")
 
     def format_json(record: AccessRecord) -> str:
@@ -105,10 +105,9 @@ def json_formatter() -> Formatter:
 
 
 def combined_formatter() -> Formatter:
-    """Return a function that makes a line in the combined format of Apache and nginx, with four fields after it.
+    """Return a function that formats a record in the combined format of Apache and nginx, with four fields appended:
 
-    The additions stand at the end, where tools that know the format leave them alone:
-    server, cluster, reason and the total time in seconds.
+    server, cluster, reason and the total time in seconds. Tools that know the format ignore them.
     """
     seconds = _Seconds("%d/%b/%Y:%H:%M:%S +0000")
 

@@ -1,7 +1,7 @@
-"""The one hook of the request path: what happened to a request, handed over once, when it is finished.
+"""The record of a finished request, and the interface of what receives it.
 
-The pipeline makes an `AccessRecord` when a response, watch or tunnel has ended and gives it to its `Recorder`. The
-access log is one recorder; metrics and audit become further ones without a change in the pipeline.
+The pipeline makes an `AccessRecord` when a response, watch or tunnel has ended and passes it to its `Recorder`. The
+access log is one recorder; metrics and audit can be others without a change of the pipeline.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from typing import NamedTuple, Protocol
 
 
 class AccessRecord(NamedTuple):
-    """One finished request. An empty string or None means "not known" and is left out of the log.
+    """One finished request. An empty string or None means "unknown" and is omitted from the log.
 
     A named tuple, not a dataclass: it is made for every request, and a frozen dataclass of this size costs four times
     as much to make. Build it by keyword.
     """
 
     time: float
-    """When the request's head had arrived; seconds since the epoch."""
+    """Time of the arrival of the request's head (seconds since the epoch)."""
     client: str
     """Address of the client, without port."""
     method: str
     uri: str
     """Request target as received; the writers mask secrets in its query."""
     status: int
-    """Status code sent to the client; 0 when the client was gone before one was sent."""
+    """Status code of the response; 0 if the client disconnected before one was sent."""
     reason: str = "ok"
-    """How it ended: "ok", else one word: client_closed, refused, upstream_unreachable, upstream_timeout, …"""
+    """How it ended: "ok" or a word such as client_closed, refused, upstream_unreachable, upstream_timeout."""
     server: str = ""
     cluster: str = ""
     endpoint: str = ""
     user: str = ""
-    """Who sent it."""
+    """The authenticated user."""
     impersonated: str = ""
-    """Who it ran as, if the client asked for somebody else."""
+    """The impersonated user, if the client asked for impersonation."""
     policy: str = ""
-    """The dispatch policy that applied."""
+    """The matching dispatch policy."""
     verb: str = ""
     """Kubernetes verb (list, watch, …)."""
     resource: str = ""
@@ -56,7 +56,7 @@ class AccessRecord(NamedTuple):
 
 
 class Recorder(Protocol):
-    """Takes finished requests. It is called on the reactor for every request: it must be quick and must not raise."""
+    """Receives the records of finished requests, on the reactor; it must be fast and must not raise."""
 
     def finished(self, record: AccessRecord) -> None:
-        """Take the record of one request that has ended."""
+        """Receive the record of a finished request."""

@@ -1,7 +1,7 @@
-"""Writes batches of log lines to a file from a thread of its own, so that a stalled disk never stops the reactor.
+"""Writes batches of log lines to a file from its own thread, so that a stalled disk never blocks the reactor.
 
-The thread owns the file. The reactor hands it whole batches and reads its counters; each counter has one writer, and a
-number is replaced whole, so there is no lock.
+The thread owns the file. The reactor passes whole batches and reads counters; each counter has one writer, so there is
+no lock.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ class FileWriter:
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = _open(path)
-        self._orders: queue.SimpleQueue[_Batch | _Reopen | _Close] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[_Batch | _Reopen | _Close] = queue.SimpleQueue()
         self.bytes_done = 0
-        """Bytes of all batches that are dealt with, written or lost."""
+        """Bytes of all batches that were processed, written or lost."""
         self.lines_lost = 0
         """Lines that could not be written."""
         self.error = ""
-        """Why, the last time."""
+        """The last error."""
         self._thread = threading.Thread(target=self._work, name=f"log {path}", daemon=True)
         self._thread.start()
 
     def write(self, data: bytes, lines: int) -> None:
-        """Have a batch written; returns at once."""
-        self._orders.put(_Batch(data, lines))
+        """Write a batch; returns at once."""
+        self._commands.put(_Batch(data, lines))
 
     def reopen(self) -> None:
-        """Have the file opened anew under its name, after what has been handed over is written (log rotation)."""
-        self._orders.put(_Reopen())
+        """Reopen the file by its name, after all batches before are written (log rotation)."""
+        self._commands.put(_Reopen())
 
     def close(self) -> None:
-        """Have what is left written and the file closed; returns at once."""
-        self._orders.put(_Close())
+        """Close the file, after all batches before are written; returns at once."""
+        self._commands.put(_Close())
 
     def wait_closed(self, timeout: float) -> bool:
-        """After `close`: wait at most `timeout` seconds for it, and tell whether it is done."""
+        """After `close`: wait at most `timeout` seconds, and return whether the file is closed."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _work(self) -> None:
         while True:
-            order = self._orders.get()
-            if isinstance(order, _Batch):
-                self._write(order)
-            elif isinstance(order, _Reopen):
+            command = self._commands.get()
+            if isinstance(command, _Batch):
+                self._write(command)
+            elif isinstance(command, _Reopen):
                 self._reopen()
             else:
                 _close(self._fd)
@@ -86,7 +86,7 @@ class FileWriter:
     def _reopen(self) -> None:
         try:
             fd = _open(self.path)
-        except OSError as error:  # go on with the file that is open: better a rotated name than no log
+        except OSError as error:  # keep the open file: a log under a rotated name is better than none
             self.error = f"{self.path}: {error.strerror}"
             return
         _close(self._fd)

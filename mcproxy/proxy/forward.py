@@ -210,8 +210,8 @@ class Forward:
 
     # -- the response -------------------------------------------------------------------------------------------
 
-    def response_informed(self, head: ResponseHead) -> None:
-        self._exchange.inform(head.status, head.reason, head.fields)
+    def response_interim(self, head: ResponseHead) -> None:
+        self._exchange.send_interim(head.status, head.reason, head.fields)
 
     def response_head(self, head: ResponseHead) -> None:
         if head.status == 401 and self._answered_unauthorized():

@@ -103,7 +103,7 @@ class Pipeline:
 
 
 def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
-    """Word the answer to what is no proper request (`http.server.ServerFactory.refusal`)."""
+    """Word the answer to what is no proper request (`http.server_factory.ServerFactory.refusal`)."""
     status = StatusError(problem.status, problem.message)
     log.info(
         "refused a request that breaks the protocol",

@@ -18,7 +18,8 @@ from mcproxy.http.client import ClientConnection
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import Header, ProtocolError, ResponseHead
-from mcproxy.http.server import ServerConnection, ServerFactory
+from mcproxy.http.server import ServerConnection
+from mcproxy.http.server_factory import ServerFactory
 from mcproxy.http.tunnel import TunnelSide
 
 
@@ -235,7 +236,7 @@ class Answer:
         self.request_paused = False
         self.on_head: Any = None
 
-    def response_informed(self, head: ResponseHead) -> None:
+    def response_interim(self, head: ResponseHead) -> None:
         self.informed.append(head.status)
 
     def response_head(self, head: ResponseHead) -> None:

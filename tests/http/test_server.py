@@ -150,7 +150,7 @@ class TestResponses:
     def test_to_http10_it_ends_with_the_connection(self, play: ServerPlay) -> None:
         play.sends(b"GET / HTTP/1.0\r\nTE: trailers\r\n\r\n")
         exchange = play.last.exchange
-        exchange.inform(100, b"Continue", b"")
+        exchange.send_interim(100, b"Continue", b"")
         exchange.respond(200, b"", b"", -1)
         exchange.write(b"hello")
         exchange.end([(b"T", b"u")])
@@ -188,7 +188,7 @@ class TestResponses:
 
     def test_interim_answers_go_out_at_once(self, play: ServerPlay) -> None:
         play.sends(post(b"x", b"Expect: 100-continue")[:-1])
-        play.last.exchange.inform(100, b"Continue", b"")
+        play.last.exchange.send_interim(100, b"Continue", b"")
         assert play.gets() == b"HTTP/1.1 100 Continue\r\n\r\n"
         play.sends(b"x")
         play.last.answer()

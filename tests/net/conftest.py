@@ -52,6 +52,6 @@ def serve(recorders: Recorders) -> Iterator[Serve]:
     yield start
     for listener in started:
         listener.stop_accepting()
-        listener.drop_arrivals()
+        listener.drop_pending()
         for stream in listener:
             stream.abortConnection()

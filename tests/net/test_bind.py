@@ -1,4 +1,4 @@
-"""Listening sockets: fresh, left over, taken, or handed over by systemd."""
+"""Listening sockets: fresh, left over, taken, or passed by systemd."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def test_a_malformed_environment_hands_over_nothing(environ: dict[str, str]) -> 
 
 
 def test_an_unknown_name_says_what_there_is() -> None:
-    with pytest.raises(BindError, match="it handed over: none"):
+    with pytest.raises(BindError, match="it passed: none"):
         open_socket(SystemdBind("api"))
-    with pytest.raises(BindError, match="it handed over: web"):
+    with pytest.raises(BindError, match="it passed: web"):
         open_socket(SystemdBind("api"), SystemdSockets({"web": 7}))
 
 
@@ -127,7 +127,7 @@ def test_a_descriptor_that_does_not_listen_is_refused(tmp_path: Path) -> None:
         sockets = SystemdSockets({"idle": idle.fileno(), "file": file.fileno()})
         with pytest.raises(BindError, match="not a listening stream socket"):
             sockets.take(SystemdBind("idle"))
-        with pytest.raises(BindError, match="no socket"):
+        with pytest.raises(BindError, match="not a socket"):
             sockets.take(SystemdBind("file"))
 
 

@@ -261,7 +261,7 @@ async def test_arrivals_can_be_dropped(serve: Serve) -> None:
     with raw(listener) as one, raw(listener) as two:
         two.sendall(HEADER_1)
         await until(lambda: listener.connections == 2)
-        listener.drop_arrivals()
+        listener.drop_pending()
         assert listener.connections == 0
         for sock in (one, two):
             with contextlib.suppress(ConnectionResetError):

@@ -128,7 +128,7 @@ async def test_a_producer_registered_above_the_mark_is_paused_at_once(
     client.stream.pauseProducing()
     server = recorders.all[0].stream
     if pauses:
-        while server._queued <= HIGH_WATER:
+        while server.queued <= HIGH_WATER:
             server.write(PAYLOAD)
 
     class Producer:

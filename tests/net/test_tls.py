@@ -141,7 +141,7 @@ async def test_small_pieces_queued_behind_a_full_socket_keep_their_order(serve: 
         piece = b"%d," % number * (1 + number % 40)
         sent += piece
         server.stream.write(piece)
-    assert server.stream._queued > HIGH_WATER
+    assert server.stream.queued > HIGH_WATER
     client.stream.resumeProducing()
     await until(lambda: len(client.received) == len(sent), 15)
     assert client.received == sent
@@ -160,7 +160,7 @@ async def test_a_slow_reader_pauses_the_producer_and_bounds_the_queue(serve: Ser
     tap.resumeProducing()
     await until(lambda: tap.paused)
     assert tap.left > 0
-    assert server._queued <= HIGH_WATER + len(chunk)
+    assert server.queued <= HIGH_WATER + len(chunk)
     client.stream.resumeProducing()
     await until(lambda: len(client.received) == 2000 * len(chunk), 15)
     assert tap.paused > 1
@@ -199,7 +199,7 @@ async def test_one_turn_hands_on_a_bounded_number_of_bytes(serve: Serve, recorde
     server = recorders.all[0]
     server.stream.pauseProducing()
     client.stream.write(PAYLOAD)
-    await until(lambda: client.stream._queued < len(PAYLOAD) - READ_BUDGET)
+    await until(lambda: client.stream.queued < len(PAYLOAD) - READ_BUDGET)
     server.stream.resumeProducing()
     server.stream.doRead()
     assert 0 < len(server.received) <= READ_BUDGET
@@ -302,7 +302,7 @@ async def test_half_close_does_not_wait_for_a_registered_producer(serve: Serve, 
     server.registerProducer(tap, True)
     tap.resumeProducing()
     server.loseWriteConnection()
-    assert server._queued
+    assert server.queued
     client.stream.resumeProducing()
     await until(lambda: "read ended" in client.events)
     assert len(client.received) == len(PAYLOAD)

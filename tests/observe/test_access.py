@@ -57,7 +57,7 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return told
 
 
-def test_lines_are_handed_over_together_after_a_while(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_bytes_passed_together_after_a_while(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "FileWriter", StalledWriter)
     log = AccessLog(clock, model.AccessLog(file="/x"))
     for _ in range(5):
@@ -68,7 +68,7 @@ def test_lines_are_handed_over_together_after_a_while(clock: Clock, monkeypatch:
     assert clock.getDelayedCalls() == []
 
 
-def test_many_lines_are_handed_over_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_lines_are_bytes_passed_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "FileWriter", StalledWriter)
     log = AccessLog(clock, model.AccessLog(file="/x"))
     for _ in range(400):
@@ -87,7 +87,7 @@ def test_stalled_disk_costs_lines_which_are_counted_and_reported(
     assert log.lost > 100
     clock.advance(FLUSH_AFTER)
     assert [fields["lines"] for fields in warnings] == [log.lost]
-    assert warnings[0]["cause"] == "the disk stalls"
+    assert warnings[0]["cause"] == "the file stalls"
     log.finished(record())
     clock.advance(FLUSH_AFTER)
     assert len(warnings) == 1
@@ -104,7 +104,7 @@ def test_backlog_that_shrinks_takes_lines_again(clock: Clock, monkeypatch: pytes
         log.finished(record())
     clock.advance(FLUSH_AFTER)
     lost = log.lost
-    log._writer.bytes_done = log._handed_over
+    log._writer.bytes_done = log._bytes_passed
     for _ in range(FLUSH_COUNT):
         log.finished(record())
     assert log.lost == lost
@@ -191,7 +191,7 @@ def test_log_cut_off_by_a_stalled_disk_is_told(
     logs = AccessLogs(clock)
     logs.open(model.AccessLog(file="/x")).finished(record())
     logs.close(timeout=0)
-    assert warnings[-1]["cause"] == "the disk stalls"
+    assert warnings[-1]["cause"] == "the file stalls"
 
 
 def test_log_that_cannot_be_opened_raises(clock: Clock, tmp_path: Path) -> None:
