@@ -184,7 +184,7 @@ def _unready_reason(endpoint: Endpoint) -> str:
     """One failed connection takes no endpoint out, so one that was just tried in vain may still count as ready."""
     if endpoint.ready:
         return endpoint.health.cause or "the connection failed"
-    return endpoint.why
+    return endpoint.state_message
 
 
 def _uses_own_certificate(identity: model.Identity) -> bool:

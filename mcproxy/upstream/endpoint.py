@@ -86,15 +86,15 @@ class Endpoint:
         return self.in_flight + len(self._waiting)
 
     @property
-    def why(self) -> str:
-        """A sentence for operators and Status messages: why the endpoint is, or is not, to be used."""
+    def state_message(self) -> str:
+        """Why the endpoint is ready, or not, for operators and Status messages."""
         seconds = int(self._shared.reactor.seconds() - self._since)
         if self._removed:
             return "removed from the configuration"
         if self.config.disabled:
             return "disabled"
         if self.health.status is Health.UNCHECKED:
-            return "not checked yet"
+            return self.health.cause or "not checked yet"
         if self.health.status is Health.READY:
             return f"ready for {seconds} s"
         return f"{self.health.cause} (out for {seconds} s)"
@@ -118,7 +118,7 @@ class Endpoint:
         or goes out meanwhile, that is `EndpointGone`. Cancel it if the request is gone.
         """
         if self._removed:
-            return fail(EndpointGone(self.why))
+            return fail(EndpointGone(self.state_message))
         inner = self.pool.open()
         outer: Deferred[ClientConnection] = Deferred(lambda _: inner.cancel())
         self._waiting[outer] = inner
@@ -137,7 +137,7 @@ class Endpoint:
     def connect(self, protocol: IProtocol) -> Deferred[None]:
         """Open a connection for requests; fails with `net.errors.ConnectError`."""
         if self._removed:
-            return fail(ConnectFailed(self.why))
+            return fail(ConnectFailed(self.state_message))
         return self._connect(protocol, self._data_tls)
 
     def connect_control(self, protocol: IProtocol) -> Deferred[None]:
@@ -161,10 +161,19 @@ class Endpoint:
         """Note that a connection of a request opened, or answered."""
         self.health.connect_succeeded()
 
-    def record_check(self, failure: str | None, *, silent: bool = False) -> None:
-        """Count the result of a health check: None, or why it failed, and whether that was without any answer."""
+    def record_check(self, failure: str | None, *, silent: bool = False, refused: bool = False) -> None:
+        """Count the result of a health check.
+
+        `failure` is None or says why it failed; `silent`: there was no answer at all; `refused`: it was 401 or 403.
+        """
         self.silent = silent
-        changed = self.health.check_succeeded() if failure is None else self.health.check_failed(failure)
+        health = self.health
+        if failure is None:
+            changed = health.check_succeeded()
+        elif refused:
+            changed = health.check_refused(failure, self._shared.reactor.seconds())
+        else:
+            changed = health.check_failed(failure)
         self._status_changed(changed)
 
     def renew_pool(self) -> None:
@@ -239,7 +248,7 @@ class Endpoint:
         """Let those who wait for a connection, and have sent nothing, go elsewhere at once."""
         waiting, self._waiting = self._waiting, {}
         for outer, inner in waiting.items():
-            outer.errback(EndpointGone(self.why))
+            outer.errback(EndpointGone(self.state_message))
             inner.cancel()
 
     def _update_ready(self) -> None:

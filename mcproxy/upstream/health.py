@@ -1,8 +1,8 @@
-"""Health checks of a cluster: when an endpoint is checked, and over what; `health_state` judges the results.
+"""Health checks of a cluster: the schedule and the requests; `health_state` evaluates the results.
 
-Each endpoint is checked at once, then every `interval` seconds give or take a tenth (so that many proxies do not
-fall into step), and early after a request could not connect. `/readyz` that does not exist becomes `/healthz`.
-401 and 403 mean that the API server is alive; one warning tells that the credential lacks the right.
+Each endpoint is checked at once, then every `interval` seconds with a jitter of 10 % (so that many proxies do not
+synchronize), and early after a request could not connect. `/readyz` that does not exist (404) becomes `/healthz`.
+While the answer is 401 or 403 and the state is undecided, the next check follows after one second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mcproxy.config import model
 from mcproxy.net.errors import ConnectError
 from mcproxy.upstream.credentials import CredentialError, CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.health_probe import Probe, ProbeError, failure_of, lacks_right, probe_request
+from mcproxy.upstream.health_probe import Probe, ProbeError, failure_message, is_refused, probe_request
 from mcproxy.upstream.shared import Shared
 
 log = Logger()
@@ -48,19 +48,20 @@ class HealthChecker:
         for check in self._checks:
             check.stop()
 
-    def note_right(self, status: int, path: str) -> None:
-        """Warn once when the credential may not see the health, and again only after it could."""
-        if not lacks_right(status):
-            self._warned = False
-        elif not self._warned:
+    def warn_of_missing_right(self, cause: str) -> None:
+        """Log once that the credential may not see the health; again only after it could."""
+        if not self._warned:
             self._warned = True
             log.warn(
-                "health check of cluster {cluster}: {path} answered {status}; it counts as alive",
+                "health check of cluster {cluster}: endpoints count as alive although the credential is refused",
                 cluster=self._name,
-                path=path,
-                status=status,
-                todo="give the cluster's credential the right to get this path, or set healthCheck.path",
+                cause=cause,
+                todo="grant the credential what `mcproxy rbac` prints for this cluster, or set healthCheck.path",
             )
+
+    def credential_accepted(self) -> None:
+        """Note that a check was answered 2xx."""
+        self._warned = False
 
 
 class EndpointChecker:
@@ -75,9 +76,11 @@ class EndpointChecker:
         self._next: IDelayedCall | None = None
         self._running: Deferred[None] | None = None
         self._stopped = True
+        self._undecided = False  # the last check was refused and did not count
 
     def start(self) -> None:
         self._stopped = False
+        self._endpoint.health.use_credential(self._owner.credentials)
         self._endpoint.check_soon = self._check_soon
         reactor = self._shared.reactor
         self._next = reactor.callLater(self._shared.check_pacing.reserve(reactor.seconds()), self._begin)
@@ -112,32 +115,46 @@ class EndpointChecker:
         if self._stopped:
             return
         interval = self._owner.settings.interval * (1 + _JITTER * (2 * self._shared.random() - 1))
+        if self._undecided:
+            interval = min(interval, _MIN_GAP)
         wait = self._began + interval - self._shared.reactor.seconds()
         self._next = self._shared.reactor.callLater(max(0.0, wait), self._begin)
 
     def _check_crashed(self, failure: Failure) -> None:
-        """End a check that was cancelled; anything else is our own fault and must not end the checks for good."""
+        """Ignore the cancellation of a check; any other exception is a bug, which must not end the checks for good."""
         if not (self._stopped and isinstance(failure.value, CancelledError)):
             log.failure("health check of {endpoint} broke", failure, endpoint=repr(self._endpoint))
 
     async def _check(self) -> None:
         authorization = await self._authorization()
         timeout = self._owner.settings.timeout
+        endpoint, reactor = self._endpoint, self._shared.reactor
         silent = True
+        refused = False
+        failure: str | None
         try:
-            failure = await Deferred.fromCoroutine(self._probe(authorization)).addTimeout(timeout, self._shared.reactor)
+            status, body = await Deferred.fromCoroutine(self._probe(authorization)).addTimeout(timeout, reactor)
             silent = False
+            refused = is_refused(status)
+            failure = failure_message(status, body, self._path)
         except TimeoutError:
             failure = f"no answer on {self._path} within {timeout:g} s"
         except ConnectError as error:
             failure = error.cause
         except ProbeError as error:
             failure = str(error)
-        if not self._stopped:
-            self._endpoint.record_check(failure, silent=silent)
+        if self._stopped:
+            return
+        endpoint.record_check(failure, silent=silent, refused=refused)
+        alive = endpoint.health.alive_but_refused(reactor.seconds())
+        self._undecided = refused and not alive
+        if failure is None:
+            self._owner.credential_accepted()
+        elif alive:
+            self._owner.warn_of_missing_right(failure)
 
     async def _authorization(self) -> bytes | None:
-        """Return the credential's header; None if there is none now, since an API server can be alive without it."""
+        """Return the value of the Authorization header; None if there is none now: the check is sent all the same."""
         credentials = self._owner.credentials
         try:
             if not credentials.is_ready:
@@ -147,7 +164,7 @@ class EndpointChecker:
         except (CredentialError, TimeoutError):
             return None  # the source has logged it
 
-    async def _probe(self, authorization: bytes | None) -> str | None:
+    async def _probe(self, authorization: bytes | None) -> tuple[int, bytes]:
         status, body = await self._get(self._path, authorization)
         older = _OLDER_PATH.get(self._path)
         if status == 404 and older is not None:
@@ -156,8 +173,7 @@ class EndpointChecker:
                 self._path = older
         if status == 401:
             self._owner.credentials.invalidate(authorization)
-        self._owner.note_right(status, self._path)
-        return failure_of(status, body, self._path)
+        return status, body
 
     async def _get(self, path: str, authorization: bytes | None) -> tuple[int, bytes]:
         target = self._endpoint.path_prefix + path.encode()

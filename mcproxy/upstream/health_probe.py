@@ -1,8 +1,8 @@
-"""One health check on the wire: a GET over a connection of its own, and what the answer means.
+"""One health check on the wire: a GET over a connection of its own, and the interpretation of its answer.
 
-On httptools, which the data plane has loaded anyway, instead of treq. Measured (TLS 1.3 with resumption on loopback, a
-new connection each): 1.3 to 1.6 ms of CPU a check against 2.1 to 2.3 with treq, whose import also costs 50 ms and
-3.2 MiB. Checks run in every daemon, from its first second on; many daemons have no other control traffic.
+It uses httptools, which the data plane has loaded anyway, instead of treq. Measured (TLS 1.3 with resumption on
+loopback, a new connection each): 1.3 to 1.6 ms of CPU a check against 2.1 to 2.3 with treq, whose import also costs
+50 ms and 3.2 MiB. Checks run in every daemon, from its first second on; many daemons have no other control traffic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from twisted.python.failure import Failure
 from mcproxy import __version__
 
 _MAX_BYTES = 64 * 1024  # of an answer: no health endpoint says as much
-_ALIVE_THOUGH_REFUSED = (401, 403)
 
 
 class ProbeError(Exception):
@@ -24,7 +23,9 @@ class ProbeError(Exception):
 
 
 class Probe(Protocol):
-    """Sends one request; `answer` fires with the status code and, unless it is 2xx, the body, or with `ProbeError`."""
+    """Sends one request; `answer` fires with the status code and, unless it is 2xx, the body, or fails with
+    `ProbeError`.
+    """
 
     def __init__(self, request: bytes) -> None:
         self.answer: Deferred[tuple[int, bytes]] = Deferred()
@@ -104,17 +105,17 @@ def probe_request(authority: bytes, target: bytes, authorization: bytes | None) 
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
-def lacks_right(status: int) -> bool:
-    """True if the API server is alive but does not let this credential see its health."""
-    return status in _ALIVE_THOUGH_REFUSED
+def is_refused(status: int) -> bool:
+    """Return whether the credential was refused, so that the answer says nothing of the API server's health."""
+    return status in (401, 403)
 
 
-def failure_of(status: int, body: bytes, path: str) -> str | None:
-    """Return why this answer means that the endpoint is not ready; None if it is.
+def failure_message(status: int, body: bytes, path: str) -> str | None:
+    """Return why the endpoint is not ready by this answer, for operators; None for 2xx.
 
     A kube-apiserver lists its checks line by line, the failed ones as ``[-]etcd failed: reason withheld``.
     """
-    if 200 <= status < 300 or lacks_right(status):
+    if 200 <= status < 300:
         return None
     failed = [line[3:].split(b" ", 1)[0] for line in body.split(b"\n") if line.startswith(b"[-]")]
     names = b", ".join(failed[:5]).decode("ascii", "replace")

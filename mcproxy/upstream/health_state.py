@@ -1,15 +1,24 @@
-"""Whether an endpoint is to be used, judged from the results of checks and connections. No clock, no I/O.
+"""Whether an endpoint takes requests, derived from the results of checks and connections. No clock, no I/O.
 
 The first check decides alone: an endpoint that has never been checked is neither good nor bad. From then on it takes
-`unhealthy_after` failures in a row to go out and `healthy_after` good checks in a row to come back. A connection that
-a request could not open counts as one failed check, at once, so that a dead endpoint goes out after a few requests
-instead of after a few intervals. A connection that opens takes back only such counts: an apiserver that answers
-requests but fails its own readiness (it does so while it shuts down) must still go out.
+`unhealthy_after` failures in a row to go out and `healthy_after` successful checks in a row to come back. A connection
+that a request could not open counts as one failed check, at once, so that a dead endpoint goes out after a few requests
+instead of after a few intervals. A connection that opens resets only these: a kube-apiserver that answers requests but
+fails its own readiness (as it does while it shuts down) must still go out.
+
+A check that is answered 401 or 403 says little. A kube-apiserver that has just started answers 403 to everybody, on
+/readyz too, until it has read its roles (recorded from Kubernetes 1.36: for about one second), and would refuse
+impersonation to the proxy. So it is a failed check of an endpoint that has answered 200 to this credential before.
+Of any other endpoint it is inconclusive until nothing else was seen for `REFUSED_SECONDS`; then the credential plainly
+lacks the right to see the health, and the endpoint counts as alive.
 """
 
 from __future__ import annotations
 
 import enum
+
+REFUSED_SECONDS = 30.0
+"""Seconds of 401 or 403 alone after which an endpoint that never answered 200 counts as alive."""
 
 
 class Health(enum.Enum):
@@ -21,12 +30,18 @@ class Health(enum.Enum):
 
 
 class HealthState:
-    """The state machine of one endpoint. `cause` is the sentence of the newest failure, "" after a good check."""
+    """The state machine of one endpoint. `cause` describes the newest failure, "" after a successful check.
+
+    Each method that counts a result returns whether it changed `status`.
+    """
 
     __slots__ = (
+        "_answered_ok",
         "_connect_failures",
+        "_credential",
         "_failures",
         "_healthy_after",
+        "_refused_since",
         "_successes",
         "_unhealthy_after",
         "cause",
@@ -41,14 +56,59 @@ class HealthState:
         self._successes = 0  # checks, in a row
         self._unhealthy_after = unhealthy_after
         self._healthy_after = healthy_after
+        self._credential: object = None
+        self._answered_ok = False  # to `_credential`
+        self._refused_since: float | None = None  # when the unbroken series of 401 and 403 began
 
     def set_thresholds(self, *, unhealthy_after: int, healthy_after: int) -> None:
         """Take the thresholds of a new configuration; they apply from the next result on."""
         self._unhealthy_after = unhealthy_after
         self._healthy_after = healthy_after
 
+    def use_credential(self, credential: object) -> None:
+        """Forget the answers to another credential than `credential`, which is compared by identity."""
+        if credential is not self._credential:
+            self._credential = credential
+            self._answered_ok = False
+            self._refused_since = None
+
     def check_succeeded(self) -> bool:
-        """Count a good check; True if the status changed by it."""
+        """Count a check that was answered 2xx."""
+        self._answered_ok = True
+        self._refused_since = None
+        return self._succeeded()
+
+    def check_refused(self, cause: str, now: float) -> bool:
+        """Count a check that was answered 401 or 403; `now` in seconds, of any clock."""
+        if self._answered_ok:
+            return self.check_failed(cause)
+        if self._refused_since is None:
+            self._refused_since = now
+        if self.alive_but_refused(now):
+            return self._succeeded()
+        if self.status is not Health.READY:
+            self.cause = cause
+        return False
+
+    def alive_but_refused(self, now: float) -> bool:
+        """Return whether there was nothing but 401 and 403 for long enough to count as alive."""
+        return self._refused_since is not None and now - self._refused_since >= REFUSED_SECONDS
+
+    def check_failed(self, cause: str) -> bool:
+        """Count a failed check."""
+        self._failures += 1
+        return self._failed(cause)
+
+    def connect_failed(self, cause: str) -> bool:
+        """Count a connection that a request could not open."""
+        self._connect_failures += 1
+        return self._failed(cause)
+
+    def connect_succeeded(self) -> None:
+        """Reset the failed connections: the newest one opened. Only a check brings an endpoint back."""
+        self._connect_failures = 0
+
+    def _succeeded(self) -> bool:
         self._failures = self._connect_failures = 0
         self._successes += 1
         enough = self.status is Health.UNCHECKED or self._successes >= self._healthy_after
@@ -57,23 +117,10 @@ class HealthState:
         self.cause = ""
         return self._become(Health.READY)
 
-    def check_failed(self, cause: str) -> bool:
-        """Count a failed check; True if the status changed by it."""
-        self._failures += 1
-        return self._failed(cause)
-
-    def connect_failed(self, cause: str) -> bool:
-        """Count a connection that a request could not open; True if the status changed by it."""
-        self._connect_failures += 1
-        return self._failed(cause)
-
-    def connect_succeeded(self) -> None:
-        """Forget the failed connections: the newest one opened. Brings no endpoint back, only a check does."""
-        self._connect_failures = 0
-
     def _failed(self, cause: str) -> bool:
         self.cause = cause
         self._successes = 0
+        self._refused_since = None
         enough = self._failures + self._connect_failures >= self._unhealthy_after
         if self.status is Health.READY and not enough:
             return False

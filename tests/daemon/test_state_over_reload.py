@@ -95,7 +95,7 @@ class TestHealth:
             assert kept[a.port] is before[0]
             assert kept[b.port] is before[1]
             assert (before[0].ready, before[1].ready) == (False, True)
-            assert before[0].why.startswith("down (out for ")
+            assert before[0].state_message.startswith("down (out for ")
         before[1].record_check("down")
         before[1].record_check("down")
         assert not before[1].ready  # with the first failure, which was counted under the first configuration

@@ -150,6 +150,10 @@ class Site:
         """How many requests of clients each endpoint got."""
         return Counter(NAMES[each["endpoint"]] for each in self.control.audit(since) if "readyz" not in each["path"])
 
+    def health_checks(self, since: int, endpoint: int) -> list[dict[str, Any]]:
+        """The health checks that an endpoint got."""
+        return [each for each in self.control.audit(since, path="/readyz") if each["endpoint"] == endpoint]
+
     def close(self) -> None:
         self.daemon.stop()
         self.cluster.cleanup()
@@ -280,6 +284,22 @@ def test_an_endpoint_that_says_it_is_not_ready_gets_nothing_more_and_fails_nothi
         assert asked["a"]
         site.until("d", "takes requests", lambda: site.control.clear_faults(faults[0]))
         load.works()
+
+
+def test_a_restarted_endpoint_that_refuses_everybody_gets_nothing_until_it_has_read_its_roles(site: Site) -> None:
+    with CheckedLoad(site) as load:
+        site.until("b", "is out", lambda: site.control.stop_endpoint(1))
+        load.works()
+        forbidden = site.control.fault("status", code=403, endpoint=1)
+        mark = site.control.mark()
+        site.control.start_endpoint(1)
+        wait_until("the endpoint is checked again", lambda: len(site.health_checks(mark, 1)) >= 3)
+        load.works()
+        assert site.asked(mark)["b"] == 0
+        site.until("b", "takes requests", lambda: site.control.clear_faults(forbidden))
+        load.works()
+        assert site.asked(mark)["b"]
+        load.forgive("b")
 
 
 def test_a_disabled_endpoint_gets_nothing_more_and_fails_nothing(site: Site) -> None:

@@ -104,7 +104,7 @@ async def test_who_waits_for_a_connection_to_an_endpoint_that_goes_out_goes_to_a
     assert waiting.answer()[0] == 200
     assert b"/third" not in hung.received
     assert not sent.received
-    assert "no answer" in made[0].why  # and not what those were told who waited
+    assert "no answer" in made[0].state_message  # and not what those were told who waited
 
 
 async def test_who_waits_while_all_its_endpoints_are_replaced_is_served_by_the_new_ones(stage: Stage) -> None:

@@ -42,7 +42,7 @@ def test_the_host_header_names_the_endpoint(scheme: str, host: str, port: int, v
 def test_it_begins_unchecked_and_idle() -> None:
     endpoint = made()
     assert (endpoint.ready, endpoint.in_flight, endpoint.path_prefix) == (False, 0, b"/p")
-    assert endpoint.why == "not checked yet"
+    assert endpoint.state_message == "not checked yet"
 
 
 def test_it_says_why_and_since_when() -> None:
@@ -50,11 +50,11 @@ def test_it_says_why_and_since_when() -> None:
     endpoint = made(clock)
     endpoint.record_check(None)
     clock.advance(12.7)
-    assert endpoint.why == "ready for 12 s"
+    assert endpoint.state_message == "ready for 12 s"
     for _ in range(3):
         endpoint.record_connect_failure("10.0.0.1:6443 refused the connection")
     clock.advance(3)
-    assert endpoint.why == "10.0.0.1:6443 refused the connection (out for 3 s)"
+    assert endpoint.state_message == "10.0.0.1:6443 refused the connection (out for 3 s)"
 
 
 def test_only_changes_are_logged() -> None:
@@ -95,14 +95,14 @@ def test_disabled_and_unhealthy_are_two_things() -> None:
     endpoint.configure(replace(endpoint.config, disabled=True))
     assert not endpoint.unchecked
     endpoint.record_check(None)
-    assert (endpoint.ready, endpoint.why) == (False, "disabled")
+    assert (endpoint.ready, endpoint.state_message) == (False, "disabled")
     endpoint.configure(replace(endpoint.config, disabled=False))
     assert endpoint.ready
     endpoint.configure(replace(endpoint.config, disabled=True))
     for _ in range(3):
         endpoint.record_check("down")
     endpoint.configure(replace(endpoint.config, disabled=False))
-    assert (endpoint.ready, endpoint.why) == (False, "down (out for 0 s)")
+    assert (endpoint.ready, endpoint.state_message) == (False, "down (out for 0 s)")
 
 
 def test_nobody_is_warned_of_a_disabled_endpoint_that_is_down() -> None:

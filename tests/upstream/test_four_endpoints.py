@@ -67,7 +67,7 @@ class Site:
     async def until(self, condition: Callable[[], bool]) -> None:
         end = self.reactor.seconds() + PATIENCE
         while not condition():
-            assert self.reactor.seconds() < end, [endpoint.why for endpoint in self.cluster.endpoints]
+            assert self.reactor.seconds() < end, [endpoint.state_message for endpoint in self.cluster.endpoints]
             await deferLater(self.reactor, 0.02)
 
     async def ask(self, endpoint: Endpoint, *fields: bytes) -> tuple[int, bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -103,7 +103,7 @@ def test_no_answer_in_time_is_a_failure_and_the_connection_is_closed() -> None:
     bench = Bench()
     bench.last.open()
     bench.clock.advance(3.0)
-    assert bench.endpoint.why == "no answer on /readyz within 3 s (out for 0 s)"
+    assert bench.endpoint.state_message == "no answer on /readyz within 3 s (out for 0 s)"
     assert bench.last.transport.disconnecting
 
 
@@ -118,7 +118,7 @@ def test_a_connection_that_does_not_open_in_time_is_given_up() -> None:
 def test_the_cause_of_a_failed_connection_is_told(error: Exception) -> None:
     bench = Bench()
     bench.last.done.errback(error)
-    assert str(error) in bench.endpoint.why
+    assert str(error) in bench.endpoint.state_message
 
 
 def test_readyz_that_does_not_exist_becomes_healthz_for_good() -> None:
@@ -137,7 +137,7 @@ def test_neither_path_is_a_failure_and_the_configured_one_stays() -> None:
     bench = Bench()
     bench.answers(404)
     bench.last.answer(404)
-    assert "answered 404 on /readyz" in bench.endpoint.why
+    assert "answered 404 on /readyz" in bench.endpoint.state_message
     bench.rounds(1)
     assert [b"/readyz" in attempt.sent for attempt in bench.net.attempts] == [True, False, True, False]
 
@@ -149,17 +149,71 @@ def test_another_path_has_no_second_chance() -> None:
     assert not bench.endpoint.ready
 
 
+def warnings_in(events: Sequence[dict[str, Any]]) -> list[str]:
+    return [formatEvent(event) for event in events if event["log_level"].name == "warn"]
+
+
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_credential_means_alive_and_is_warned_of_once(status: int) -> None:
+def test_a_refused_credential_means_alive_after_30_seconds_and_is_warned_of_once(status: int) -> None:
     with capturedLogs() as events:
         bench = Bench(endpoint_config("a"), endpoint_config("b", "10.0.0.2"))
         bench.answers(status)
         bench.last.answer(status)
         bench.clock.advance(0.1)
+        for _ in range(29):
+            bench.clock.advance(1.0)
+        assert not any(endpoint.ready for endpoint in bench.cluster.endpoints)
+        assert warnings_in(events) == []
+        # unchecked: used as long as none is ready, as any new endpoint
+        assert all(endpoint.unchecked for endpoint in bench.cluster.endpoints)
+        assert f"answered {status} on /readyz" in bench.endpoint.state_message
         bench.rounds(3)
     assert all(endpoint.ready for endpoint in bench.cluster.endpoints)
-    warnings = [formatEvent(event) for event in events if event["log_level"].name == "warn"]
-    assert warnings == [f"health check of cluster east: /readyz answered {status}; it counts as alive"]
+    assert warnings_in(events) == [
+        "health check of cluster east: endpoints count as alive although the credential is refused"
+    ]
+
+
+def test_an_api_server_that_starts_again_is_out_until_it_answers_200() -> None:
+    bench = Bench()
+    bench.last.answer(200)
+    bench.refuses()
+    bench.rounds(3)
+    assert not bench.endpoint.ready
+    bench.answers(403)  # the port is open, the roles are not read yet
+    bench.rounds(20)
+    assert not bench.endpoint.ready
+    assert not bench.endpoint.unchecked
+    bench.answers(200)
+    bench.rounds(2)
+    assert bench.endpoint.ready
+
+
+def test_an_undecided_check_is_followed_by_another_after_a_second() -> None:
+    bench = Bench()
+    bench.answers(200)
+    bench.last.answer(403)
+    assert not bench.endpoint.ready
+    bench.clock.advance(1.0)
+    assert bench.endpoint.ready
+    assert len(bench.net.attempts) == 2
+    bench.clock.advance(4.0)
+    assert len(bench.net.attempts) == 2
+
+
+def test_another_credential_starts_without_a_history() -> None:
+    bench = Bench(credentials=model.Credentials(token=model.Secret("a")))
+    bench.last.answer(200)
+    config = cluster_config(health_check=CHECK, credentials=model.Credentials(token=model.Secret("b")))
+    after = Cluster(config, bench.shared, previous=bench.cluster)
+    bench.answers(403)
+    after.start()
+    bench.cluster.stop(after)
+    assert after.endpoints == bench.cluster.endpoints
+    for _ in range(40):
+        bench.clock.advance(1.0)
+        assert bench.endpoint.ready
+    after.stop()
 
 
 def test_a_refused_connection_of_a_request_counts_and_brings_the_check_forward() -> None:

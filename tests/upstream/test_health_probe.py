@@ -7,7 +7,7 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from mcproxy.upstream.health_probe import Probe, ProbeError, failure_of, lacks_right, probe_request
+from mcproxy.upstream.health_probe import Probe, ProbeError, failure_message, is_refused, probe_request
 
 READYZ = b"[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/x failed: reason withheld\n"
 
@@ -121,23 +121,29 @@ def test_giving_up_closes_and_ignores_the_rest() -> None:
     assert not probe.answer.called
 
 
-@pytest.mark.parametrize("status", [200, 204, 401, 403])
+@pytest.mark.parametrize("status", [200, 204])
 def test_alive(status: int) -> None:
-    assert failure_of(status, b"", "/readyz") is None
-    assert lacks_right(status) == (status in (401, 403))
+    assert failure_message(status, b"", "/readyz") is None
+    assert not is_refused(status)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_credential_is_neither(status: int) -> None:
+    assert failure_message(status, b"", "/readyz") == f"answered {status} on /readyz"
+    assert is_refused(status)
 
 
 @pytest.mark.parametrize("status", [301, 400, 404, 429, 500, 503])
 def test_not_ready(status: int) -> None:
-    assert failure_of(status, b"", "/readyz") == f"answered {status} on /readyz"
+    assert failure_message(status, b"", "/readyz") == f"answered {status} on /readyz"
 
 
 def test_the_failed_checks_of_an_api_server_are_named() -> None:
-    assert failure_of(500, READYZ, "/readyz") == "answered 500 on /readyz: etcd, poststarthook/x failed"
+    assert failure_message(500, READYZ, "/readyz") == "answered 500 on /readyz: etcd, poststarthook/x failed"
 
 
 def test_what_a_server_says_cannot_forge_log_lines() -> None:
-    sentence = failure_of(500, b"[-]a\x1b[31m\r\xff" + b"x" * 1000, "/readyz")
+    sentence = failure_message(500, b"[-]a\x1b[31m\r\xff" + b"x" * 1000, "/readyz")
     assert sentence is not None
     assert sentence.isprintable()
     assert len(sentence) < 300

@@ -109,3 +109,64 @@ def test_any_history_has_the_documented_outcome(events: list[str], unhealthy_aft
         assert feed(state, event) == (state.status is not before)
     assert state.status is expected(events, unhealthy_after, healthy_after)
     assert (state.status is Health.FAILED) <= bool(state.cause)
+
+
+def refuse(state: HealthState, *times: float) -> list[bool]:
+    return [state.check_refused("answered 403 on /readyz", now) for now in times]
+
+
+def test_refused_checks_decide_nothing_before_30_seconds_of_nothing_else() -> None:
+    state = machine(unhealthy_after=1)
+    assert refuse(state, 100.0, 110.0, 129.9) == [False, False, False]
+    assert (state.status, state.cause) == (Health.UNCHECKED, "answered 403 on /readyz")
+    assert refuse(state, 130.0) == [True]
+    assert (state.status, state.cause) == (Health.READY, "")
+
+
+@pytest.mark.parametrize("event", [BAD, REFUSED])
+def test_anything_else_begins_the_30_seconds_anew(event: str) -> None:
+    state = machine()
+    refuse(state, 0.0, 20.0)
+    feed(state, event)
+    assert refuse(state, 29.0, 31.0, 58.9) == [False, False, False]
+    assert state.status is Health.FAILED
+    assert refuse(state, 59.0) == [True]
+
+
+def test_an_endpoint_that_answered_200_fails_by_being_refused_however_long() -> None:
+    state = machine(unhealthy_after=2)
+    state.check_succeeded()
+    assert refuse(state, 0.0, 1.0, 1000.0) == [False, True, False]
+    assert (state.status, state.cause) == (Health.FAILED, "answered 403 on /readyz")
+
+
+def test_another_credential_has_not_been_answered_200_yet() -> None:
+    state = machine(unhealthy_after=1)
+    first, second = object(), object()
+    state.use_credential(first)
+    state.check_succeeded()
+    state.use_credential(first)
+    assert refuse(state, 0.0) == [True]
+    state.check_succeeded()
+    state.use_credential(second)
+    assert refuse(state, 0.0, 1.0) == [False, False]
+    assert state.status is Health.READY
+
+
+def test_one_that_lives_by_the_rule_of_30_seconds_needs_them_again_after_a_failure() -> None:
+    state = machine(unhealthy_after=1)
+    refuse(state, 0.0, 30.0)
+    assert feed(state, BAD)
+    assert refuse(state, 31.0, 60.0) == [False, False]
+    assert refuse(state, 61.0) == [True]
+
+
+@given(EVENTS, st.lists(st.floats(0, 29.9), max_size=20))
+def test_no_number_of_refusals_within_30_seconds_changes_the_status(events: list[str], times: list[float]) -> None:
+    state = machine()
+    for event in events:
+        if event != GOOD:
+            feed(state, event)
+    before = state.status
+    refuse(state, *sorted(times))
+    assert state.status is before
