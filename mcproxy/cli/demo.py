@@ -31,7 +31,7 @@ from mcproxy.cli import FAILED, OK
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-    from mcproxy.demo.forked import ForkedCluster
+    from mcproxy.demo.server.fork_server import ForkedCluster
 
 HOST = "127.0.0.1"
 PATIENCE = 20.0
@@ -158,25 +158,26 @@ def _run(directory: Path, port: int, *, kept: bool) -> None:
     with contextlib.ExitStack() as parts:
         proxy = Proxy(directory)  # it loads the daemon while the next lines load the clusters
         parts.callback(proxy.stop)
-        from mcproxy.demo import forked, showcase
+        from mcproxy.cli import demo_files
+        from mcproxy.demo.server import fork_server
 
-        lifeline = forked.Lifeline()
+        lifeline = fork_server.Lifeline()
         parts.callback(lifeline.close)
         clusters = [
-            forked.ForkedCluster(name, directory / name, CLUSTER_OPTIONS, lifeline) for name in showcase.CLUSTERS
+            fork_server.ForkedCluster(name, directory / name, CLUSTER_OPTIONS, lifeline) for name in demo_files.CLUSTERS
         ]
         parts.callback(_stop_clusters, clusters)
         parts.callback(proxy.stop)  # before the clusters, or it would complain about them
         for cluster in clusters:
             cluster.start()
-        showcase.write_certificates(directory)
-        showcase.write_kubeconfig(directory, port)
+        demo_files.write_certificates(directory)
+        demo_files.write_kubeconfig(directory, port)
         try:
             for cluster in clusters:
                 cluster.wait_ready(PATIENCE)
-        except forked.NotReady as error:
+        except fork_server.NotReady as error:
             raise DemoError(str(error)) from None
-        config = showcase.write_config(directory, port, clusters[0].url)
+        config = demo_files.write_config(directory, port, clusters[0].url)
         proxy.serve(config)
         proxy.wait_ready(port, directory / "ca.crt", [f"/clusters/{cluster.name}/version" for cluster in clusters])
         print(_greeting(directory, port, kept=kept), flush=True)
@@ -272,19 +273,19 @@ def _last_lines(log: Path) -> str:
 
 
 def _greeting(directory: Path, port: int, *, kept: bool) -> str:
-    from mcproxy.demo import showcase
+    from mcproxy.cli import demo_files
 
     lines = [
         f"Two simulated clusters, east and west, behind mcproxy on https://{HOST}:{port}",
         "",
         f"  kubeconfig     {directory / 'kubeconfig'}  (contexts east, west, east-by-name)",
-        f"  configuration  {directory / showcase.CONFIG_FILE}",
+        f"  configuration  {directory / demo_files.CONFIG_FILE}",
         f"  CA             {directory / 'ca.crt'}",
         f"  log            {directory / 'mcproxy.log'}",
         "",
         "Try, in another terminal:",
     ]
-    for about, command in showcase.commands(directory, port):
+    for about, command in demo_files.commands(directory, port):
         lines += ["", f"  # {about}", f"  {command}"]
     left = f"keeps what is in {directory}" if kept else "leaves nothing behind"
     lines += ["", f"Add -w to a get and it follows the changes. Ctrl-C ends the demo and {left}.", ""]

@@ -8,43 +8,27 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mcproxy.demo.resources import Registry
-from mcproxy.demo.store import Store
-
-if TYPE_CHECKING:
-    from mcproxy.demo.audit import AuditLog
-    from mcproxy.demo.faults import Faults
+from mcproxy.demo.apimachinery.resources import Registry
+from mcproxy.demo.apimachinery.user import User
+from mcproxy.demo.diagnostics.audit import AuditLog
+from mcproxy.demo.diagnostics.faults import Faults
+from mcproxy.demo.storage.store import StorageOptions, Store
 
 JSONDict = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class User:
-    """Who a request comes from, as authentication (and then impersonation) made it out."""
-
-    name: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
+class ClusterOptions(StorageOptions):
     """What differs between simulated clusters."""
 
     anonymous_auth: bool = True
     constrained_impersonation: bool = True
     """The words of Kubernetes 1.36; False gives those of earlier versions."""
-    bookmark_seconds: float = 60.0
-    default_watch_seconds: tuple[float, float] = (1800.0, 3600.0)
-    """A watch without timeoutSeconds ends after a random time between these."""
-    too_large_wait_seconds: float = 3.0
-    """How long a list waits for a resourceVersion that is not there yet."""
 
 
 class SimulatedCluster:
@@ -58,17 +42,14 @@ class SimulatedCluster:
         now: Callable[[], datetime] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        from mcproxy.demo.audit import AuditLog
-        from mcproxy.demo.faults import Faults
-
         self.name = name
         self.options = options or ClusterOptions()
         self.now: Callable[[], datetime] = now or (lambda: datetime.now(UTC))
         self.random = rng or random.Random()
-        self.store = Store()
+        self.store = Store(options=self.options, rng=self.random)
         self.resources = Registry()
-        self.audit: AuditLog = AuditLog()
-        self.faults: Faults = Faults()
+        self.audit = AuditLog()
+        self.faults = Faults()
         self.tokens: dict[str, User] = {}
         """Static bearer tokens."""
         self.client_ca_pem: bytes = b""

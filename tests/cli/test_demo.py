@@ -18,9 +18,8 @@ from types import TracebackType
 import pytest
 import yaml
 
-from mcproxy.cli import demo
+from mcproxy.cli import demo, demo_files
 from mcproxy.cli.main import main
-from mcproxy.demo import showcase
 
 PATIENCE = 30.0
 
@@ -290,13 +289,13 @@ def test_signal_handlers_are_put_back(tmp_path: Path) -> None:
 def test_control_socket_is_left_out_where_its_path_would_be_too_long(tmp_path: Path) -> None:
     long, short = tmp_path / ("x" * 120), tmp_path / "s"
     long.mkdir()
-    assert "controlSocket" not in showcase.write_config(long, 1, "https://127.0.0.1:2").read_text()
+    assert "controlSocket" not in demo_files.write_config(long, 1, "https://127.0.0.1:2").read_text()
     short.mkdir()
-    assert "controlSocket: control.sock" in showcase.write_config(short, 1, "https://127.0.0.1:2").read_text()
+    assert "controlSocket: control.sock" in demo_files.write_config(short, 1, "https://127.0.0.1:2").read_text()
 
 
 def test_commands_survive_a_directory_with_blanks() -> None:
-    for _, line in showcase.commands(Path("/tmp/a b"), 1):
+    for _, line in demo_files.commands(Path("/tmp/a b"), 1):
         assert "'/tmp/a b/" in line
 
 

@@ -21,12 +21,12 @@ import yaml
 from mcproxy.cli import rbac
 from mcproxy.config import model
 from mcproxy.config.load import load
-from mcproxy.demo.process import SimulatedClusterProcess
 from mcproxy.identity.impersonation.upstream_headers import identity_headers_of
 from mcproxy.identity.required_rights import required_rights
 from mcproxy.kube.user import UserInfo
 from tests.config import pki
 from tests.e2e.conftest import kubectl as kubectl
+from tests.simulated_cluster.process import SimulatedClusterProcess
 
 CONFIG = """
 version: 1

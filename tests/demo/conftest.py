@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from mcproxy.demo import app
-from mcproxy.demo.certificates import Authority, server_context
+from mcproxy.demo.auth.certificates import Authority, server_context
 from mcproxy.demo.cluster import SimulatedCluster
-from tests.demo.rawclient import Target
+from mcproxy.demo.server import app
+from tests.demo.raw_client import Target
 
 USERS = {"admin": ("system:masters",), "alice": ("dev",), "mcproxy": ("mcproxy",)}
 

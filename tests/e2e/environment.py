@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcproxy.demo.certificates import Authority
-from mcproxy.demo.client import ControlClient
-from mcproxy.demo.process import SimulatedClusterProcess
+from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address
 from tests.e2e.processes import Daemon, Kubectl, free_port
+from tests.simulated_cluster.control_client import ControlClient
+from tests.simulated_cluster.process import SimulatedClusterProcess
 
 CONFIG = """\
 version: 1

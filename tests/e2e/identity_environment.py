@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from mcproxy.demo.certificates import Authority
-from mcproxy.demo.client import ControlClient
-from mcproxy.demo.process import SimulatedClusterProcess
+from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, ask
 from tests.e2e.processes import Daemon, Kubectl, free_port
 from tests.identity import issuer
+from tests.simulated_cluster.control_client import ControlClient
+from tests.simulated_cluster.process import SimulatedClusterProcess
 
 DOMAIN = "identity.test"
 ACCOUNT_ISSUER = "https://kubernetes.default.svc.cluster.local"

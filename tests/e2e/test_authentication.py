@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kubernetes.client.exceptions import ApiException
 
-from mcproxy.demo.client import header_values
 from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.identity_environment import IdentityEnvironment, bearer
 from tests.e2e.processes import wait_until
 from tests.identity import issuer
+from tests.simulated_cluster.control_client import header_values
 
 kubernetes: Any = importlib.import_module("kubernetes")  # it has no types
 streams: Any = importlib.import_module("kubernetes.stream")

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from mcproxy.demo.certificates import Authority
-from mcproxy.demo.client import ControlClient, header_values
-from mcproxy.demo.process import SimulatedClusterProcess
+from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, Client, ask
 from tests.e2e.identity_environment import bearer
 from tests.e2e.processes import TIMEOUT, Daemon, free_port, wait_until
+from tests.simulated_cluster.control_client import ControlClient, header_values
+from tests.simulated_cluster.process import SimulatedClusterProcess
 
 KEPT = 0.4
 """Seconds for which the proxy keeps what reviewers say."""

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from mcproxy.demo.certificates import Authority
-from mcproxy.demo.client import ControlClient
-from mcproxy.demo.process import SimulatedClusterProcess
+from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.client_load import CONFIGMAPS, ClientLoad, Failure
 from tests.e2e.http_client import Address, Client, ask
 from tests.e2e.processes import TIMEOUT, Daemon, free_port, wait_until
+from tests.simulated_cluster.control_client import ControlClient
+from tests.simulated_cluster.process import SimulatedClusterProcess
 
 INTERVAL, CHECK_TIMEOUT, FAILURES = 0.2, 0.5, 2
 #: Twice the time that it takes until the checks of an endpoint which hangs have failed.

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from mcproxy.demo.cluster import SimulatedCluster, User
-from tests.demo import golden, golden_folders
+from mcproxy.demo.apimachinery.user import User
+from mcproxy.demo.cluster import SimulatedCluster
 from tests.demo.conftest import Lab
-from tests.demo.golden_differences import DIFFERENCES
-from tests.demo.golden_replay import compare, send
-from tests.demo.rawclient import Target
+from tests.demo.golden import folders, golden_files
+from tests.demo.golden.differences import DIFFERENCES
+from tests.demo.golden.replay import compare, send
+from tests.demo.raw_client import Target
 from tests.e2e.processes import Daemon, free_ports
 
 EXTRAS = (
@@ -45,7 +46,7 @@ NOSNIFF = 'headers.x-content-type-options: unexpected ["nosniff"]'
 
 def recordings() -> list[str]:
     """Those that a simulated cluster answers as recorded."""
-    names = [name for folder in FOLDERS for name in golden_folders.ordered(folder) if name not in DIFFERENCES]
+    names = [name for folder in FOLDERS for name in folders.ordered(folder) if name not in DIFFERENCES]
     return [name for name in names if not name.startswith("errors/") or name[7:].startswith(OF_ERRORS)]
 
 
@@ -77,10 +78,10 @@ class Stage:
         sections: dict[str, list[str]] = {"listeners": [], "clusters": [], "authentication": [], "servers": []}
         (directory / "ca.crt").write_bytes(self.lab.authority.pem)
         (directory / "front-proxy-ca.crt").write_bytes(self.lab.front_proxy_authority.pem)
-        places = sorted({(name.partition("/")[0], golden.load(name)["cluster"]) for name in recordings()})
+        places = sorted({(name.partition("/")[0], golden_files.load(name)["cluster"]) for name in recordings()})
         served = {}
         for folder, of in places:
-            cluster = golden_folders.seed(folder, of)
+            cluster = folders.seed(folder, of)
             allow_proxy(cluster)
             served[folder, of] = (cluster, self.lab.serve(cluster)("").port)
         ports = iter(free_ports(len(places) * len(JUDGES)))
@@ -164,10 +165,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 @pytest.mark.parametrize("judge", JUDGES)
 @pytest.mark.parametrize("name", recordings())
 def test_the_recorded_answer_comes_through_the_proxy(stage: Stage, name: str, judge: str) -> None:
-    recording = golden.load(name)
+    recording = golden_files.load(name)
     cluster, ports = stage.clusters[name.partition("/")[0], recording["cluster"]]
-    request = golden_folders.prepare(name, recording, cluster)
-    target = Target(ports[judge], stage.lab.contexts[golden_folders.certificate(recording["auth"])])
+    request = folders.prepare(name, recording, cluster)
+    target = Target(ports[judge], stage.lab.contexts[folders.certificate(recording["auth"])])
     answer = asyncio.run(send(target, request, recording["response"]))
     if name == CONSTRAINED:
         assert answer.status == 403

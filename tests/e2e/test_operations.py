@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.demo.certificates import Authority
-from mcproxy.demo.client import ControlClient, header_values
-from mcproxy.demo.process import SimulatedClusterProcess
+from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, Client, ask, lines_of
 from tests.e2e.processes import TIMEOUT, Daemon, free_port, mcproxy, wait_until
+from tests.simulated_cluster.control_client import ControlClient, header_values
+from tests.simulated_cluster.process import SimulatedClusterProcess
 
 CONFIG = """\
 version: 1

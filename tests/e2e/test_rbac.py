@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from mcproxy.demo.certificates import Authority
-from mcproxy.demo.client import ControlClient
-from mcproxy.demo.process import SimulatedClusterProcess
+from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.identity_environment import bearer
 from tests.e2e.processes import Daemon, free_port, mcproxy, wait_until
+from tests.simulated_cluster.control_client import ControlClient
+from tests.simulated_cluster.process import SimulatedClusterProcess
 
 CONFIG = """\
 version: 1

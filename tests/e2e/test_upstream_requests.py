@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mcproxy.demo.client import header_values
 from tests.e2e.environment import Environment
 from tests.e2e.http_client import Client, ask
 from tests.e2e.processes import wait_until
+from tests.simulated_cluster.control_client import header_values
 
 HEALTH = "/readyz"
 EXEC = "/api/v1/namespaces/demo/pods/db-0/exec?command=hostname&stdout=true"

@@ -12,12 +12,12 @@ from twisted.internet.task import deferLater
 
 from mcproxy.config import model
 from mcproxy.daemon.runtime import make_shared
-from mcproxy.demo.client import ControlClient
-from mcproxy.demo.process import SimulatedClusterProcess
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_probe import Probe
+from tests.simulated_cluster.control_client import ControlClient
+from tests.simulated_cluster.process import SimulatedClusterProcess
 
 PATIENCE = 10.0  # seconds
 CHECK = model.HealthCheck(interval=0.1, timeout=0.4, unhealthy_after=2, healthy_after=1)

@@ -9,7 +9,6 @@ import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.config import model
-from mcproxy.demo.process import SimulatedClusterProcess
 from mcproxy.identity.authorization.access_review import Decision, SubjectAccessReviewer
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of
 from mcproxy.identity.identity_headers import split_identity_headers
@@ -19,6 +18,7 @@ from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.shared import Shared
+from tests.simulated_cluster.process import SimulatedClusterProcess
 from tests.upstream.conftest import reactor as reactor
 from tests.upstream.fakes import FakePool
 

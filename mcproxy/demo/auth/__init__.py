@@ -1,0 +1,1 @@
+"""Authentication, impersonation, RBAC, reviews, service account tokens and certificates."""

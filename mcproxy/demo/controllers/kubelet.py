@@ -1,0 +1,163 @@
+"""What schedulers and kubelets do to pods: each gets a node, an address and running containers, and goes when
+deleted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from mcproxy.demo.apimachinery.status import APIError
+from mcproxy.demo.cluster import SimulatedCluster
+from mcproxy.demo.registry import deletion, objects, pod_binding
+
+JSONDict = dict[str, Any]
+PODS = ("", "pods")
+NODES = ("", "nodes")
+CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+
+
+def step(cluster: SimulatedCluster) -> bool:
+    """Move every pod one step on; gives whether anything changed."""
+    changed = False
+    for pod in list(cluster.store.collection(PODS).objects.values()):
+        changed |= _pod(cluster, pod)
+    return changed
+
+
+def _pod(cluster: SimulatedCluster, pod: JSONDict) -> bool:
+    metadata, spec, state = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    if metadata.get("deletionTimestamp"):
+        return _gone(cluster, pod)
+    if spec.get("schedulingGates") or state.get("phase") not in ("Pending", None, ""):
+        return _finished(cluster, pod)
+    if not spec.get("nodeName"):
+        node = choose_node(cluster, spec.get("nodeSelector") or {})
+        if node is None:
+            return False
+        cluster.store.put(PODS, pod_binding.bind(cluster, pod, {"name": node}))
+        return True
+    write_status(cluster, pod, running(cluster, pod))
+    return True
+
+
+def _gone(cluster: SimulatedCluster, pod: JSONDict) -> bool:
+    """Remove a pod that is being deleted, unless something else holds it."""
+    metadata = pod["metadata"]
+    if metadata.get("finalizers"):
+        return False
+    resource = objects.find(cluster, *PODS)
+    try:
+        deletion.delete(cluster, resource, metadata["namespace"], metadata["name"], deletion.DeleteOptions(grace=0))
+    except APIError:
+        return False
+    return True
+
+
+def _finished(cluster: SimulatedCluster, pod: JSONDict) -> bool:
+    """A job's pod ends by itself some seconds after its start."""
+    owners: list[JSONDict] = pod["metadata"].get("ownerReferences") or []
+    owner: JSONDict = next((item for item in owners if item.get("controller")), {})
+    state = pod.get("status") or {}
+    if owner.get("kind") != "Job" or state.get("phase") != "Running":
+        return False
+    new = copy.deepcopy(state)
+    new["phase"] = "Succeeded"
+    for item in new.get("containerStatuses") or ():
+        started = (item["state"].get("running") or {}).get("startedAt")
+        ended = {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": cluster.timestamp()}
+        item.update({"state": {"terminated": ended}, "ready": False, "started": False})
+    for item in new.get("conditions") or ():
+        if item["type"] in ("Ready", "ContainersReady"):
+            item.update({"status": "False", "reason": "PodCompleted", "lastTransitionTime": cluster.timestamp()})
+    write_status(cluster, pod, new)
+    return True
+
+
+def choose_node(cluster: SimulatedCluster, selector: Mapping[str, str]) -> str | None:
+    """The schedulable node with the fewest pods; None when there is none."""
+    counts: dict[str, int] = {}
+    for (_, name), node in cluster.store.collection(NODES).objects.items():
+        labels = node["metadata"].get("labels") or {}
+        tainted = any(item.get("effect") == "NoSchedule" for item in (node.get("spec") or {}).get("taints") or ())
+        fits = all(labels.get(key) == value for key, value in selector.items())
+        if fits and not tainted and not (node.get("spec") or {}).get("unschedulable"):
+            counts[name] = 0
+    for pod in cluster.store.collection(PODS).objects.values():
+        bound = (pod.get("spec") or {}).get("nodeName", "")
+        if bound in counts:
+            counts[bound] += 1
+    return min(sorted(counts), key=lambda name: counts[name]) if counts else None
+
+
+def running(cluster: SimulatedCluster, pod: JSONDict) -> JSONDict:
+    """The status of a pod whose containers run."""
+    now = cluster.timestamp()
+    spec = pod["spec"]
+    node = cluster.store.get(NODES, "", spec["nodeName"]) or {}
+    addresses = (node.get("status") or {}).get("addresses") or ()
+    host = next((item["address"] for item in addresses if item["type"] == "InternalIP"), "127.0.0.1")
+    address = host if spec.get("hostNetwork") else pod_address(cluster)
+    return {
+        "phase": "Running",
+        "conditions": [
+            {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": now} for kind in CONDITIONS
+        ],
+        "hostIP": host,
+        "hostIPs": [{"ip": host}],
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": now,
+        "containerStatuses": [_container(cluster, item, now) for item in spec.get("containers") or ()],
+        "qosClass": (pod.get("status") or {}).get("qosClass", "BestEffort"),
+    }
+
+
+def _container(cluster: SimulatedCluster, container: Mapping[str, Any], now: str) -> JSONDict:
+    image = container.get("image", "")
+    digest = f"{cluster.random.getrandbits(256):064x}"
+    return {
+        "name": container["name"],
+        "state": {"running": {"startedAt": now}},
+        "lastState": {},
+        "ready": True,
+        "restartCount": 0,
+        "image": image,
+        "imageID": f"{image.partition(':')[0]}@sha256:{digest[::-1]}",
+        "containerID": f"containerd://{digest}",
+        "started": True,
+        **_resources(container),
+    }
+
+
+def _resources(container: Mapping[str, Any]) -> JSONDict:
+    """What a container has been given; the apiserver lets pods be resized only if their kubelet says so."""
+    wanted = container.get("resources") or {}
+    allocated = {"allocatedResources": wanted["requests"]} if wanted.get("requests") else {}
+    return {**allocated, "resources": wanted}
+
+
+def pod_address(cluster: SimulatedCluster) -> str:
+    """The next pod address, 10.244.0.0/16."""
+    kept = cluster.state.setdefault("kubelet", {"next": 10})
+    kept["next"] = number = kept["next"] % 64000 + 1
+    return f"10.244.{number // 250}.{number % 250 + 2}"
+
+
+def write_status(cluster: SimulatedCluster, pod: JSONDict, status: JSONDict) -> JSONDict:
+    """Store a pod's new status as its kubelet does."""
+    metadata = pod["metadata"]
+    current = cluster.store.get(PODS, metadata["namespace"], metadata["name"])
+    if current is None:
+        return pod
+    new = {**current, "metadata": dict(current["metadata"]), "status": status}
+    return objects.update(
+        cluster,
+        objects.find(cluster, *PODS),
+        metadata["namespace"],
+        metadata["name"],
+        new,
+        subresource="status",
+        manager="kubelet",
+        patch=True,
+    )

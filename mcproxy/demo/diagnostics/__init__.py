@@ -1,0 +1,1 @@
+"""What tests see and switch: the audit log of requests, and faults."""

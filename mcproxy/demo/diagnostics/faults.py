@@ -1,0 +1,168 @@
+"""Faults on demand: a simulated apiserver that is slow, silent, rude or wrong, for the requests that a test chooses.
+
+A `Fault` says which requests it hits (method, path prefixes, endpoint, how many) and what happens to them. Those that
+only bend the answer (latency, drip, cut) let the real handler run; the others write bytes by hand and the handler never
+sees the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+__all__ = ["KINDS", "Fault", "FaultError", "Faults"]
+
+HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
+KINDS = frozenset(
+    {
+        "latency",
+        "blackHole",
+        "status",
+        "unhealthy",
+        "drip",
+        "closeAfterBytes",
+        "resetAfterBytes",
+        "resetBeforeHead",
+        "resetMidHead",
+        "resetMidBody",
+        "resetMidChunk",
+        "longContentLength",
+        "shortContentLength",
+        "garbage",
+        "raw",
+    }
+)
+"""The kinds of faults; `request.fault_injection` has what each does."""
+
+
+class FaultError(ValueError):
+    """The description of a fault makes no sense; the text says why."""
+
+
+@dataclass
+class Fault:
+    """What goes wrong, and for which requests.
+
+    kind:
+      latency             wait `seconds`, then answer as usual
+      blackHole           read the request and never answer (until the fault is removed: then the connection is reset)
+      status              answer `code`; `text` as text/plain, else a Status object; `retryAfter` seconds if not 0
+                          (429 without `text` is that of flow control: its text, and Retry-After 1 if not said)
+      unhealthy           status 500 for /healthz, /livez and /readyz
+      drip                answer as usual, but `bytes` bytes every `seconds`
+      closeAfterBytes     answer as usual, but close (FIN, with close_notify) after `bytes` bytes of the response
+      resetAfterBytes     the same with a TCP reset
+      resetBeforeHead     reset instead of an answer
+      resetMidHead        reset within the response head
+      resetMidBody        reset in a body with Content-Length
+      resetMidChunk       reset within a chunk
+      longContentLength   a Content-Length that is larger than the body, then close
+      shortContentLength  a Content-Length that is smaller than the body, then keep open
+      garbage             bytes that are no HTTP, then close
+      raw                 `raw` (base64) instead of a response, then `after`: close, reset or hang
+    """
+
+    kind: str
+    methods: tuple[str, ...] = ()
+    """Empty: all."""
+    paths: tuple[str, ...] = ()
+    """Prefixes of the raw path; empty: all."""
+    endpoint: int | None = None
+    count: int | None = None
+    """How many requests it still hits; None: no end."""
+    skip: int = 0
+    """Lets this many matching requests through first."""
+    seconds: float = 0.0
+    bytes: int = 0
+    code: int = 500
+    text: str | None = None
+    retryAfter: int = 0
+    raw: str = ""
+    after: str = "close"
+    ident: int = 0
+    removed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Fault:
+        """From the control API's JSON. Raises FaultError for unknown keys or kinds."""
+        known = {item.name for item in fields(cls)} - {"ident", "removed"}
+        if unknown := sorted(set(data) - known):
+            raise FaultError(f"unknown keys: {', '.join(unknown)}")
+        if data.get("kind") not in KINDS:
+            raise FaultError(f"kind must be one of {', '.join(sorted(KINDS))}")
+        values = dict(data)
+        for name in ("methods", "paths"):
+            value = values.get(name, ())
+            values[name] = (value,) if isinstance(value, str) else tuple(value)
+        if values["kind"] == "unhealthy" and not values["paths"]:
+            values["paths"] = HEALTH_PATHS
+        return cls(**values)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "removed"}
+
+    def matches(self, method: str, path: str, endpoint: int) -> bool:
+        return (
+            (not self.methods or method in self.methods)
+            and (not self.paths or path.startswith(self.paths))
+            and self.endpoint in (None, endpoint)
+        )
+
+
+class Faults:
+    """The faults that are switched on for one cluster; the first one that matches a request is applied."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+        self._used_up: list[Fault] = []
+        self._ident = 0
+        self._hung: dict[int, asyncio.Event] = {}
+
+    def add(self, fault: Fault) -> int:
+        """Switches a fault on and gives its identity for `remove`."""
+        self._ident += 1
+        fault.ident = self._ident
+        self._faults.append(fault)
+        return fault.ident
+
+    def remove(self, ident: int | None = None) -> None:
+        """Switches one off, or all."""
+        for fault in [fault for fault in self._used_up + self._faults if ident in (None, fault.ident)]:
+            fault.removed.set()
+        self._faults = [fault for fault in self._faults if not fault.removed.is_set()]
+        self._used_up = [fault for fault in self._used_up if not fault.removed.is_set()]
+
+    def active(self) -> list[Fault]:
+        return list(self._faults)
+
+    def hang(self, endpoint: int) -> None:
+        """Requests of an endpoint wait from now on."""
+        self._hung.setdefault(endpoint, asyncio.Event())
+
+    def resume(self, endpoint: int) -> None:
+        """Requests that waited go on."""
+        event = self._hung.pop(endpoint, None)
+        if event is not None:
+            event.set()
+
+    def hung(self, endpoint: int) -> asyncio.Event | None:
+        """The event that ends the waiting of an endpoint's requests; None while the endpoint does not hang."""
+        return self._hung.get(endpoint)
+
+    def pick(self, method: str, path: str, endpoint: int) -> Fault | None:
+        """The fault for a request, counted as used."""
+        for fault in self._faults:
+            if not fault.matches(method, path, endpoint):
+                continue
+            if fault.skip > 0:
+                fault.skip -= 1
+                continue
+            if fault.count is not None:
+                fault.count -= 1
+                if fault.count <= 0:
+                    self._faults.remove(fault)
+                    self._used_up.append(fault)
+            return fault
+        return None

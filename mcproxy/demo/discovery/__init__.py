@@ -1,0 +1,1 @@
+"""Discovery documents and OpenAPI v2 and v3."""

@@ -1,0 +1,1 @@
+"""Handlers of resource requests (get, list, watch, writes, subresources) and of non-resource paths."""

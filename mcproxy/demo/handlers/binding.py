@@ -1,0 +1,29 @@
+"""The binding subresource of pods: how a scheduler says where a pod is to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from mcproxy.demo.apimachinery.status import success
+from mcproxy.demo.handlers import write_options
+from mcproxy.demo.registry import hooks, objects, pod_binding
+from mcproxy.demo.request import negotiation
+from mcproxy.demo.request.call import Call
+
+JSONDict = dict[str, Any]
+
+
+async def handle(call: Call) -> web.StreamResponse:
+    """Serve POST. Raises APIError 404, 409, 422."""
+    negotiation.negotiate(call)
+    cluster, info, resource = call.cluster, call.info, call.target
+    sent = await negotiation.read_object(call, kind="Binding")
+    dry_run = write_options.write_options(call.query, "CreateOptions").dry_run
+    pod = objects.get(cluster, resource, info.namespace, info.name)
+    new = pod_binding.bind(cluster, pod, sent.get("target") or {})
+    if not dry_run:
+        stored = cluster.store.put(resource.storage, new)
+        hooks.after_write(cluster, resource, stored)
+    return negotiation.respond(call, success(code=201), 201)

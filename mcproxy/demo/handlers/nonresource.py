@@ -1,0 +1,91 @@
+"""Health checks, /version, /metrics and the list of paths at /: all that is not the API proper."""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib import resources as package_files
+from typing import Any
+
+from aiohttp import web
+
+from mcproxy.demo.apimachinery import status
+from mcproxy.demo.request import negotiation
+from mcproxy.demo.request.call import Call
+
+JSONDict = dict[str, Any]
+
+TEXT = "text/plain; charset=utf-8"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+NOSNIFF = {"X-Content-Type-Options": "nosniff"}
+
+
+@functools.cache
+def recorded() -> JSONDict:
+    """Names of checks, paths, and the version document, of a recorded apiserver."""
+    content: JSONDict = json.loads((package_files.files("mcproxy.demo") / "data" / "nonresource.json").read_text())
+    return content
+
+
+def handle(call: Call) -> web.StreamResponse | None:
+    """Answer a path of this module, None for any other. Raises APIError 404, 405."""
+    path = call.info.path
+    first, _, rest = path.strip("/").partition("/")
+    if first in ("healthz", "livez", "readyz"):
+        return _health(call, first, rest)
+    if path in ("/version", "/version/"):
+        if call.request.method != "GET":
+            raise status.method_not_allowed()
+        return _document(call, recorded()["version"])
+    if path == "/metrics":
+        return _metrics(call)
+    if path == "/":
+        return _document(call, {"paths": _paths(call)})
+    return None
+
+
+def _document(call: Call, content: JSONDict) -> web.StreamResponse:
+    body = json.dumps(content, indent=2).encode()
+    return negotiation.finish(call.request, body, negotiation.JSON, 200, negotiation.base_headers(call))
+
+
+def _health(call: Call, kind: str, check: str) -> web.StreamResponse:
+    checks: list[str] = recorded()[kind]
+    headers = {**negotiation.base_headers(call), **NOSNIFF}
+    if check:
+        if check not in checks:
+            raise status.page_not_found()
+        return negotiation.finish(call.request, b"ok", TEXT, 200, negotiation.base_headers(call))
+    if "verbose" not in call.query:
+        return negotiation.finish(call.request, b"ok", TEXT, 200, headers)
+    excluded = set(call.request.query.getall("exclude", []))
+    lines = [f"[+]{name} excluded: ok" if name in excluded else f"[+]{name} ok" for name in checks]
+    text = "\n".join([*lines, f"{kind} check passed", ""])
+    return negotiation.finish(call.request, text.encode(), TEXT, 200, headers)
+
+
+def _metrics(call: Call) -> web.StreamResponse:
+    """A few of a real apiserver's metrics, from what this one knows of itself."""
+    lines = ["# HELP apiserver_storage_objects Number of stored objects.", "# TYPE apiserver_storage_objects gauge"]
+    watches = ["# HELP apiserver_longrunning_requests Open watches.", "# TYPE apiserver_longrunning_requests gauge"]
+    for (group, plural), collection in sorted(call.cluster.store.collections().items()):
+        name = f"{plural}.{group}" if group else plural
+        lines.append(f'apiserver_storage_objects{{resource="{name}"}} {len(collection.objects)}')
+        watches.append(
+            f'apiserver_longrunning_requests{{group="{group}",resource="{plural}",verb="WATCH"}} {collection.watchers}'
+        )
+    body = "\n".join([*lines, *watches, ""]).encode()
+    return negotiation.finish(call.request, body, METRICS_TYPE, 200, negotiation.base_headers(call))
+
+
+def _paths(call: Call) -> list[str]:
+    content = recorded()
+    found = {*content["paths"], "/api", "/apis", "/apis/", "/api/v1"}
+    for kind in ("healthz", "livez", "readyz"):
+        found.update(f"/{kind}/{name}" for name in content[kind])
+    registry = call.cluster.resources
+    for group in registry.groups():
+        if group:
+            found.add(f"/apis/{group}")
+            found.update(f"/apis/{group}/{version}" for version in registry.versions(group))
+    return sorted(found)

@@ -1,0 +1,82 @@
+"""Objects and lists in the form that was agreed on: themselves, a Table, or their metadata alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from mcproxy.demo.apimachinery import status
+from mcproxy.demo.printing import tables
+from mcproxy.demo.request import negotiation
+from mcproxy.demo.request.call import Call
+from mcproxy.demo.request.negotiation import Accepted
+from mcproxy.demo.storage import lists
+from mcproxy.demo.storage.lists import Page
+
+JSONDict = dict[str, Any]
+
+OK = 200
+
+
+def include_object(call: Call) -> str:
+    """The includeObject parameter. Raises APIError 400."""
+    value = call.query.get("includeObject", "") or "Metadata"
+    if value not in ("None", "Metadata", "Object"):
+        text = (
+            f'Unable to convert to Table as requested: includeObject: Invalid value: "{value}": must be '
+            "'Metadata', 'Object', 'None', or empty"
+        )
+        raise status.APIError(400, "BadRequest", text, indented=True)
+    return value
+
+
+def table_of(call: Call, items: list[JSONDict], metadata: JSONDict, accepted: Accepted, include: str) -> JSONDict:
+    """A Table of objects of the call's resource."""
+    table = tables.table(
+        call.target,
+        items,
+        include_object=include,
+        list_metadata=metadata,
+        now=call.cluster.now(),
+        columns=call.target.printer_columns,
+    )
+    if accepted.version != "v1":
+        table["apiVersion"] = f"meta.k8s.io/{accepted.version}"
+        for row in table["rows"]:
+            if (row.get("object") or {}).get("kind") == "PartialObjectMetadata":
+                row["object"]["apiVersion"] = table["apiVersion"]
+    return table
+
+
+def partial(obj: JSONDict, accepted: Accepted) -> JSONDict:
+    """PartialObjectMetadata of an object."""
+    return {**tables.partial_metadata(obj), "apiVersion": f"meta.k8s.io/{accepted.version}"}
+
+
+def answer(call: Call, obj: JSONDict, accepted: Accepted, code: int = OK) -> web.StreamResponse:
+    """Answer with one object."""
+    if accepted.kind == "Table":
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        obj = table_of(call, [obj], metadata, accepted, include_object(call))
+    elif accepted.kind:
+        obj = partial(obj, accepted)
+    return negotiation.respond(call, obj, code)
+
+
+def answer_list(call: Call, page: Page, accepted: Accepted) -> web.StreamResponse:
+    """Answer with a list."""
+    if accepted.kind == "Table":
+        return negotiation.respond(
+            call, table_of(call, page.items, lists.list_metadata(page), accepted, include_object(call))
+        )
+    if accepted.kind:
+        version = f"meta.k8s.io/{accepted.version}"
+        content = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": version,
+            "metadata": lists.list_metadata(page),
+            "items": [partial(item, accepted) for item in page.items],
+        }
+        return negotiation.respond(call, content)
+    return negotiation.respond(call, lists.envelope(call.target, page))

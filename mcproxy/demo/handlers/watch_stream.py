@@ -1,0 +1,96 @@
+"""A watch on the wire: a line of JSON per event in a chunked answer, or a frame per event over WebSocket."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiohttp import web
+
+from mcproxy.demo.apimachinery import list_options
+from mcproxy.demo.apimachinery.list_options import ListOptions
+from mcproxy.demo.handlers import representation
+from mcproxy.demo.request import negotiation
+from mcproxy.demo.request.call import Call
+from mcproxy.demo.request.fault_injection import wait_while_hung
+from mcproxy.demo.request.negotiation import Accepted
+from mcproxy.demo.storage.watch import events, open_watch
+
+JSONDict = dict[str, Any]
+
+
+async def lines(call: Call, options: ListOptions, accepted: Accepted) -> AsyncIterator[bytes]:
+    """The events as lines, in the form that was agreed on."""
+    first = True
+    sort = not call.target.builtin
+    include = representation.include_object(call) if accepted.kind == "Table" else ""
+    async for kind, obj in events(call.cluster.store, call.target, call.info.scope, options):
+        if kind != "ERROR" and accepted.kind == "Table":
+            obj = _table(call, kind, obj, accepted, include, first=first)
+            first = False
+        elif kind != "ERROR" and accepted.kind:
+            obj = representation.partial(obj, accepted)
+        is_meta = kind == "ERROR" or bool(accepted.kind)
+        encoded = negotiation.encode(obj, negotiation.JSON, sort=sort and not is_meta).rstrip(b"\n")
+        yield b'{"type":"' + kind.encode() + b'","object":' + encoded + b"}\n"
+
+
+def _table(call: Call, kind: str, obj: JSONDict, accepted: Accepted, include: str, *, first: bool) -> JSONDict:
+    """One event's Table: the columns are defined in the first only."""
+    metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+    table = representation.table_of(call, [obj], metadata, accepted, include)
+    if not first:
+        table["columnDefinitions"] = None
+    return table
+
+
+def _negotiate(call: Call) -> Accepted:
+    accepted = negotiation.negotiate(call)
+    if accepted.media_type != negotiation.JSON:
+        served = (negotiation.JSON, negotiation.PROTOBUF) if call.target.builtin else (negotiation.JSON,)
+        raise negotiation.only_accepted(tuple(f"{media_type};stream=watch" for media_type in served))
+    return accepted
+
+
+async def serve_watch(call: Call) -> web.StreamResponse:
+    """Answer a watch. Raises APIError for what is known to be wrong before the first byte."""
+    info = call.info
+    options = list_options.parse(call.query, watch=True)
+    accepted = _negotiate(call)
+    if info.path_name:
+        options = _for_name(options, info.path_name)
+    open_watch(call.cluster.store, call.target, info.scope, options)
+    if accepted.kind == "Table":
+        representation.include_object(call)
+    if call.request.headers.get("Upgrade", "").lower() == "websocket":
+        return await _websocket(call, lines(call, options, accepted))
+    response = web.StreamResponse(headers={**negotiation.base_headers(call), "Content-Type": negotiation.JSON})
+    if call.request.version >= (1, 1):
+        response.enable_chunked_encoding()
+    await response.prepare(call.request)
+    stream = lines(call, options, accepted)
+    try:
+        async for line in stream:
+            if not await wait_while_hung(call.cluster.faults, call.request):
+                return response
+            await response.write(line)
+        await response.write_eof()
+    except ConnectionError:
+        pass  # the client has gone, as watchers do
+    finally:
+        await stream.aclose()  # type: ignore[attr-defined]
+    return response
+
+
+def _for_name(options: ListOptions, name: str) -> ListOptions:
+    """The deprecated /watch/ path of one object."""
+    term = f"metadata.name={name}"
+    joined = ",".join(part for part in (options.field_selector, term) if part)
+    return ListOptions(**{**vars(options), "field_selector": joined})
+
+
+async def _websocket(call: Call, stream: AsyncIterator[bytes]) -> web.StreamResponse:
+    module = importlib.import_module("mcproxy.demo.handlers.watch_websocket")
+    response: web.StreamResponse = await module.serve(call, stream)
+    return response

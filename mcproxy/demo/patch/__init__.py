@@ -1,0 +1,1 @@
+"""PATCH: JSON Patch, JSON Merge Patch, strategic merge patch and server-side apply, with managedFields."""

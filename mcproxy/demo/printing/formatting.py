@@ -1,0 +1,188 @@
+"""Helpers of the Table printers: ages, selectors, lists of ports, as kubectl users know them.
+
+The forms are those of k8s.io/apimachinery/pkg/util/duration and pkg/printers/internalversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from mcproxy.demo.apimachinery import schemas
+
+JSONDict = dict[str, Any]
+Cells = list[Any]
+NONE = "<none>"
+UNKNOWN = "<unknown>"
+UNSET = "<unset>"
+TEMPLATE_CONTAINERS = "Containers|string|1|Names of each container in the template."
+TEMPLATE_IMAGES = "Images|string|1|Images referenced by each container in the template."
+
+
+@dataclass(frozen=True)
+class Printer:
+    """How one kind is printed. `columns` without the leading Name column unless `named` is False.
+
+    A column is written `Name|type|priority|description`; the description `@core.v1.PodStatus.podIP` is that field's
+    own.
+    """
+
+    columns: tuple[str, ...]
+    cells: Callable[[JSONDict, datetime], Cells]
+    named: bool = True
+    conditions: Callable[[JSONDict], list[JSONDict]] | None = None
+    custom: tuple[JSONDict, ...] = ()
+    """Definitions that are complete already (those of a CRD), after the others."""
+
+    def definitions(self) -> list[JSONDict]:
+        """columnDefinitions of the Table."""
+        own = [*map(_column, self.columns), *self.custom]
+        return [name_column(), *own] if self.named else own
+
+
+def column(name: str, kind: str, description: str, *, priority: int = 0, format_: str = "") -> JSONDict:
+    """One entry of columnDefinitions."""
+    return {"name": name, "type": kind, "format": format_, "description": description, "priority": priority}
+
+
+def name_column() -> JSONDict:
+    """The Name column that nearly every kind begins with."""
+    return column("Name", "string", schemas.description(schemas.OBJECT_META, "name"), format_="name")
+
+
+def age_description() -> str:
+    """What Age (and Created At) columns say."""
+    return schemas.description(schemas.OBJECT_META, "creationTimestamp")
+
+
+def _column(text: str) -> JSONDict:
+    name, kind, priority, doc = text.split("|", 3)
+    if name in ("Age", "Created At"):
+        doc = age_description()
+    elif name == "Name":
+        doc = schemas.description(schemas.OBJECT_META, "name")
+    elif doc.startswith("@"):
+        definition, _, field = doc[1:].rpartition(".")
+        doc = schemas.description(f"io.k8s.api.{definition}", field).partition("\n\nPossible enum values:")[0]
+    return column(name, kind, doc, priority=int(priority), format_="name" if name == "Name" else "")
+
+
+AGE = "Age|string|0|"
+
+
+def parse_time(text: Any) -> datetime | None:
+    """An RFC 3339 time, with or without microseconds; None for anything else."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def human_duration(seconds: float) -> str:
+    """`3m12s`, as duration.HumanDuration writes it."""
+    total = int(seconds)
+    if total < -1:
+        return "<invalid>"
+    if total < 0:
+        return "0s"
+    if total < 120:
+        return f"{total}s"
+    minutes, hours, days = total // 60, total // 3600, total // 86400
+    if minutes < 10:
+        return _two(minutes, "m", total % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 192:
+        return _two(days, "d", hours % 24, "h")
+    if hours < 24 * 365 * 2:
+        return f"{days}d"
+    if hours < 24 * 365 * 8:
+        return _two(days // 365, "y", days % 365, "d")
+    return f"{days // 365}y"
+
+
+def _two(big: int, big_unit: str, small: int, small_unit: str) -> str:
+    return f"{big}{big_unit}{small}{small_unit}" if small else f"{big}{big_unit}"
+
+
+def since(text: Any, now: datetime) -> str:
+    """How long ago a timestamp was; `<unknown>` when there is none."""
+    moment = parse_time(text)
+    return UNKNOWN if moment is None else human_duration((now - moment).total_seconds())
+
+
+def age(obj: JSONDict, now: datetime) -> str:
+    return since(meta(obj).get("creationTimestamp"), now)
+
+
+def meta(obj: JSONDict) -> JSONDict:
+    return obj.get("metadata") or {}
+
+
+def spec(obj: JSONDict) -> JSONDict:
+    return obj.get("spec") or {}
+
+
+def status(obj: JSONDict) -> JSONDict:
+    return obj.get("status") or {}
+
+
+def name(obj: JSONDict) -> str:
+    return str(meta(obj).get("name", ""))
+
+
+def labels(values: Mapping[str, Any] | None) -> str:
+    """`a=b,c=d`, sorted."""
+    return ",".join(f"{key}={value}" for key, value in sorted((values or {}).items())) or NONE
+
+
+def selector(value: Mapping[str, Any] | None) -> str:
+    """A LabelSelector in the form that kubectl -l takes."""
+    if not value:
+        return NONE
+    parts = [f"{key}={item}" for key, item in sorted((value.get("matchLabels") or {}).items())]
+    words = {"In": "in", "NotIn": "notin"}
+    for item in sorted(value.get("matchExpressions") or (), key=lambda entry: str(entry["key"])):
+        operator = item["operator"]
+        if operator in words:
+            parts.append(f"{item['key']} {words[operator]} ({','.join(sorted(item.get('values') or ()))})")
+        else:
+            parts.append(item["key"] if operator == "Exists" else f"!{item['key']}")
+    return ",".join(parts) or NONE
+
+
+def template_cells(obj: JSONDict, template: str = "template") -> Cells:
+    """Names and images of a pod template's containers."""
+    containers = spec(spec(obj).get(template) or {}).get("containers") or []
+    return [
+        ",".join(item.get("name", "") for item in containers),
+        ",".join(item.get("image", "") for item in containers),
+    ]
+
+
+def first_three(items: Iterable[Any], *, none: str) -> str:
+    """The first three of a list, and how many more there are."""
+    values = [str(item) for item in items]
+    if not values:
+        return none
+    shown = ",".join(values[:3])
+    return shown if len(values) <= 3 else f"{shown} + {len(values) - 3} more..."
+
+
+def condition(obj: JSONDict, kind: str) -> JSONDict | None:
+    """A condition by its type."""
+    return next((item for item in status(obj).get("conditions") or () if item.get("type") == kind), None)
+
+
+def is_true(obj: JSONDict, kind: str) -> bool:
+    found = condition(obj, kind)
+    return found is not None and found.get("status") == "True"

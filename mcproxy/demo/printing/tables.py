@@ -1,0 +1,187 @@
+"""Tables and PartialObjectMetadata: the other forms in which a client may ask for objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from mcproxy.demo.apimachinery import jsonpath
+from mcproxy.demo.apimachinery.resources import ResourceInfo
+from mcproxy.demo.apimachinery.status import APIError
+from mcproxy.demo.printing import formatting, printers_core, printers_workloads
+from mcproxy.demo.printing.formatting import Printer
+
+JSONDict = dict[str, Any]
+META_GROUP = "meta.k8s.io"
+DEFAULT_COLUMN = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+
+
+def table(
+    resource: ResourceInfo,
+    items: Iterable[JSONDict],
+    *,
+    include_object: str,
+    list_metadata: Mapping[str, Any],
+    now: datetime | str,
+    columns: list[JSONDict] | None = None,
+    version: str = "v1",
+) -> JSONDict:
+    """A Table of objects. `include_object` is the query parameter (Metadata, Object, None or "").
+
+    `columns` are a CRD's additionalPrinterColumns where they are not the resource's own; `version` is that of
+    meta.k8s.io. Raises APIError 400 for another `include_object`.
+    """
+    mode = check_include_object(include_object)
+    printer = printer_for(resource, columns)
+    moment = as_time(now)
+    return _table(
+        list_metadata, printer.definitions(), [row(printer, item, mode, moment, version) for item in items], version
+    )
+
+
+def watch_table(
+    resource: ResourceInfo,
+    obj: JSONDict,
+    *,
+    include_object: str,
+    first: bool,
+    now: datetime | str,
+    columns: list[JSONDict] | None = None,
+    version: str = "v1",
+) -> JSONDict:
+    """The Table of one watch event (also of a bookmark); only the first of a watch has columnDefinitions."""
+    mode = check_include_object(include_object)
+    printer = printer_for(resource, columns)
+    metadata = {"resourceVersion": (obj.get("metadata") or {}).get("resourceVersion", "")}
+    rows = [row(printer, obj, mode, as_time(now), version)]
+    return _table(metadata, printer.definitions() if first else None, rows, version)
+
+
+def _table(
+    metadata: Mapping[str, Any], definitions: list[JSONDict] | None, rows: list[JSONDict], version: str
+) -> JSONDict:
+    return {
+        "kind": "Table",
+        "apiVersion": f"{META_GROUP}/{version}",
+        "metadata": {key: value for key, value in metadata.items() if value != ""},
+        "columnDefinitions": definitions,
+        "rows": rows,
+    }
+
+
+def check_include_object(value: str) -> str:
+    """The effective mode. Raises APIError 400 (indented, as the real one)."""
+    if value not in ("", "Metadata", "Object", "None"):
+        raise APIError(
+            400,
+            "BadRequest",
+            f'Unable to convert to Table as requested: includeObject: Invalid value: "{value}": '
+            "must be 'Metadata', 'Object', 'None', or empty",
+            indented=True,
+        )
+    return value or "Metadata"
+
+
+def row(printer: Printer, obj: JSONDict, mode: str, now: datetime, version: str) -> JSONDict:
+    """One row, with as much of the object as was asked for."""
+    out: JSONDict = {"cells": printer.cells(obj, now)}
+    conditions = printer.conditions(obj) if printer.conditions else None
+    if conditions:
+        out["conditions"] = conditions
+    if mode == "Metadata":
+        out["object"] = partial_metadata(obj, version=version)
+    else:
+        out["object"] = obj if mode == "Object" else None
+    return out
+
+
+def as_time(now: datetime | str) -> datetime:
+    """A datetime, from an RFC 3339 text too."""
+    return datetime.fromisoformat(now) if isinstance(now, str) else now
+
+
+def printer_for(resource: ResourceInfo, columns: list[JSONDict] | None = None) -> Printer:
+    """How a resource's objects are printed; a kind without a printer of its own has Name and Created At."""
+    columns = resource.printer_columns if columns is None else columns
+    if columns is not None:
+        return custom(columns)
+    key = (resource.group, resource.kind)
+    return printers_workloads.PRINTERS.get(key) or printers_core.PRINTERS.get(key) or Printer(CREATED_AT, _created_at)
+
+
+CREATED_AT = ("Created At|date|0|",)
+
+
+def _created_at(obj: JSONDict, now: datetime) -> list[Any]:
+    return [formatting.name(obj), formatting.meta(obj).get("creationTimestamp")]
+
+
+def custom(columns: list[JSONDict]) -> Printer:
+    """The printer of a custom resource, from its additionalPrinterColumns."""
+    entries = columns or [DEFAULT_COLUMN]
+
+    def cells(obj: JSONDict, now: datetime) -> list[Any]:
+        return [formatting.name(obj), *(cell(obj, entry, now) for entry in entries)]
+
+    return Printer((), cells, custom=tuple(custom_definition(entry) for entry in entries))
+
+
+def custom_definition(entry: JSONDict) -> JSONDict:
+    """The definition of an additionalPrinterColumn."""
+    text = f"Custom resource definition column (in JSONPath format): {entry['jsonPath']}"
+    if entry is DEFAULT_COLUMN:
+        text = formatting.age_description()
+    return formatting.column(
+        entry["name"],
+        entry["type"],
+        entry.get("description") or text,
+        priority=entry.get("priority", 0),
+        format_=entry.get("format", ""),
+    )
+
+
+def cell(obj: JSONDict, entry: JSONDict, now: datetime) -> Any:
+    """The value of a custom column: None where the object has nothing of the declared type."""
+    found = jsonpath.find(obj, entry["jsonPath"])
+    if not found:
+        return None
+    value, kind = found[0], entry["type"]
+    if kind == "date":
+        if not isinstance(value, str):
+            return None
+        return formatting.since(value, now) if formatting.parse_time(value) else "<invalid>"
+    if kind == "string":
+        return text_of(found if len(found) > 1 else value)
+    if kind == "boolean":
+        return value if isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if kind == "integer" else float(value)
+
+
+def text_of(value: Any) -> str:
+    """A JSON value as kubectl's JSONPath printer writes it."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def partial_metadata(obj: JSONDict, *, version: str = "v1") -> JSONDict:
+    """The PartialObjectMetadata of an object."""
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"{META_GROUP}/{version}",
+        "metadata": obj.get("metadata") or {},
+    }
+
+
+def partial_metadata_list(
+    list_metadata: Mapping[str, Any], items: Iterable[JSONDict], *, version: str = "v1"
+) -> JSONDict:
+    """A PartialObjectMetadataList."""
+    return {
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": f"{META_GROUP}/{version}",
+        "metadata": dict(list_metadata),
+        "items": [partial_metadata(item, version=version) for item in items],
+    }

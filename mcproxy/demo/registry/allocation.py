@@ -1,0 +1,55 @@
+"""Addresses and node ports of Services, which the apiserver hands out."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from mcproxy.demo.apimachinery.status import Cause, invalid
+from mcproxy.demo.cluster import SimulatedCluster
+
+JSONDict = dict[str, Any]
+SERVICES = ("", "services")
+FIRST_NODE_PORT, LAST_NODE_PORT = 30000, 32767
+
+
+def base64_text(value: str) -> str:
+    """A string in base64, as Secrets hold it."""
+    return base64.b64encode(value.encode()).decode()
+
+
+def allocate(cluster: SimulatedCluster, service: JSONDict) -> None:
+    """Set clusterIP(s), families and node ports, in place. Raises APIError 422 when the wanted address is taken."""
+    spec = service["spec"]
+    if spec.get("type") == "ExternalName":
+        return
+    others = cluster.store.collection(SERVICES).objects.values()
+    taken = {(item.get("spec") or {}).get("clusterIP") for item in others}
+    wanted = spec.get("clusterIP")
+    if wanted and wanted != "None" and wanted in taken:
+        shown = json.dumps([wanted])
+        text = f"Invalid value: {shown}: failed to allocate IP {wanted}: provided IP is already allocated"
+        name = service["metadata"]["name"]
+        raise invalid("", "Service", name, [Cause("FieldValueInvalid", text, "spec.clusterIPs")])
+    address = wanted or _free_address(cluster, taken)
+    spec.update({"clusterIP": address, "clusterIPs": [address]})
+    spec.setdefault("ipFamilies", ["IPv4"])
+    spec.setdefault("ipFamilyPolicy", "SingleStack")
+    if spec.get("type") in ("NodePort", "LoadBalancer"):
+        used = {port.get("nodePort") for item in others for port in (item.get("spec") or {}).get("ports") or ()}
+        for port in spec.get("ports") or ():
+            if not port.get("nodePort"):
+                port["nodePort"] = next(
+                    number
+                    for number in iter(lambda: cluster.random.randint(FIRST_NODE_PORT, LAST_NODE_PORT), None)
+                    if number not in used
+                )
+                used.add(port["nodePort"])
+
+
+def _free_address(cluster: SimulatedCluster, taken: set[Any]) -> str:
+    while True:
+        address = f"10.96.{cluster.random.randint(1, 255)}.{cluster.random.randint(1, 254)}"
+        if address not in taken:
+            return address

@@ -1,0 +1,153 @@
+"""Deleting objects, without HTTP: preconditions, grace, finalizers, and what the answer is.
+
+A pod on a node has a time of grace; an object with finalizers, and a namespace, is only marked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from mcproxy.demo.apimachinery import status
+from mcproxy.demo.apimachinery.conversion import to_storage, view
+from mcproxy.demo.apimachinery.resources import ResourceInfo
+from mcproxy.demo.cluster import SimulatedCluster
+from mcproxy.demo.registry import objects
+from mcproxy.demo.storage.store import clone
+
+JSONDict = dict[str, Any]
+
+RETURNED_WHEN_DELETED = frozenset({("", "pods"), ("", "services"), ("", "namespaces")})
+"""Resources whose DELETE answers with the object rather than a Status."""
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """What a delete asks for, from query and body."""
+
+    grace: int | None = None
+    propagation: str = ""
+    orphan_dependents: bool | None = None
+    uid: str = ""
+    resource_version: str = ""
+
+
+@dataclass
+class Deletion:
+    """What a delete did: `object` is the answer if `whole`, and `gone` tells whether it is out of the store."""
+
+    object: JSONDict
+    gone: bool
+    whole: bool = False
+
+
+def delete(
+    cluster: SimulatedCluster,
+    resource: ResourceInfo,
+    namespace: str,
+    name: str,
+    options: DeleteOptions | None = None,
+    *,
+    dry_run: bool = False,
+) -> Deletion:
+    """Delete an object, or mark it as being deleted. Raises APIError 404, 409."""
+    options = options or DeleteOptions()
+    old = objects.get(cluster, resource, namespace, name)
+    _check_delete_preconditions(resource, old, options)
+    metadata = old["metadata"]
+    finalizers = _finalizers_after_delete(resource, metadata, options)
+    whole = (resource.group, resource.plural) in RETURNED_WHEN_DELETED
+    grace = _grace(resource, old, options)
+    held = bool(finalizers) or (resource.storage == ("", "namespaces") and (old.get("spec") or {}).get("finalizers"))
+    if not held and not grace:
+        return _remove(cluster, resource, old, whole, dry_run=dry_run, marked=resource.storage == ("", "pods"))
+    if (
+        metadata.get("deletionTimestamp")
+        and finalizers == list(metadata.get("finalizers") or ())
+        and not _sooner(metadata, grace)
+    ):
+        return Deletion(old, gone=False, whole=True)
+    return Deletion(_mark(cluster, resource, old, finalizers, grace, dry_run=dry_run), gone=False, whole=True)
+
+
+def _check_delete_preconditions(resource: ResourceInfo, old: JSONDict, options: DeleteOptions) -> None:
+    metadata = old["metadata"]
+    name = metadata["name"]
+    if options.uid and options.uid != metadata["uid"]:
+        text = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise status.conflict("", resource.kind, name, text)
+    if options.resource_version and options.resource_version != metadata["resourceVersion"]:
+        text = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
+            f"in record ({metadata['resourceVersion']}). The object might have been modified"
+        )
+        raise status.conflict("", resource.kind, name, text)
+
+
+def _finalizers_after_delete(resource: ResourceInfo, metadata: JSONDict, options: DeleteOptions) -> list[str]:
+    finalizers = list(metadata.get("finalizers") or ())
+    wanted = ""
+    if options.propagation == "Foreground":
+        wanted = "foregroundDeletion"
+    elif options.propagation == "Orphan" or options.orphan_dependents is True:
+        wanted = "orphan"
+    if options.propagation or options.orphan_dependents is not None:
+        finalizers = [item for item in finalizers if item not in ("foregroundDeletion", "orphan")]
+    return [*finalizers, wanted] if wanted else finalizers
+
+
+def _grace(resource: ResourceInfo, old: JSONDict, options: DeleteOptions) -> int:
+    """Seconds of grace: only pods that a node may be running have any."""
+    if resource.storage != ("", "pods"):
+        return 0
+    spec, phase = old.get("spec") or {}, (old.get("status") or {}).get("phase")
+    if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+        return 0
+    if options.grace is not None:
+        return max(0, options.grace)
+    return int(spec.get("terminationGracePeriodSeconds", 30))
+
+
+def _sooner(metadata: JSONDict, grace: int) -> bool:
+    return grace < int(metadata.get("deletionGracePeriodSeconds") or 0)
+
+
+def _mark(
+    cluster: SimulatedCluster,
+    resource: ResourceInfo,
+    old: JSONDict,
+    finalizers: list[str],
+    grace: int,
+    *,
+    dry_run: bool,
+) -> JSONDict:
+    new: JSONDict = clone(old)
+    when = (cluster.now() + timedelta(seconds=grace)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    values: JSONDict = {"deletionTimestamp": when}
+    if resource.storage == ("", "namespaces"):
+        new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
+    else:
+        values["deletionGracePeriodSeconds"] = grace
+    if finalizers:
+        values["finalizers"] = finalizers
+    if "generation" in new["metadata"] and "deletionTimestamp" not in old["metadata"]:
+        values["generation"] = new["metadata"]["generation"] + 1
+    objects.set_system_metadata(new["metadata"], values)
+    if dry_run:
+        return new
+    return view(resource, cluster.store.put(resource.storage, to_storage(resource, new)))
+
+
+def _remove(
+    cluster: SimulatedCluster, resource: ResourceInfo, old: JSONDict, whole: bool, *, dry_run: bool, marked: bool
+) -> Deletion:
+    """Take an object out. A pod is first seen with its deletionTimestamp, as a real apiserver lets watches see it."""
+    last = _mark(cluster, resource, old, [], 0, dry_run=dry_run) if marked else old
+    if not dry_run:
+        metadata = old["metadata"]
+        cluster.store.delete(resource.storage, metadata.get("namespace", ""), metadata["name"])
+    return Deletion(last, gone=True, whole=whole)

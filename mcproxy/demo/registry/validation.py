@@ -1,0 +1,194 @@
+"""Checks of an object's content: names, immutable fields and the commonest mistakes, in Kubernetes' words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mcproxy.demo.apimachinery import status
+from mcproxy.demo.apimachinery.label_selectors import selects
+from mcproxy.demo.apimachinery.resources import ResourceInfo
+from mcproxy.demo.apimachinery.status import Cause
+from mcproxy.demo.cluster import SimulatedCluster
+from mcproxy.demo.registry import custom_resource_validation, strict_decoding
+
+JSONDict = dict[str, Any]
+
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
+SUBDOMAIN_HELP = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+LABEL_HELP = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+LABEL_NAMES = frozenset({("", "namespaces"), ("", "services")})
+"""Resources whose names are one DNS label."""
+PATH_NAMES = frozenset({"rbac.authorization.k8s.io"})
+"""Groups whose names may hold almost anything."""
+MEBIBYTE = 1048576
+TEMPLATED = frozenset(
+    {("apps", "deployments"), ("apps", "replicasets"), ("apps", "statefulsets"), ("apps", "daemonsets")}
+)
+unknown_fields = strict_decoding.unknown_fields
+
+
+def validate_create(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> None:
+    """Raises APIError 422."""
+    _refuse(resource, obj, [*_name(resource, obj), *_content(resource, obj)])
+
+
+def validate_update(cluster: SimulatedCluster, resource: ResourceInfo, old: JSONDict, new: JSONDict) -> None:
+    """Raises APIError 422."""
+    _refuse(resource, new, [*_content(resource, new), *_immutable(resource, old, new)])
+
+
+def validate_resize(resource: ResourceInfo, old: JSONDict) -> None:
+    """Raises APIError 422 for a pod whose kubelet does not tell resources of running containers, so cannot change them.
+
+    Source: isPodResizeRequestSupported in pkg/apis/core/validation.
+    """
+    states = (old.get("status") or {}).get("containerStatuses") or ()
+    running = next((item for item in states if (item.get("state") or {}).get("running") is not None), None)
+    if running is not None and running.get("resources") is None:
+        text = "Forbidden: Pod running on node without support for resize"
+        _refuse(resource, old, [Cause("FieldValueForbidden", text, "spec")])
+
+
+def validate_status(resource: ResourceInfo, new: JSONDict) -> None:
+    """Raises APIError 422."""
+    if (resource.group, resource.plural) not in TEMPLATED:
+        return
+    state = new.get("status") or {}
+    available, ready = state.get("availableReplicas", 0), state.get("readyReplicas", 0)
+    if available > ready:
+        text = f"Invalid value: {available}: cannot be greater than readyReplicas"
+        _refuse(resource, new, [Cause("FieldValueInvalid", text, "status.availableReplicas")])
+
+
+def _refuse(resource: ResourceInfo, obj: JSONDict, causes: list[Cause]) -> None:
+    if causes:
+        raise status.invalid(resource.group, resource.kind, obj["metadata"].get("name", ""), causes)
+
+
+def _name(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
+    name = obj["metadata"].get("name", "")
+    if not name:
+        text = "Required value: name or generateName is required"
+        return [Cause("FieldValueRequired", text, "metadata.name")]
+    if resource.group in PATH_NAMES:
+        return []
+    label = (resource.group, resource.plural) in LABEL_NAMES
+    if (LABEL if label else SUBDOMAIN).match(name):
+        return []
+    help_text = LABEL_HELP if label else SUBDOMAIN_HELP
+    return [Cause("FieldValueInvalid", f"Invalid value: {json.dumps(name)}: {help_text}", "metadata.name")]
+
+
+def _content(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
+    """What is wrong in the object as such."""
+    if not resource.builtin:
+        return custom_resource_validation.validate(resource, obj)
+    key = (resource.group, resource.plural)
+    if key == ("", "configmaps"):
+        values = [*(obj.get("data") or {}).values(), *(obj.get("binaryData") or {}).values()]
+        if sum(len(str(value).encode()) for value in values) > MEBIBYTE:
+            text = f"Too long: may not be more than {MEBIBYTE} bytes"
+            return [Cause("FieldValueTooLong", text, "[]")]
+    if key == ("", "pods"):
+        return _containers(obj.get("spec") or {}, "spec")
+    if key in TEMPLATED:
+        return _workload(obj)
+    return []
+
+
+def _workload(obj: JSONDict) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    causes = []
+    if isinstance(spec.get("replicas"), int) and spec["replicas"] < 0:
+        text = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
+        causes.append(Cause("FieldValueInvalid", text, "spec.replicas"))
+    template = spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    selector = spec.get("selector")
+    if selector is None:
+        causes.append(Cause("FieldValueRequired", "Required value", "spec.selector"))
+    elif not selects(selector, labels):
+        shown = json.dumps(labels, separators=(",", ":"), sort_keys=True)
+        text = f"Invalid value: {shown}: `selector` does not match template `labels`"
+        causes.append(Cause("FieldValueInvalid", text, "spec.template.metadata.labels"))
+    return causes + _containers(template.get("spec") or {}, "spec.template.spec")
+
+
+def _containers(spec: Mapping[str, Any], path: str) -> list[Cause]:
+    containers = spec.get("containers") or []
+    if not containers:
+        return [Cause("FieldValueRequired", "Required value", f"{path}.containers")]
+    causes, seen = [], set()
+    for at, item in enumerate(containers):
+        where = f"{path}.containers[{at}]"
+        name = item.get("name", "")
+        if not name:
+            causes.append(Cause("FieldValueRequired", "Required value", f"{where}.name"))
+        elif not LABEL.match(name):
+            text = f"Invalid value: {json.dumps(name)}: {LABEL_HELP}"
+            causes.append(Cause("FieldValueInvalid", text, f"{where}.name"))
+        elif name in seen:
+            causes.append(Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(name)}", f"{where}.name"))
+        seen.add(name)
+        if not item.get("image"):
+            causes.append(Cause("FieldValueRequired", "Required value", f"{where}.image"))
+    return causes
+
+
+def _immutable(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> list[Cause]:
+    """What may not be changed any more."""
+    key = (resource.group, resource.plural)
+    if key in (("", "configmaps"), ("", "secrets")) and old.get("immutable"):
+        fields = [name for name in ("immutable", "data", "binaryData") if old.get(name) != new.get(name)]
+        text = "Forbidden: field is immutable when `immutable` is set"
+        return [Cause("FieldValueForbidden", text, name) for name in fields]
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    if key in TEMPLATED and before.get("selector") != after.get("selector"):
+        shown = json.dumps(after.get("selector"), separators=(",", ":"), sort_keys=True)
+        return [Cause("FieldValueInvalid", f"Invalid value: {shown}: field is immutable", "spec.selector")]
+    if key == ("", "services") and before.get("clusterIP") not in (None, "", after.get("clusterIP")):
+        shown = json.dumps([after.get("clusterIP")])
+        text = f"Invalid value: {shown}: may not change once set"
+        return [Cause("FieldValueInvalid", text, "spec.clusterIPs[0]")]
+    if key[0] == "rbac.authorization.k8s.io" and old.get("roleRef") != new.get("roleRef"):
+        shown = json.dumps(new.get("roleRef"), separators=(",", ":"))
+        return [Cause("FieldValueInvalid", f"Invalid value: {shown}: cannot change roleRef", "roleRef")]
+    return []
+
+
+def check_quota(cluster: SimulatedCluster, resource: ResourceInfo, namespace: str, name: str) -> None:
+    """Refuse a create that a ResourceQuota of object counts does not allow. Raises APIError 403."""
+    if not resource.namespaced:
+        return
+    keys = (resource.plural, f"count/{resource.qualified}")
+    for (place, quota), found in cluster.store.collection(("", "resourcequotas")).objects.items():
+        if place != namespace:
+            continue
+        hard = (found.get("spec") or {}).get("hard") or {}
+        for key in keys:
+            if key not in hard:
+                continue
+            used = _used(cluster, resource, namespace, found, key)
+            if used + 1 > int(hard[key]):
+                text = f"exceeded quota: {quota}, requested: {key}=1, used: {key}={used}, limited: {key}={hard[key]}"
+                raise status.forbidden(resource.group, resource.plural, name, text)
+
+
+def _used(cluster: SimulatedCluster, resource: ResourceInfo, namespace: str, quota: Mapping[str, Any], key: str) -> int:
+    """What a quota's status says, or else a count."""
+    known = ((quota.get("status") or {}).get("used") or {}).get(key)
+    if known is not None:
+        return int(known)
+    return sum(1 for place, _ in cluster.store.collection(resource.storage).objects if place == namespace)

@@ -1,0 +1,40 @@
+"""One request on its way through the simulated apiserver, as handlers get it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from mcproxy.demo.apimachinery.resources import ResourceInfo
+from mcproxy.demo.apimachinery.user import User
+from mcproxy.demo.cluster import SimulatedCluster
+from mcproxy.demo.request.request_info import RequestInfo
+
+
+@dataclass
+class Call:
+    """What every handler gets: `async def handle(call: Call) -> web.StreamResponse`.
+
+    Handlers raise `status.APIError` to refuse, read a body with `negotiate.read_object(call)` and answer with
+    `negotiate.respond(call, obj, status=200)`. `resource` is None for a non-resource path.
+    """
+
+    cluster: SimulatedCluster
+    request: web.Request
+    info: RequestInfo
+    user: User
+    resource: ResourceInfo | None
+    warnings: list[str] = field(default_factory=list)
+    """Texts for Warning headers (code 299 and the quotes are added)."""
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query
+
+    @property
+    def target(self) -> ResourceInfo:
+        """The resource, for handlers that only run for one."""
+        assert self.resource is not None
+        return self.resource

@@ -1,0 +1,1 @@
+"""The process of a simulated cluster: application, listening ports, control API."""

@@ -1,0 +1,195 @@
+"""The process of one simulated cluster: `python -m mcproxy.demo.server.serve --name east --dir DIR`.
+
+Serves the cluster on one or several ports, writes certificates and a kubeconfig to the directory, and then prints one
+line of JSON ("ready") that says where everything is. SIGTERM stops accepting, lets open watches end, and exits with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from mcproxy.demo.apimachinery.user import User
+from mcproxy.demo.auth.certificates import Authority, server_context
+from mcproxy.demo.cluster import ClusterOptions, SimulatedCluster
+from mcproxy.demo.fixtures import bootstrap, populate, users
+from mcproxy.demo.server import app, control_api
+from mcproxy.demo.server.endpoint import Endpoint
+
+JSONDict = dict[str, Any]
+
+NAMES = ("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc")
+USERS = {"admin": ("system:masters",), "alice": ("dev",), "mcproxy": ("mcproxy",)}
+TOKENS = {
+    "admin-test-token": User("admin", "admin-uid", ("system:masters",)),
+    "alice-test-token": User("alice", "alice-uid", ("dev",)),
+    "mcproxy-test-token": User("mcproxy", "mcproxy-uid", ("mcproxy",)),
+}
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m mcproxy.demo.server.serve", description=__doc__)
+    parser.add_argument("--name", required=True, help="name of the cluster")
+    parser.add_argument("--dir", required=True, type=Path, help="where certificates and kubeconfig go")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="port of the first endpoint; 0: any free one")
+    parser.add_argument("--endpoints", type=int, default=1, help="how many ports serve the cluster")
+    parser.add_argument("--no-anonymous", action="store_true", help="refuse requests without credentials with 401")
+    parser.add_argument("--legacy-impersonation", action="store_true", help="answers of servers before Kubernetes 1.36")
+    parser.add_argument("--no-controllers", action="store_true", help="nothing happens by itself after a write")
+    parser.add_argument("--live", action="store_true", help="objects change by themselves")
+    parser.add_argument("--empty", action="store_true", help="no objects but those of a fresh cluster")
+    parser.add_argument("--bookmark-seconds", type=float, default=60.0)
+    parser.add_argument(
+        "--drain-seconds", type=float, default=0.5, help="how long open requests may go on after SIGTERM"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="makes uids and generated names repeatable")
+    return parser.parse_args(argv)
+
+
+def make_cluster(args: argparse.Namespace) -> SimulatedCluster:
+    """The cluster that the arguments describe, with its objects."""
+    options = ClusterOptions(
+        anonymous_auth=not args.no_anonymous,
+        constrained_impersonation=not args.legacy_impersonation,
+        bookmark_seconds=args.bookmark_seconds,
+    )
+    cluster = SimulatedCluster(args.name, options=options, rng=random.Random(args.seed))
+    cluster.tokens.update(TOKENS)
+    bootstrap.bootstrap(cluster)
+    if not args.empty:
+        populate.populate(cluster)
+    users.add(cluster)
+    return cluster
+
+
+class Endpoints:
+    """The listening ports of a cluster."""
+
+    def __init__(self, cluster: SimulatedCluster, directory: Path, host: str) -> None:
+        self.cluster = cluster
+        self.directory = directory
+        self.host = host
+        self.ports: list[int] = []
+        self.each: list[Endpoint] = []
+        self._runners: list[web.AppRunner] = []
+
+    async def open(self, count: int, port: int, certificate: Path, key: Path) -> None:
+        """Listen on `count` ports, the first being `port`."""
+        context = server_context(certificate, key, self.cluster.client_ca_pem + self.cluster.front_proxy_ca_pem)
+        for index in range(count):
+            runner = web.AppRunner(
+                app.build(self.cluster, endpoint=index), access_log=None, handle_signals=False, keepalive_timeout=180.0
+            )
+            await runner.setup()
+            endpoint = Endpoint(index, self.cluster.faults, runner, context)
+            self.ports.append(await endpoint.open(self.host, port if index == 0 else 0))
+            self.each.append(endpoint)
+            self._runners.append(runner)
+
+    async def close(self, drain: float) -> None:
+        """Stop accepting at once; give what is running `drain` seconds."""
+        for endpoint in self.each:
+            await endpoint.close()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + drain
+        while self.cluster.audit.in_flight and loop.time() < deadline:
+            await asyncio.sleep(0.02)
+        for runner in self._runners:
+            await runner.cleanup()
+
+
+def kubeconfig(name: str, url: str, files: JSONDict) -> JSONDict:
+    """A kubeconfig with a context for each user; the first is the admin's."""
+    users = [
+        {"name": user, "user": {"client-certificate": pair["certificate"], "client-key": pair["key"]}}
+        for user, pair in files["users"].items()
+    ]
+    contexts = [
+        {"name": name if user == "admin" else f"{name}-{user}", "context": {"cluster": name, "user": user}}
+        for user in files["users"]
+    ]
+    cluster = {"name": name, "cluster": {"server": url, "certificate-authority": files["ca"]}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [cluster],
+        "users": users,
+        "contexts": contexts,
+        "current-context": name,
+    }
+
+
+def write_credentials(cluster: SimulatedCluster, directory: Path, host: str) -> tuple[JSONDict, Path, Path]:
+    """Make and write certificates; gives the paths, and those of the server's certificate and key."""
+    authority = Authority(f"{cluster.name}-ca")
+    front_proxy = Authority(f"{cluster.name}-front-proxy-ca")
+    cluster.client_ca_pem, cluster.front_proxy_ca_pem = authority.pem, front_proxy.pem
+    ca = directory / "ca.crt"
+    ca.write_bytes(authority.pem)
+    names = NAMES if host in NAMES else (host, *NAMES)
+    server_certificate, server_key = authority.server([*names, cluster.name, f"{cluster.name}.example.test"]).write(
+        directory, "server"
+    )
+    files: JSONDict = {"ca": str(ca), "users": {}}
+    for user, groups in USERS.items():
+        certificate, key = authority.client(user, groups).write(directory, user)
+        files["users"][user] = {"certificate": str(certificate), "key": str(key)}
+    certificate, key = front_proxy.client("front-proxy").write(directory, "front-proxy")
+    files["frontProxy"] = {"certificate": str(certificate), "key": str(key)}
+    return files, server_certificate, server_key
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    args.dir.mkdir(parents=True, exist_ok=True)
+    gc.disable()  # nothing that is made until the cluster serves is garbage
+    cluster = make_cluster(args)
+    files, certificate, key = write_credentials(cluster, args.dir, args.host)
+    endpoints = Endpoints(cluster, args.dir, args.host)
+    await endpoints.open(args.endpoints, args.port, certificate, key)
+    control_runner, control_url = await control_api.start(cluster, endpoints.each)
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    urls = [f"https://{host}:{port}" for port in endpoints.ports]
+    path = args.dir / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig(cluster.name, urls[0], files), indent=2))
+    ready = {"ready": True, "name": cluster.name, "url": urls[0], "urls": urls, "control": control_url}
+    ready.update({**files, "kubeconfig": str(path), "tokens": {user.name: token for token, user in TOKENS.items()}})
+    gc.freeze()
+    gc.enable()
+    print(json.dumps(ready), flush=True)
+    life = _life(cluster, args)
+    await stopping.wait()
+    if life is not None:
+        life.cancel()
+    await endpoints.close(args.drain_seconds)
+    await control_runner.cleanup()
+    return 0
+
+
+def _life(cluster: SimulatedCluster, args: argparse.Namespace) -> asyncio.Task[None] | None:
+    """What happens in the cluster by itself: controllers and kubelets, and with --live some bustle."""
+    if args.live:
+        return asyncio.create_task(populate.live(cluster))
+    return None if args.no_controllers else asyncio.create_task(populate.control(cluster))
+
+
+def main() -> int:
+    return asyncio.run(run(arguments(sys.argv[1:])))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

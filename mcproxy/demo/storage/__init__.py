@@ -1,0 +1,1 @@
+"""The store with its resource versions, lists with pages, and watches."""

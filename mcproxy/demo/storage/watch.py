@@ -1,0 +1,183 @@
+"""Watches: what happens to a selection of objects, as a stream of events.
+
+`Watch` is the pure part: it turns the log of a collection into what this client is to see (selector transitions
+included). `events` adds time: bookmarks, the deadline, the end of a CRD. Source: apiserver `storage/cacher`, KEP-3157.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcproxy.demo.apimachinery import list_options, selectors, status
+from mcproxy.demo.apimachinery.conversion import view
+from mcproxy.demo.apimachinery.list_options import ListOptions
+from mcproxy.demo.apimachinery.resources import ResourceInfo
+from mcproxy.demo.storage.lists import compile_selectors, wait_for
+from mcproxy.demo.storage.store import ADDED, DELETED, MODIFIED, Collection, Event, Store
+
+JSONDict = dict[str, Any]
+Change = tuple[str, JSONDict]
+"""(type, object in the served version): ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+
+WATCH_TOO_OLD = "The resourceVersion for the provided watch is too old."
+UNCACHED = frozenset({("", "events")})
+"""Resources that a real apiserver watches in etcd itself, which shows in the words of a 410."""
+BOOKMARK_BEFORE_DEADLINE = 2.0
+
+
+@dataclass
+class Watch:
+    """One client's view of a collection; `position` is the newest revision it has been told of."""
+
+    collection: Collection
+    resource: ResourceInfo
+    namespace: str
+    matchers: list[selectors.Matcher]
+    position: int
+    initial: list[JSONDict] = field(default_factory=list)
+
+    def selects(self, obj: JSONDict) -> bool:
+        return all(matcher(obj) for matcher in self.matchers)
+
+    def current(self) -> list[JSONDict]:
+        """The selected objects as they are now."""
+        found = self.collection.objects
+        return [
+            view(self.resource, found[key])
+            for key in self.collection.keys()  # noqa: SIM118 - in etcd's order, not a mapping
+            if (not self.namespace or key[0] == self.namespace) and self.selects(found[key])
+        ]
+
+    def advance(self, revision: int) -> Iterator[Change]:
+        """What has happened up to a revision."""
+        for event in self.collection.after(self.position):
+            change = self._change(event)
+            if change is not None:
+                yield change[0], view(self.resource, change[1])
+        self.position = max(self.position, revision)
+
+    def _change(self, event: Event) -> Change | None:
+        if self.namespace and event.key[0] != self.namespace:
+            return None
+        before = event.previous is not None and self.selects(event.previous)
+        after = event.type != DELETED and self.selects(event.object)
+        if after:
+            return (MODIFIED if before else ADDED), event.object
+        if not before:
+            return None
+        if event.type == DELETED:
+            return DELETED, event.object
+        assert event.previous is not None
+        metadata = {**event.previous["metadata"], "resourceVersion": event.object["metadata"]["resourceVersion"]}
+        return DELETED, {**event.previous, "metadata": metadata}
+
+    def bookmark(self, *, initial_end: bool = False) -> Change:
+        """A BOOKMARK of the position."""
+        metadata: JSONDict = {"resourceVersion": str(self.position)}
+        if initial_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        obj: JSONDict = {"kind": self.resource.kind, "apiVersion": self.resource.group_version, "metadata": metadata}
+        return "BOOKMARK", {**obj, **EMPTY_PARTS.get((self.resource.group, self.resource.plural), {})}
+
+
+EMPTY_PARTS: dict[tuple[str, str], JSONDict] = {
+    ("", "pods"): {"spec": {"containers": None}, "status": {}},
+    ("", "namespaces"): {"spec": {}, "status": {}},
+    ("", "services"): {"spec": {}, "status": {"loadBalancer": {}}},
+    ("apps", "deployments"): {
+        "spec": {"selector": None, "template": {"metadata": {}, "spec": {"containers": None}}, "strategy": {}},
+        "status": {},
+    },
+}
+"""What Go writes of the zero value of a type, which a bookmark is."""
+
+
+def open_watch(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> tuple[Watch, bool]:
+    """A watch at its starting point, and whether it begins with what exists.
+
+    Raises APIError 400 (selectors) and, unlike a list, 500 for a resourceVersion that is no number.
+    """
+    matchers = compile_selectors(resource, options)
+    try:
+        revision = list_options.revision(options.resource_version)
+    except ValueError as error:
+        raise status.APIError(500, "", str(error)) from error
+    initial = options.initial_events if options.initial_events is not None else revision == 0
+    watch = Watch(store.collection(resource.storage), resource, namespace, matchers, revision)
+    if revision == 0 or initial:
+        watch.position = store.revision
+    return watch, bool(initial)
+
+
+async def events(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> AsyncIterator[Change]:
+    """The stream of changes, ending at the deadline or when the resource goes. Raises APIError before the first only.
+
+    Errors after that are ERROR events, as a real apiserver has already sent its 200 by then.
+    """
+    watch, initial = open_watch(store, resource, namespace, options)
+    waiter = watch.collection.subscribe()
+    try:
+        async for change in _begin(store, watch, options, initial=initial):
+            yield change
+            if change[0] == "ERROR":
+                return
+        async for change in _follow(store, watch, waiter, options):
+            yield change
+    finally:
+        watch.collection.unsubscribe(waiter)
+
+
+async def _begin(store: Store, watch: Watch, options: ListOptions, *, initial: bool) -> AsyncIterator[Change]:
+    wanted = int(options.resource_version or 0)
+    if initial:
+        if options.initial_events:
+            try:
+                await wait_for(store, wanted)
+            except status.APIError as error:
+                yield "ERROR", error.status()
+                return
+        watch.position = store.revision
+        for obj in watch.current():
+            yield ADDED, obj
+        whole = options.initial_events or not options.resource_version
+        if whole and options.bookmarks:  # also for a plain watch without a resourceVersion, as recorded
+            yield watch.bookmark(initial_end=True)
+    elif wanted and wanted < watch.collection.since:
+        uncached = watch.resource.storage in UNCACHED
+        text = WATCH_TOO_OLD if uncached else f"too old resource version: {wanted} ({watch.collection.since})"
+        yield "ERROR", status.expired(text).status()
+
+
+async def _follow(store: Store, watch: Watch, waiter: asyncio.Event, options: ListOptions) -> AsyncIterator[Change]:
+    loop = asyncio.get_running_loop()
+    seconds = float(options.timeout) or store.random.uniform(*store.options.default_watch_seconds)
+    deadline = loop.time() + seconds
+    bookmark_at = _next_bookmark(store, loop.time(), deadline) if options.bookmarks else deadline
+    while True:
+        waiter.clear()
+        for change in watch.advance(store.revision):
+            yield change
+        if watch.collection.gone:
+            return
+        now = loop.time()
+        if now >= deadline:
+            return
+        if options.bookmarks and now >= bookmark_at:
+            yield watch.bookmark()
+            bookmark_at = _next_bookmark(store, now, deadline, sent=True)
+        try:
+            async with asyncio.timeout_at(min(deadline, bookmark_at)):
+                await waiter.wait()
+        except TimeoutError:
+            pass
+
+
+def _next_bookmark(store: Store, now: float, deadline: float, *, sent: bool = False) -> float:
+    """Regularly; two seconds before the end, and (as recorded) once more a second later."""
+    last = deadline - BOOKMARK_BEFORE_DEADLINE
+    if now < last:
+        return min(now + store.options.bookmark_seconds, last)
+    return last + 1.0 if sent and now < last + 0.5 else deadline + 1.0

@@ -1,0 +1,81 @@
+"""Sends a recorded request and says where the answer differs from the recorded one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from tests.demo.golden import golden_files
+from tests.demo.raw_client import Answer, Target, body_of, chunks, fetch, open_request
+
+LIMIT = 2.5
+"""Seconds an exchange may take."""
+
+REST = 1.2
+"""Seconds without the last expected event after which a watch is looked at."""
+
+
+async def send(target: Target, request: dict[str, Any], response: dict[str, Any]) -> Answer:
+    """Send a request as `golden_folders.prepare` gives it; `response` is the recorded one."""
+    headers = [(name, value) for name, value in request["headers"]]
+    body = body_of(request)
+    async with asyncio.timeout(LIMIT):
+        if response["status"] == 304:
+            plain = [pair for pair in headers if pair[0] != "If-None-Match"]
+            first = await fetch(target, request["method"], request["path"], plain, body)
+            headers = [*plain, ("If-None-Match", first.header("ETag") or "")]
+        if "stream" in response:
+            return await _watch(target, request["path"], headers, len(response["stream"]))
+        return await fetch(target, request["method"], request["path"], headers, body)
+
+
+async def _watch(target: Target, path: str, headers: list[tuple[str, str]], count: int) -> Answer:
+    """The first `count` lines of a watch, or what comes until it ends or rests."""
+    answer = await open_request(target, "GET", path, headers, None)
+    lines: list[bytes] = []
+    try:
+        async with asyncio.timeout(REST):
+            async for chunk in chunks(answer):
+                lines.append(chunk)
+                if len(b"".join(lines).splitlines()) >= count > 0:
+                    break
+    except TimeoutError:
+        pass
+    answer.close()
+    answer.body = b"".join(lines)
+    return answer
+
+
+def compare(recording: dict[str, Any], answer: Answer, *, revisions: bool) -> list[str]:
+    """Where an answer differs from the recorded one."""
+    response = recording["response"]
+    if response["status"] != answer.status:
+        return [f"status {answer.status}, expected {response['status']}: {answer.body[:400]!r}"]
+    expected_headers = golden_files.header_values(response["headers"])
+    found = golden_files.differences(expected_headers, golden_files.header_values(answer.headers), "headers")
+    if "body" not in response and "stream" not in response:
+        return found
+    content_type = answer.header("Content-Type") or ""
+    text = response.get("body", "")
+    if "stream" in response:
+        text = "".join(item["line"] for item in response["stream"])
+    actual = answer.text()
+    if not text and not actual:
+        return found
+    if content_type.startswith("application/json") and (text[:9] == '{"type":"' or actual[:9] == '{"type":"'):
+        return found + _compare_lines(text, actual, revisions=revisions)
+    try:
+        return found + golden_files.differences(
+            golden_files.body_value(text, content_type, revisions=revisions),
+            golden_files.body_value(actual, content_type, revisions=revisions),
+            "body",
+        )
+    except json.JSONDecodeError:
+        return [*found, f"body {actual[:300]!r}, expected {text[:300]!r}"]
+
+
+def _compare_lines(expected: str, actual: str, *, revisions: bool) -> list[str]:
+    left = [golden_files.normal(json.loads(line), revisions=revisions) for line in expected.splitlines()]
+    right = [golden_files.normal(json.loads(line), revisions=revisions) for line in actual.splitlines()]
+    return golden_files.differences(left, right, "events")

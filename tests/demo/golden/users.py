@@ -1,0 +1,67 @@
+"""What the recordings of auth, impersonation, frontproxy, kubelet and websocket need beside the lists: accounts and
+rights."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mcproxy.demo.apimachinery.user import User
+from mcproxy.demo.auth.service_account_tokens import issuer_of
+from mcproxy.demo.cluster import SimulatedCluster
+
+JSONDict = dict[str, Any]
+
+FOLDERS = frozenset({"auth", "impersonation", "impersonation-legacy", "frontproxy", "kubelet", "websocket"})
+"""The folders whose recordings need what is here."""
+RBAC_GROUP = "rbac.authorization.k8s.io"
+TOKEN = re.compile(r"eyJhbGci[\w-]+\.[\w-]+\.[\w-]+")
+
+ROLES: dict[str, list[JSONDict]] = {
+    "dave-imp": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["impersonate-on:user-info:list"]},
+        *(
+            {
+                "apiGroups": ["authentication.k8s.io"],
+                "resources": [resource],
+                "resourceNames": [name],
+                "verbs": ["impersonate:user-info"],
+            }
+            for resource, name in (("users", "alice"), ("groups", "dev"))
+        ),
+    ],
+    "erin": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get"]}],
+    "frank": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}],
+}
+
+
+def add(cluster: SimulatedCluster) -> None:
+    """Puts the accounts, roles and endpoints into a cluster; its resourceVersion stays."""
+    store, revision = cluster.store, cluster.store.revision
+    cluster.tokens["alice-test-token"] = User("alice", "uid-alice", ("dev",))
+    cluster.tokens["admin-test-token"] = User("admin", "uid-admin", ("system:masters",))
+    for name in ("builder", "default"):
+        if store.get(("", "serviceaccounts"), "demo", name) is None:
+            store.put(("", "serviceaccounts"), {"metadata": {"name": name, "namespace": "demo", "uid": cluster.uid()}})
+    for name, rules in ROLES.items():
+        user = name.partition("-")[0]
+        store.put((RBAC_GROUP, "clusterroles"), {"metadata": {"name": name}, "rules": rules})
+        reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name}
+        subjects = [{"kind": "User", "apiGroup": RBAC_GROUP, "name": user}]
+        binding = {"metadata": {"name": f"{name}-everywhere"}, "roleRef": reference, "subjects": subjects}
+        store.put((RBAC_GROUP, "clusterrolebindings"), binding)
+    for name, subsets in (("web", [{"addresses": [{"ip": "10.244.1.10"}]}]), ("headless", [])):
+        store.put(("", "endpoints"), {"metadata": {"name": name, "namespace": "demo"}, "subsets": subsets})
+    store.revision = revision
+
+
+def substitute_token(name: str, request: JSONDict, cluster: SimulatedCluster) -> None:
+    """Put a token of this cluster for the recorded one's into a request."""
+    if name.endswith("west-token-of-east"):
+        return
+    own = issuer_of(cluster).issue("demo", cluster.store.get(("", "serviceaccounts"), "demo", "builder") or {})
+    if name.endswith("invalid-jwt"):
+        own = own[:-8] + "AAAAAAAA"
+    request["headers"] = [[key, TOKEN.sub(own, value)] for key, value in request["headers"]]
+    if isinstance(request.get("body"), str):
+        request["body"] = TOKEN.sub(own, request["body"])

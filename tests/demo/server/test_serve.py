@@ -1,0 +1,58 @@
+"""A simulated cluster in its own process: what the tests of the proxy build on."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from mcproxy.demo.apimachinery.user import User
+from mcproxy.demo.auth import rbac
+from mcproxy.demo.request import request_info
+from mcproxy.demo.server import serve
+from tests.simulated_cluster.process import SimulatedClusterProcess
+
+
+def _get(cluster: SimulatedClusterProcess, url: str, user: str) -> dict[str, object]:
+    context = ssl.create_default_context(cafile=cluster.ca)
+    pair = cluster.user(user)
+    context.load_cert_chain(pair.certificate, pair.key)
+    with urllib.request.urlopen(url, context=context, timeout=10) as answer:
+        content: dict[str, object] = json.load(answer)
+    return content
+
+
+def test_every_endpoint_serves_the_same_cluster(tmp_path: Path) -> None:
+    cluster = SimulatedClusterProcess("east", options=("--endpoints", "2", "--empty"), directory=tmp_path)
+    with cluster:
+        answers = [_get(cluster, f"{url}/api/v1/namespaces/default", "admin") for url in cluster.urls]
+        records = cluster.control("/audit")["records"]
+    assert len(answers) == 2
+    assert answers[0] == answers[1]
+    assert {record["endpoint"] for record in records} == {0, 1}
+    assert {record["user"] for record in records} == {"admin"}
+
+
+def test_sigterm_ends_it_with_status_0(tmp_path: Path) -> None:
+    cluster = SimulatedClusterProcess("east", options=("--empty",), directory=tmp_path).start()
+    assert cluster.stop() == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--empty",)], ids=["with objects", "empty"])
+def test_the_users_have_the_rights_of_the_recorded_cluster(options: tuple[str, ...]) -> None:
+    cluster = serve.make_cluster(serve.arguments(["--name", "east", "--dir", ".", *options]))
+
+    def may(user: str, method: str, path: str) -> bool:
+        info = request_info.parse(method, path, {})
+        return rbac.decide(cluster, User(user), rbac.Attributes.of(info)).allowed
+
+    assert may("alice", "GET", "/api/v1/namespaces/demo/pods/p/log")
+    assert may("alice", "PATCH", "/apis/apps/v1/namespaces/demo/deployments/web")
+    assert not may("alice", "GET", "/api/v1/namespaces/demo/secrets")
+    assert not may("alice", "GET", "/api/v1/namespaces/default/pods")
+    assert may("mcproxy", "POST", "/apis/authentication.k8s.io/v1/tokenreviews")
+    assert may("mcproxy", "GET", "/metrics")
+    assert not may("mcproxy", "GET", "/api/v1/pods")

@@ -1,0 +1,188 @@
+"""Starts a simulated cluster in a process of its own; for tests and `mcproxy demo`.
+
+Plain blocking code without aiohttp, so that a Twisted test (or the daemon's command line) can use it: `start()` returns
+when the cluster serves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+JSONDict = dict[str, Any]
+
+
+class StartError(Exception):
+    """The process did not get ready; the message has what it wrote."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Paths of a client certificate and its key."""
+
+    certificate: str
+    key: str
+
+
+class SimulatedClusterProcess:
+    """One simulated cluster. `options` are arguments of `mcproxy.demo.server.serve`, such as `("--endpoints", "4")`.
+
+    After `start()`: `url` and `urls` (one per endpoint), `ports`, `control_url`, `ca` (path), `users` (admin, alice,
+    mcproxy), `front_proxy`, `tokens` (by user) and `kubeconfig` (path). Also a context manager.
+    """
+
+    def __init__(self, name: str, *, options: Sequence[str] = (), directory: str | Path | None = None) -> None:
+        self.name = name
+        self.options = tuple(options)
+        self._own_directory = directory is None
+        self.directory = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix=f"sim-{name}-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.ready: JSONDict = {}
+
+    def spawn(self) -> None:
+        """Start the process without waiting; `wait_ready()` does. Two clusters start faster side by side."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "mcproxy.demo.server.serve", "--name", self.name, "--dir", str(self.directory)]
+        # aiohttp reads the system's CA certificates when it is loaded; a cluster calls nobody and has its own
+        environment = {**os.environ, "SSL_CERT_FILE": os.devnull}
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *self.options],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+            )
+
+    def wait_ready(self, timeout: float = 15.0) -> None:
+        """Read the `ready` line. Raises StartError when the process ends or `timeout` seconds pass."""
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        deadline = time.monotonic() + timeout
+        line = b""
+        while not line.endswith(b"\n"):
+            readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            data = process.stdout.readline() if readable else b""
+            if not data:
+                self.stop()
+                log = (self.directory / "log").read_text(errors="replace")[-2000:]
+                raise StartError(f"simulated cluster {self.name} did not start: {log}")
+            line += data
+        self.ready = json.loads(line)
+
+    def start(self, timeout: float = 15.0) -> SimulatedClusterProcess:
+        """Start and wait until it serves."""
+        self.spawn()
+        self.wait_ready(timeout)
+        return self
+
+    def stop(self, timeout: float = 5.0) -> int | None:
+        """SIGTERM, and SIGKILL if it has not ended `timeout` seconds later. Gives the exit status."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        return process.returncode
+
+    def kill(self) -> None:
+        """SIGKILL: connections are reset, as when a machine's process dies."""
+        if self._process is not None:
+            self._process.kill()
+            self.stop()
+
+    def terminate(self) -> None:
+        """SIGTERM without waiting: it drains while the test looks on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def cleanup(self) -> None:
+        """Stop, and remove the directory if it is a temporary one."""
+        self.stop()
+        if self._own_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> SimulatedClusterProcess:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cleanup()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """https://127.0.0.1:<port> of the first endpoint."""
+        return str(self.ready["url"])
+
+    @property
+    def urls(self) -> list[str]:
+        return list(self.ready["urls"])
+
+    @property
+    def ports(self) -> list[int]:
+        return [int(url.rpartition(":")[2]) for url in self.urls]
+
+    @property
+    def control_url(self) -> str:
+        """http://127.0.0.1:<port> of the control API (control.py)."""
+        return str(self.ready["control"])
+
+    @property
+    def ca(self) -> str:
+        return str(self.ready["ca"])
+
+    @property
+    def kubeconfig(self) -> str:
+        return str(self.ready["kubeconfig"])
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """Static bearer tokens by user."""
+        return dict(self.ready["tokens"])
+
+    def user(self, name: str) -> Credentials:
+        """The client certificate of admin, alice or mcproxy."""
+        return Credentials(**self.ready["users"][name])
+
+    @property
+    def front_proxy(self) -> Credentials:
+        """The client certificate whose X-Remote-* headers the cluster believes."""
+        return Credentials(**self.ready["frontProxy"])
+
+    def control(self, path: str, body: Any = None, *, method: str = "") -> Any:
+        """Ask the control API: POST with a JSON body, GET without one. Gives the decoded answer."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.control_url + path, data=data, method=method or ("GET" if data is None else "POST")
+        )
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
