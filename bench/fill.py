@@ -17,7 +17,7 @@ from typing import Any, cast
 from twisted.internet.task import Clock
 
 from mcproxy.config import model
-from mcproxy.dispatch.flow import FlowControls
+from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.kube.user import UserInfo
@@ -52,8 +52,8 @@ def adds_users() -> Callable[[int], object]:
     control = model.FlowControl(
         name="each", type=model.FlowControlType.TOKEN_BUCKET, qps=0.001, burst=10, per=model.Per.USER
     )
-    admission = FlowControls.build((control,), Clock()).admission(("each",), "east")
-    return lambda number: admission.at_once(_name(number), False)
+    limits = FlowControls.build((control,), Clock()).limits_for(("each",), "east")
+    return lambda number: limits.try_acquire(_name(number), False)
 
 
 class _Reviewer:

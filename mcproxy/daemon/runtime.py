@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from mcproxy.config import model
 from mcproxy.daemon.identity_registry import IdentityRegistry
-from mcproxy.dispatch.flow import FlowControls
+from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.plan import Dispatch
 from mcproxy.http.pool import Pool
 from mcproxy.net.certificates import CertificateStore
 from mcproxy.observe.record import Recorder
+from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import Pipeline
 from mcproxy.proxy.routes import Routes, VirtualServer
-from mcproxy.proxy.running import Running
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.shared import Shared
@@ -41,7 +41,7 @@ class ProcessResources:
     """What every Runtime of a process is built with."""
 
     shared: Shared
-    running: Running
+    in_flight: InFlightRequests
     open_access_log: AccessLogOpener
 
 
@@ -114,7 +114,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         listener.name: Pipeline(
             Routes((server, live) for server, live in servers if listener.name in server.listeners),
             trusted_proxies=listener.trusted_proxies,
-            running=resources.running,
+            in_flight=resources.in_flight,
             recorder=access_log,
         )
         for listener in config.listeners

@@ -22,9 +22,9 @@ from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import refusal
 from mcproxy.proxy.request import Request
-from mcproxy.proxy.running import Running
 
 log = Logger()
 
@@ -82,9 +82,9 @@ class Service:
         self._reactor = reactor
         self._systemd = systemd_sockets
         self._deadlines = Deadlines(reactor)
-        self._running = Running(reactor)
+        self._in_flight = InFlightRequests(reactor)
         self._resources = ProcessResources(
-            make_shared(reactor, self._deadlines, self._running.endpoint_out), self._running, access_log_opener
+            make_shared(reactor, self._deadlines, self._in_flight.endpoint_out), self._in_flight, access_log_opener
         )
         self._runtime: Runtime | None = None
         self._listeners: dict[model.Bind, LiveListener] = {}
@@ -93,12 +93,12 @@ class Service:
     @property
     def running(self) -> int:
         """Open requests, watches and tunnels."""
-        return len(self._running)
+        return len(self._in_flight)
 
     @property
     def requests(self) -> Collection[Request]:
         """These, for whoever looks at what goes on."""
-        return self._running.requests
+        return self._in_flight.requests
 
     @property
     def runtime(self) -> Runtime | None:
@@ -172,13 +172,13 @@ class Service:
                 or (endpoint is not None and (endpoint.cluster_name, endpoint.config.url) not in addresses)
             )
 
-        requests = self._running.those(removed)
+        requests = self._in_flight.select(removed)
         if requests or gone:
             ending = Deferred.fromCoroutine(self._end_removed(requests, gone, after.config.daemon.drain_timeout))
             ending.addErrback(lambda failure: log.failure("ending what a reload removed failed", failure=failure))
 
     async def _end_removed(self, requests: list[Request], gone: list[LiveListener], timeout: float) -> None:
-        await self._running.end(requests, timeout)
+        await self._in_flight.end(requests, timeout)
         await self._flushed(gone)
         for live in gone:
             live.abort()
@@ -199,7 +199,7 @@ class Service:
         """Close the listeners, wait for what is open, and end the rest within `timeout` seconds."""
         for live in self._all_listeners():
             live.close()
-        await self._running.end(self._running.those(lambda _: True), timeout)
+        await self._in_flight.end(self._in_flight.select(lambda _: True), timeout)
         await self._flushed(self._all_listeners())
         self.abort()
 

@@ -1,4 +1,4 @@
-"""Why a request gets the policy that it gets, or none: as data for whoever shows it, and as lines of text."""
+"""Why a request matches a policy or none: as data, and as lines of text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mcproxy.config import model
-from mcproxy.dispatch.rules import Asked, compile_rule, resource_names
+from mcproxy.dispatch.rules import RequestAttributes, compile_rule, resource_names
 from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo
 
 # The fields of a rule by their names in the file.
@@ -25,10 +25,10 @@ _FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A field of a rule that does not admit a request."""
+class Mismatch:
+    """A field of a rule that does not match a request."""
 
-    field: str  # as the file calls it; service accounts are judged with "users"
+    field: str  # its name in the file; service accounts are part of "users"
     wanted: tuple[str, ...]  # as the rule has them; service accounts by their user names
     got: tuple[str, ...]  # what the request has: one value, or the user's groups
 
@@ -41,22 +41,22 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class RuleVerdict:
-    """What a rule says: it matches, or which of its fields said no."""
+    """Whether a rule matches, and the fields that do not."""
 
     number: int  # place in the list of rules, from 0
-    refusals: tuple[Refusal, ...]
+    mismatches: tuple[Mismatch, ...]
 
     @property
     def matches(self) -> bool:
-        return not self.refusals
+        return not self.mismatches
 
     def __str__(self) -> str:
-        return "; ".join(map(str, self.refusals)) or "matches"
+        return "; ".join(map(str, self.mismatches)) or "matches"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyVerdict:
-    """What a policy's rules say, up to the first that matches."""
+    """The verdicts of a policy's rules, up to the first that matches."""
 
     number: int  # place in the server's list, from 0
     name: str
@@ -90,7 +90,7 @@ class Explanation:
                 yield f"{title(policy.number, policy.name)}, rules[{rule.number}]: {rule}"
 
 
-def explain(policies: Sequence[model.Policy], user: UserInfo, info: Asked, cluster: str) -> Explanation:
+def explain(policies: Sequence[model.Policy], user: UserInfo, info: RequestAttributes, cluster: str) -> Explanation:
     """Try a server's policies in order: why `PolicyIndex.find` says what it says of a request to `cluster`."""
     tried: list[PolicyVerdict] = []
     for number, policy in enumerate(policies):
@@ -100,12 +100,14 @@ def explain(policies: Sequence[model.Policy], user: UserInfo, info: Asked, clust
     return Explanation(tuple(tried))
 
 
-def explain_rules(rules: Sequence[model.Rule], user: UserInfo, info: Asked, cluster: str) -> tuple[RuleVerdict, ...]:
+def explain_rules(
+    rules: Sequence[model.Rule], user: UserInfo, info: RequestAttributes, cluster: str
+) -> tuple[RuleVerdict, ...]:
     """Try rules, of a policy or of an authorizer, up to the first that matches."""
     verdicts: list[RuleVerdict] = []
     for number, rule in enumerate(rules):
-        fields = compile_rule(rule).refusals(user, info, cluster)
-        verdicts.append(RuleVerdict(number, tuple(_refusal(field, rule, user, info, cluster) for field in fields)))
+        fields = compile_rule(rule).mismatches(user, info, cluster)
+        verdicts.append(RuleVerdict(number, tuple(_mismatch(field, rule, user, info, cluster) for field in fields)))
         if verdicts[-1].matches:
             break
     return tuple(verdicts)
@@ -122,14 +124,14 @@ def shown(value: str) -> str:
     return json.dumps(value)
 
 
-def _refusal(field: str, rule: model.Rule, user: UserInfo, info: Asked, cluster: str) -> Refusal:
+def _mismatch(field: str, rule: model.Rule, user: UserInfo, info: RequestAttributes, cluster: str) -> Mismatch:
     wanted: tuple[str, ...] = getattr(rule, field)
     if field == "users":
         wanted += tuple(f"{SERVICE_ACCOUNT_PREFIX}{space}:{name}" for space, name in rule.service_accounts)
-    return Refusal(_FIELDS[field], wanted, _values(field, user, info, cluster))
+    return Mismatch(_FIELDS[field], wanted, _values(field, user, info, cluster))
 
 
-def _values(field: str, user: UserInfo, info: Asked, cluster: str) -> tuple[str, ...]:
+def _values(field: str, user: UserInfo, info: RequestAttributes, cluster: str) -> tuple[str, ...]:
     """Return what a field of a rule is held against."""
     if field == "user_groups":
         return user.groups

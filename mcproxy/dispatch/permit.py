@@ -1,37 +1,37 @@
-"""The leave that a request has to go on, and that it gives back when it has ended."""
+"""What flow control gives a request that may go on; it is released when the request has ended."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 
-class Holder(Protocol):
+class Limit(Protocol):
     """What a permit was taken from."""
 
-    def give_back(self, key: str) -> None: ...
+    def release(self, key: str) -> None: ...
 
 
 class Permit:
-    """Counts as under way until it is released; a second release does nothing."""
+    """Counts as in flight until it is released; a second release does nothing."""
 
-    __slots__ = ("_beside", "_holder", "_key")
+    __slots__ = ("_key", "_limit", "_next")
 
-    def __init__(self, holder: Holder | None, key: str, beside: Permit | None = None) -> None:
-        """`beside` is released together with this one."""
-        self._holder = holder
+    def __init__(self, limit: Limit | None, key: str, next_permit: Permit | None = None) -> None:
+        """`next_permit` is released together with this one."""
+        self._limit = limit
         self._key = key
-        self._beside = beside
+        self._next = next_permit
 
     def release(self) -> None:
-        """Say that the request has ended, however it did."""
-        holder = self._holder
-        if holder is None:
+        """Stop counting the request, however it ended."""
+        limit = self._limit
+        if limit is None:
             return
-        self._holder = None
-        holder.give_back(self._key)
-        if self._beside is not None:
-            self._beside.release()
+        self._limit = None
+        limit.release(self._key)
+        if self._next is not None:
+            self._next.release()
 
 
-#: The permit of requests that nothing counts while they are under way: those of token buckets, and those without limit.
-NOTHING = Permit(None, "")
+#: The permit of requests that no limit counts while they are in flight: token buckets, and no limit at all.
+EMPTY_PERMIT = Permit(None, "")

@@ -1,7 +1,7 @@
-"""What a server's policies make of a request: the live parts that serve it, chosen by the first policy that matches.
+"""The plan of a request: the live parts that serve it, chosen by the first policy that matches.
 
 A `Plan` is made once for each policy and cluster, when the first request needs it; after that it is only looked up. A
-reload makes new ones, which take over the positions of their balancing, so that no round begins anew.
+reload makes new ones, which take over the positions of their load balancing.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.config import model
-from mcproxy.dispatch.admission import Admission
-from mcproxy.dispatch.flow import FlowControls
-from mcproxy.dispatch.index import PolicyIndex
+from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.policy_index import PolicyIndex
+from mcproxy.dispatch.request_limits import RequestLimits
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.user import UserInfo
 from mcproxy.upstream.balancer import Balancer, make_balancer
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 class Plan:
     """How the requests of one policy to one cluster are served."""
 
-    __slots__ = ("access_log", "admission", "balancer", "cluster", "policy", "reject")
+    __slots__ = ("access_log", "balancer", "cluster", "limits", "policy", "reject")
 
     def __init__(
         self,
         policy: str,
         cluster: Cluster,
         balancer: Balancer,
-        admission: Admission,
+        limits: RequestLimits,
         *,
         reject: model.Reject | None = None,
         access_log: bool = True,
@@ -39,7 +39,7 @@ class Plan:
         self.policy = policy  # its name; "" where the server has no dispatch
         self.cluster = cluster
         self.balancer = balancer
-        self.admission = admission
+        self.limits = limits
         self.reject = reject
         self.access_log = access_log
 
@@ -56,7 +56,7 @@ class Dispatch:
         flow_controls: FlowControls,
         previous: Dispatch | None = None,
     ) -> None:
-        """`clusters` has every live cluster of the Runtime; `previous` is the same server's before a reload."""
+        """`clusters` has every live cluster of the Runtime; `previous` belongs to the same server before a reload."""
         self._server = server
         self._clusters = clusters
         self._flow_controls = flow_controls
@@ -67,7 +67,7 @@ class Dispatch:
         )
 
     def plan(self, user: UserInfo, info: RequestInfo, cluster: str) -> Plan | None:
-        """Return what applies to a request of `user`, as the cluster is told, to `cluster`; None: no policy matches."""
+        """Return the plan of a request of `user` (after impersonation) to `cluster`; None if no policy matches."""
         number = 0 if self._index is None else self._index.find(user, info, cluster)
         if number is None:
             return None
@@ -77,7 +77,7 @@ class Dispatch:
         return plan
 
     def _positions_of(self, policies: Sequence[model.Policy]) -> dict[tuple[str, str], Balancer]:
-        """Return the balancers by policy and cluster; not the plans, which would keep all that came before alive."""
+        """Return the balancers by policy and cluster; not the plans, which would keep earlier Runtimes alive."""
         names = {policy.name for policy in policies}
         made = {(plan.policy, plan.cluster.name): plan.balancer for plan in self._plans.values()}
         return {key: balancer for key, balancer in (self._positions | made).items() if key[0] in names}
@@ -86,8 +86,8 @@ class Dispatch:
         server = self._server
         if server.dispatch is None:
             cluster = self._clusters[named]
-            admission = self._flow_controls.admission(cluster.config.flow_controls, named)
-            return Plan("", cluster, cluster.balancer, admission, access_log=server.access_log)
+            limits = self._flow_controls.limits_for(cluster.config.flow_controls, named)
+            return Plan("", cluster, cluster.balancer, limits, access_log=server.access_log)
         policy = server.dispatch[number]
         cluster = self._clusters[named if policy.backend is None else policy.backend.cluster]
         balancer = make_balancer(
@@ -98,7 +98,7 @@ class Dispatch:
             policy.name,
             cluster,
             balancer,
-            self._flow_controls.admission((*controls, *cluster.config.flow_controls), cluster.name),
+            self._flow_controls.limits_for((*controls, *cluster.config.flow_controls), cluster.name),
             reject=policy.reject,
             access_log=server.access_log and policy.access_log is not False,
         )

@@ -1,7 +1,7 @@
-"""Rules, compiled: does one match a request, and which of many is the first that does?
+"""Compiled rules: whether one matches a request, and which of many is the first that does.
 
-`CompiledRule.matches` says what matching means, field by field; `Rules` gives the same answer for a whole list at once
-and remembers it. Both take anything that has the attributes of `Asked`, so that authorizers use the same rules.
+`CompiledRule.matches` defines matching, field by field; `RuleSet` gives the same answer for a whole list at once and
+caches it. Both take anything with the attributes of `RequestAttributes`, so that authorizers use the same rules.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from mcproxy.config import model
-from mcproxy.dispatch.fields import ALL, NONE, Choice, choice
-from mcproxy.dispatch.masks import Table
+from mcproxy.dispatch.field_index import FieldIndex
+from mcproxy.dispatch.list_matcher import ALL, NONE, ListMatcher, list_matcher
 from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo
 
 _Key = Callable[[Any], object]
 
 _LONGEST_KEY = 1024
-"""About how many characters a decision may be remembered under; what is longer is judged each time."""
+"""Limit of a cache key, in characters; decisions with longer keys are not cached."""
 
 
-class Asked(Protocol):
+class RequestAttributes(Protocol):
     """What is asked for: a RequestInfo, or the attributes of a review. `verb` is the method where no resource is."""
 
     @property
@@ -45,80 +45,81 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
-    """A rule with its lists read. Those of resources are not looked at for other requests, nor the other way round."""
+    """A rule with its lists compiled. Resource fields are ignored for non-resource requests and vice versa."""
 
-    verbs: Choice
-    users: Choice
+    verbs: ListMatcher
+    users: ListMatcher
     service_accounts: frozenset[str]  # their user names
-    user_groups: Choice
-    api_groups: Choice
-    resources: Choice
-    resource_names: Choice
-    namespaces: Choice
-    clusters: Choice
-    non_resource_urls: Choice
+    user_groups: ListMatcher
+    api_groups: ListMatcher
+    resources: ListMatcher
+    resource_names: ListMatcher
+    namespaces: ListMatcher
+    clusters: ListMatcher
+    non_resource_urls: ListMatcher
 
-    def matches(self, user: UserInfo, info: Asked, cluster: str) -> bool:
-        """Judge a request of `user` to `cluster`."""
-        return next(self.refusals(user, info, cluster), None) is None
+    def matches(self, user: UserInfo, info: RequestAttributes, cluster: str) -> bool:
+        """Return whether the rule matches a request of `user` to `cluster`."""
+        return next(self.mismatches(user, info, cluster), None) is None
 
-    def refusals(self, user: UserInfo, info: Asked, cluster: str) -> Iterator[str]:
-        """Yield the fields that do not admit a request, by their names in `model.Rule`."""
-        if not self.verbs.admits(info.verb):
+    def mismatches(self, user: UserInfo, info: RequestAttributes, cluster: str) -> Iterator[str]:
+        """Yield the fields that do not match a request, by their names in `model.Rule`."""
+        if not self.verbs.matches(info.verb):
             yield "verbs"
-        if not (self.users.admits(user.name) or user.name in self.service_accounts):
+        if not (self.users.matches(user.name) or user.name in self.service_accounts):
             yield "users"
-        if not self.user_groups.admits(*user.groups):
+        if not self.user_groups.matches(*user.groups):
             yield "user_groups"
         if info.is_resource:
-            yield from self._resource_refusals(info)
-        elif not self.non_resource_urls.admits(info.path):
+            yield from self._resource_mismatches(info)
+        elif not self.non_resource_urls.matches(info.path):
             yield "non_resource_urls"
-        if not self.clusters.admits(cluster):
+        if not self.clusters.matches(cluster):
             yield "clusters"
 
-    def _resource_refusals(self, info: Asked) -> Iterator[str]:
-        if not self.api_groups.admits(info.group):
+    def _resource_mismatches(self, info: RequestAttributes) -> Iterator[str]:
+        if not self.api_groups.matches(info.group):
             yield "api_groups"
-        if not self.resources.admits(*resource_names(info)):
+        if not self.resources.matches(*resource_names(info)):
             yield "resources"
-        if not self.resource_names.admits(info.name):
+        if not self.resource_names.matches(info.name):
             yield "resource_names"
-        if not self.namespaces.admits(info.namespace):
+        if not self.namespaces.matches(info.namespace):
             yield "namespaces"
 
 
-def resource_names(info: Asked) -> tuple[str, ...]:
-    """Return what a list of resources may call a request's resource."""
+def resource_names(info: RequestAttributes) -> tuple[str, ...]:
+    """Return the items of a `resources` list that match a request's resource."""
     if info.subresource:
         return f"{info.resource}/{info.subresource}", f"*/{info.subresource}"
     return (info.resource,)
 
 
 def compile_rule(rule: model.Rule) -> CompiledRule:
-    """Read the lists of a rule."""
+    """Compile the lists of a rule."""
     return CompiledRule(
-        verbs=choice(rule.verbs, empty=NONE),
-        users=choice(rule.users, empty=NONE if rule.service_accounts else ALL, globs=True),
+        verbs=list_matcher(rule.verbs, empty=NONE),
+        users=list_matcher(rule.users, empty=NONE if rule.service_accounts else ALL, globs=True),
         service_accounts=frozenset(f"{SERVICE_ACCOUNT_PREFIX}{space}:{name}" for space, name in rule.service_accounts),
-        user_groups=choice(rule.user_groups, empty=ALL, globs=True),
-        api_groups=choice(rule.api_groups, empty=NONE),
-        resources=choice(rule.resources, empty=NONE),
-        resource_names=choice(rule.resource_names, empty=ALL, globs=True),
-        namespaces=choice(rule.namespaces, empty=ALL, globs=True),
-        clusters=choice(rule.clusters, empty=ALL, globs=True),
-        non_resource_urls=choice(rule.non_resource_urls, empty=NONE, inverts=False, globs=True),
+        user_groups=list_matcher(rule.user_groups, empty=ALL, globs=True),
+        api_groups=list_matcher(rule.api_groups, empty=NONE),
+        resources=list_matcher(rule.resources, empty=NONE),
+        resource_names=list_matcher(rule.resource_names, empty=ALL, globs=True),
+        namespaces=list_matcher(rule.namespaces, empty=ALL, globs=True),
+        clusters=list_matcher(rule.clusters, empty=ALL, globs=True),
+        non_resource_urls=list_matcher(rule.non_resource_urls, empty=NONE, inverts=False, globs=True),
     )
 
 
-class Rules:
-    """A list of rules and the decisions that it made lately.
+class RuleSet:
+    """A list of rules and a cache of its latest decisions.
 
-    A decision is remembered under what some rule looks at, and nothing else: where no rule names objects, requests for
-    a thousand of them are one decision. Clients choose these names, so their number and length are bounded here.
+    The cache key holds only what some rule looks at: where no rule names objects, requests for a thousand objects are
+    one decision. Clients choose these names, so the number and length of keys are bounded.
     """
 
     __slots__ = (
+        "_cache_size",
         "_clusters",
         "_count",
         "_groups",
@@ -127,7 +128,6 @@ class Rules:
         "_old",
         "_path_key",
         "_recent",
-        "_remembered",
         "_resource_key",
         "_resources",
         "_urls",
@@ -137,66 +137,67 @@ class Rules:
         "_verbs",
     )
 
-    def __init__(self, rules: Iterable[model.Rule], *, remembered: int = 2048) -> None:
-        """Of the decisions twice `remembered` are kept at most."""
-        compiled = [compile_rule(rule) for rule in rules]  # not kept: the tables are all that decisions need
+    def __init__(self, rules: Iterable[model.Rule], *, cache_size: int = 2048) -> None:
+        """At most twice `cache_size` decisions are kept."""
+        compiled = [compile_rule(rule) for rule in rules]  # not kept: decisions need the indexes only
         self._count = len(compiled)
-        self._verbs = Table([rule.verbs for rule in compiled])
-        self._users = Table([rule.users for rule in compiled], [rule.service_accounts for rule in compiled])
-        self._user_groups = Table([rule.user_groups for rule in compiled])
-        self._groups = Table([rule.api_groups for rule in compiled])
-        self._resources = Table([rule.resources for rule in compiled])
-        self._names = Table([rule.resource_names for rule in compiled])
-        self._namespaces = Table([rule.namespaces for rule in compiled])
-        self._clusters = Table([rule.clusters for rule in compiled])
-        self._urls = Table([rule.non_resource_urls for rule in compiled])
+        self._verbs = FieldIndex([rule.verbs for rule in compiled])
+        self._users = FieldIndex([rule.users for rule in compiled], [rule.service_accounts for rule in compiled])
+        self._user_groups = FieldIndex([rule.user_groups for rule in compiled])
+        self._groups = FieldIndex([rule.api_groups for rule in compiled])
+        self._resources = FieldIndex([rule.resources for rule in compiled])
+        self._names = FieldIndex([rule.resource_names for rule in compiled])
+        self._namespaces = FieldIndex([rule.namespaces for rule in compiled])
+        self._clusters = FieldIndex([rule.clusters for rule in compiled])
+        self._urls = FieldIndex([rule.non_resource_urls for rule in compiled])
         self._user_key, self._resource_key, self._path_key = self._keys()
-        self._remembered = remembered
-        # Two generations: a full one becomes the old one, whose decisions come back when they are asked for again.
+        self._cache_size = cache_size
+        # Two generations: a full one becomes the old one, whose decisions come back when they are request for again.
         self._recent: dict[object, int] = {}
         self._old: dict[object, int] = {}
 
-    def match(self, user: UserInfo, info: Asked, cluster: str) -> bool:
+    def match(self, user: UserInfo, info: RequestAttributes, cluster: str) -> bool:
         """Whether any rule matches a request of `user` to `cluster`."""
         return self.first(user, info, cluster) >= 0
 
-    def first(self, user: UserInfo, info: Asked, cluster: str) -> int:
-        """Return the place of the first rule that matches, -1 if none does."""
-        asked = self._resource_key(info) if info.is_resource else self._path_key(info)
-        key = (asked, self._user_key(user), cluster)
+    def first(self, user: UserInfo, info: RequestAttributes, cluster: str) -> int:
+        """Return the index of the first rule that matches, -1 if none does."""
+        request = self._resource_key(info) if info.is_resource else self._path_key(info)
+        key = (request, self._user_key(user), cluster)
         found = self._recent.get(key)
-        return self._judge(key, user, info, cluster) if found is None else found
+        return self._decide(key, user, info, cluster) if found is None else found
 
-    def remembered(self) -> int:
-        """Return how many decisions are kept."""
+    def cached(self) -> int:
+        """Return the number of cached decisions."""
         return len(self._recent) + len(self._old)
 
-    def _judge(self, key: object, user: UserInfo, info: Asked, cluster: str) -> int:
+    def _decide(self, key: object, user: UserInfo, info: RequestAttributes, cluster: str) -> int:
         found = self._old.get(key)
         if found is None:
-            left = self._left(user, info, cluster)
-            found = self._count - left.bit_length() if left else -1
+            matching = self._matching(user, info, cluster)
+            found = self._count - matching.bit_length() if matching else -1
             if _length(user, info) > _LONGEST_KEY:
                 return found
-        if len(self._recent) >= self._remembered:
+        if len(self._recent) >= self._cache_size:
             self._old, self._recent = self._recent, {}
         self._recent[key] = found
         return found
 
-    def _left(self, user: UserInfo, info: Asked, cluster: str) -> int:
-        """Return the rules that match, as bits; the first is the highest."""
-        left = self._verbs.of(info.verb) & self._users.of(user.name) & self._user_groups.of_any(user.groups)
+    def _matching(self, user: UserInfo, info: RequestAttributes, cluster: str) -> int:
+        """Return the rules that match, as bits; the first rule is the highest bit."""
+        found = self._verbs.match(info.verb) & self._users.match(user.name) & self._user_groups.match_any(user.groups)
         if info.is_resource:
             resources = self._resources
-            left &= self._groups.of(info.group) & self._names.of(info.name) & self._namespaces.of(info.namespace)
-            left &= resources.of_any(resource_names(info)) if info.subresource else resources.of(info.resource)
+            found &= self._groups.match(info.group) & self._names.match(info.name)
+            found &= self._namespaces.match(info.namespace)
+            found &= resources.match_any(resource_names(info)) if info.subresource else resources.match(info.resource)
         else:
-            left &= self._urls.of(info.path)
-        return left & self._clusters.of(cluster)
+            found &= self._urls.match(info.path)
+        return found & self._clusters.match(cluster)
 
     def _keys(self) -> tuple[_Key, _Key, _Key]:
-        """Return what a decision is remembered under: of a user, of a request for a resource, of another request."""
-        user = [name for name, table in (("name", self._users), ("groups", self._user_groups)) if table.decides]
+        """Return the getters of cache keys: of the user, of a resource request, of a non-resource request."""
+        user = [name for name, table in (("name", self._users), ("groups", self._user_groups)) if table.discriminates]
         resource = [
             name
             for name, table in (
@@ -206,19 +207,19 @@ class Rules:
                 ("namespace", self._namespaces),
                 ("name", self._names),
             )
-            if table.decides
+            if table.discriminates
         ]
-        path = ["path"] if self._urls.decides else []
-        # With `is_resource` in front a path can never be taken for a group.
-        asked = ("is_resource", "verb")
-        return attrgetter(*user) if user else _nobody, attrgetter(*asked, *resource), attrgetter(*asked, *path)
+        path = ["path"] if self._urls.discriminates else []
+        # `is_resource` keeps a path apart from a group.
+        request = ("is_resource", "verb")
+        return attrgetter(*user) if user else _any_user, attrgetter(*request, *resource), attrgetter(*request, *path)
 
 
-def _nobody(_user: UserInfo) -> None:
-    """Stand for any user where no rule looks at users."""
+def _any_user(_user: UserInfo) -> None:
+    """Return the same key for all users where no rule looks at users."""
 
 
-def _length(user: UserInfo, info: Asked) -> int:
+def _length(user: UserInfo, info: RequestAttributes) -> int:
     length = len(user.name) + sum(map(len, user.groups))
     if not info.is_resource:
         return length + len(info.path)

@@ -7,7 +7,7 @@ with their length before them (k8s.io/apimachinery `pkg/util/framer`: four bytes
 from __future__ import annotations
 
 
-class EventBorder:
+class EventBoundary:
     """Follows the bytes of one watch; `clean` tells whether they end at an event's border."""
 
     __slots__ = ("_binary", "_head", "_remaining", "_unknown", "clean")

@@ -1,1 +1,1 @@
-"""The way of a request: from its head to the handler that answers it (`pipeline` tells the story in order)."""
+"""Request handling, from the head to the answer; `pipeline` has the steps in order."""

@@ -1,4 +1,4 @@
-"""Which of a server's several clusters a target names, and what is left of the target below it. Pure."""
+"""Which of a server's clusters a target names, and the target below that prefix. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from mcproxy.kube.status import StatusError
 
-# Where other systems' clients look for a member cluster; all mean the cluster's own API below the name.
+# Our prefix, and those of KubeAdmiral and Karmada; each is followed by the cluster's own API.
 _PREFIXES = (
     (b"/clusters/", b""),
     (b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/", b"/proxy"),
@@ -15,9 +15,9 @@ _PREFIXES = (
 
 
 def split(target: bytes, server: str, names: Container[bytes]) -> tuple[bytes, bytes]:
-    """Return the name of the cluster that a target is for, and the target as that cluster is asked.
+    """Return the name of the cluster that a target is for, and the target to send to that cluster.
 
-    Raises StatusError (404) for what names none of `names`; `server` is the name that a client is told.
+    Raises StatusError (404) if it is none of `names`; `server` is the server's name, for the message.
     """
     for prefix, suffix in _PREFIXES:
         if target.startswith(prefix):

@@ -37,7 +37,7 @@ log = Logger()
 
 T = TypeVar("T")
 
-_GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.control`)
+_GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.flow_control`)
 
 
 async def authenticate(request: Request, server: VirtualServer, target: bytes) -> None:
@@ -128,9 +128,9 @@ async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
     user = request.user.name
     lasting = info.long_running or request.exchange.head.upgrade is not None
     resource = info.resource if info.group in _GROUPS_OF_EVENTS else ""
-    permit = plan.admission.at_once(user, lasting, resource)
+    permit = plan.limits.try_acquire(user, lasting, resource)
     if permit is None:
-        permit = await _until_gone(request, plan.admission.wait(user, lasting, resource))
+        permit = await _until_gone(request, plan.limits.acquire(user, lasting, resource))
     request.permit = permit
 
 

@@ -1,11 +1,11 @@
-"""Forwarding: one request to one endpoint of a cluster, and the answer back, streaming both ways.
+"""Forwarding: one request to one endpoint of a cluster, and the answer back, streamed both ways.
 
     pick endpoint -> idle or new connection -> send head -> body ... ; response head -> body ... -> end
           ^                                                              |
           '---- nothing was sent, or nothing came back and it is safe ---'
 
 `Forward` stands between the two engines: it is the handler of the client's exchange and the sink of the upstream's
-response. What passes, what changes and what goes wrong is the table of docs/architecture.md, "Forwarding".
+response. What passes, what changes and how failures are handled: docs/architecture.md, "Forwarding".
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from mcproxy.http.messages import CHUNKED, Header, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
 from mcproxy.identity.cross_site import refuse_cross_site
 from mcproxy.kube.status import retry_after
-from mcproxy.kube.watch import EventBorder
+from mcproxy.kube.watch import EventBoundary
 from mcproxy.net.errors import ConnectError
 from mcproxy.proxy.coroutines import start
-from mcproxy.proxy.failures import no_credential, refuse_unanswered, refuse_unknown_proxy
-from mcproxy.proxy.outgoing import framing, response_timeout
 from mcproxy.proxy.request import Request
+from mcproxy.proxy.upstream_errors import no_credential, refuse_proxy_unauthorized, refuse_unanswered
+from mcproxy.proxy.upstream_request import framing_fields, response_timeout
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _WITH_OWN_CREDENTIAL = frozenset({Identity.IMPERSONATE, Identity.PROXY})
-_SPEAKS_FOR_CLIENTS = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
+_ASSERTS_THE_USER = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
 
 
 class Forward:
@@ -40,7 +40,7 @@ class Forward:
     __slots__ = (
         "_authorization",
         "_balancer",
-        "_border",
+        "_boundary",
         "_chunked_body",
         "_cluster",
         "_connection",
@@ -48,7 +48,6 @@ class Forward:
         "_fields",
         "_finishing",
         "_fresh",
-        "_lends",
         "_picked",
         "_renewed",
         "_repeated",
@@ -56,6 +55,7 @@ class Forward:
         "_target",
         "_tried",
         "_tunnel",
+        "_uses_own_credential",
     )
 
     def __init__(self, request: Request, plan: Plan, target: bytes) -> None:
@@ -75,33 +75,33 @@ class Forward:
             self._fields = presented.fields + presented.own
         else:
             self._fields = presented.fields + server.upstream_headers[cluster.name].headers_for(request.user)
-        self._lends = identity in _WITH_OWN_CREDENTIAL
+        self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._connection: ClientConnection | None = None
         self._fresh = False  # the connection was opened for this request
-        self._picked: Endpoint | None = None  # whose turn it is, but a connection must be opened
+        self._picked: Endpoint | None = None  # chosen, but a connection must be opened
         self._tried: list[Endpoint] = []
         self._renewed = False
         self._repeated = False
         self._chunked_body = exchange.head.length == CHUNKED
-        self._border: EventBorder | None = None
+        self._boundary: EventBoundary | None = None
         self._finishing = False
         self._tunnel: TunnelSide | None = None
 
-    def sent_at_once(self) -> bool:
-        """Send the request if that needs no waiting: the usual case, a credential and an idle connection at hand.
+    def try_send(self) -> bool:
+        """Send the request if that needs no waiting: the usual case, with a credential and an idle connection ready.
 
-        False: nothing was done, and `run` must be awaited. All that follows comes through the callbacks below.
+        Returns False if nothing was done and `run` must be awaited. All else happens in the callbacks below.
         Raises StatusError.
         """
         cluster = self._cluster
-        if self._lends:
+        if self._uses_own_credential:
             if not cluster.credentials.is_ready:
                 return False
-            self._lend_credential()
+            self._attach_credential()
         endpoint = self._pick()
         if endpoint is None:
-            self._nowhere_to_send()
+            self._no_endpoint()
             return True
         connection = endpoint.pool.take()
         if connection is None:
@@ -111,18 +111,18 @@ class Forward:
         return True
 
     async def run(self) -> None:
-        """Send the request, waiting for what has to be waited for. Raises StatusError."""
+        """Send the request, and wait for a credential or a connection if necessary. Raises StatusError."""
         request, cluster = self._request, self._cluster
-        if self._lends:
+        if self._uses_own_credential:
             if not cluster.credentials.is_ready:
                 await self._credential_ready()
-            self._lend_credential()
+            self._attach_credential()
         while not self._exchange.ended:
             endpoint, self._picked = self._picked or self._pick(), None
             if endpoint is None:
-                self._nowhere_to_send()
+                self._no_endpoint()
                 return
-            # Once one kept connection was found dead, others may be: the second try gets a new one.
+            # If one kept connection was dead, others may be: the second attempt opens a new one.
             connection = None if self._repeated else endpoint.pool.take()
             self._fresh = connection is None
             if connection is None:
@@ -152,7 +152,7 @@ class Forward:
         except CredentialError as problem:
             raise no_credential(self._request, self._cluster, problem) from None
 
-    def _lend_credential(self) -> None:
+    def _attach_credential(self) -> None:
         try:
             self._authorization = self._cluster.credentials.authorization()
         except CredentialError as problem:
@@ -164,7 +164,7 @@ class Forward:
         request, exchange, cluster = self._request, self._exchange, self._cluster
         head = exchange.head
         self._connection = connection
-        request.send_to(endpoint)
+        request.assign_endpoint(endpoint)
         host = head.host if cluster.config.preserve_host and head.host else endpoint.authority
         authorization = b"" if self._authorization is None else b"Authorization: %b\r\n" % self._authorization
         connection.send(
@@ -177,7 +177,7 @@ class Forward:
                 self._fields,
                 request.client.forwarded(head),
                 authorization,
-                framing(head),
+                framing_fields(head),
             ),
             self,
             head.method,
@@ -186,6 +186,7 @@ class Forward:
             head.upgrade is not None,
         )
         if exchange.handler is None:
+            request.upstream = self
             exchange.attach(self)
         elif exchange.connection.write_blocked:
             connection.pause()
@@ -214,22 +215,22 @@ class Forward:
         self._exchange.send_interim(head.status, head.reason, head.fields)
 
     def response_head(self, head: ResponseHead) -> None:
-        if head.status == 401 and self._answered_unauthorized():
+        if head.status == 401 and self._handled_unauthorized():
             return
         info = self._request.info
         if info is not None and info.verb == "watch" and head.status == 200 and head.length < 0:
-            self._border = EventBorder(head.header(b"content-type"), head.header(b"content-encoding"))
+            self._boundary = EventBoundary(head.header(b"content-type"), head.header(b"content-encoding"))
         self._exchange.respond(head.status, head.reason, head.fields, head.length, head.declared_length)
 
     def response_whole(self, head: ResponseHead, body: bytes) -> None:
         self._connection = None
-        if head.status == 401 and self._answered_unauthorized():
+        if head.status == 401 and self._handled_unauthorized():
             return
         self._exchange.answer(head.status, head.fields, body, head.reason)
 
     def response_data(self, data: bytes) -> None:
-        if self._border is not None:
-            self._border.passed(data)
+        if self._boundary is not None:
+            self._boundary.passed(data)
         self._exchange.write(data)
 
     def response_flush(self) -> None:
@@ -251,7 +252,7 @@ class Forward:
         connection, self._connection = self._connection, None
         exchange, request = self._exchange, self._request
         if exchange.responded:
-            self._broken_off(problem)
+            self._truncated(problem)
             return
         began = connection is not None and connection.began
         endpoint = request.endpoint
@@ -263,23 +264,23 @@ class Forward:
                 self._repeated = True
                 if self._fresh:  # so each endpoint is asked once, and a kept connection that had died counts for none
                     self._tried.append(endpoint)
-                self._again()
+                self._retry()
                 return
         refuse_unanswered(request, self._cluster, endpoint, problem)
 
-    def _broken_off(self, problem: Exception) -> None:
-        """End a response whose rest will not come, so that the client cannot take it for whole.
+    def _truncated(self, problem: Exception) -> None:
+        """End a response whose rest will not come, so that the client cannot take it for complete.
 
         A watch between two events has lost nothing: it ends cleanly, and an informer resumes instead of relisting.
         """
-        if self._border is not None and isinstance(problem, ConnectionClosed):
-            self._end_watch(self._border)
+        if self._boundary is not None and isinstance(problem, ConnectionClosed):
+            self._end_watch(self._boundary)
         else:
             self._request.reason = "upstream_broken"
             self._exchange.abort()
 
-    def _end_watch(self, border: EventBorder) -> None:
-        if border.clean:
+    def _end_watch(self, boundary: EventBoundary) -> None:
+        if boundary.clean:
             self._request.reason = "upstream_closed_watch"
             self._exchange.end()
         else:
@@ -291,12 +292,12 @@ class Forward:
     def finish_up(self) -> None:
         if self._tunnel is not None:
             self._tunnel.close(clean=True)
-        elif not self._exchange.responded or (self._border is not None and not self._border.clean):
-            self._finishing = True  # inside an event: at the next border
-        elif self._border is not None or self._is_log():
-            self._hang_up()
+        elif not self._exchange.responded or (self._boundary is not None and not self._boundary.clean):
+            self._finishing = True  # inside an event: at the next boundary
+        elif self._boundary is not None or self._is_log():
+            self._drop_connection()
             self._exchange.end()
-        # else: what comes from below proxy has an end that cannot be told early; it has until the time is over
+        # else: a response from below `proxy` cannot be ended early in an orderly way
 
     def _is_log(self) -> bool:
         info = self._request.info
@@ -305,10 +306,10 @@ class Forward:
     def cancelled(self) -> None:
         if self._tunnel is not None:
             self._tunnel.close(clean=False)
-        self._hang_up()
+        self._drop_connection()
 
-    def _hang_up(self) -> None:
-        """Let go of the connection to the cluster, if an answer on it is still to come."""
+    def _drop_connection(self) -> None:
+        """Close the connection to the cluster, if an answer on it is outstanding."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.cancel()
@@ -322,77 +323,77 @@ class Forward:
             self._connection.resume()
 
     def endpoint_out(self) -> None:
-        """The endpoint went out. If it has not begun to answer, ask another one that is ready, where that is safe.
+        """The endpoint went out: retry on a ready one if no answer has begun and it is safe.
 
-        A watch on an endpoint that has fallen silent would hear nothing for ever: it ends, and is resumed elsewhere.
+        A watch on an endpoint that fell silent would never get an event: it ends, and is resumed elsewhere.
         """
         connection, endpoint = self._connection, self._request.endpoint
         if connection is None or endpoint is None:
             return
         if connection.began or self._exchange.responded:
-            if self._border is not None and endpoint.silent and any(map(is_ready, self._balancer.endpoints)):
-                self._hang_up()
-                self._end_watch(self._border)
+            if self._boundary is not None and endpoint.silent and any(map(is_ready, self._balancer.endpoints)):
+                self._drop_connection()
+                self._end_watch(self._boundary)
             return
         if not self._repeatable:
             return
         self._tried.append(endpoint)
         self._picked = self._pick()
         if self._picked is not None:  # else it may still answer
-            self._hang_up()
-            self._again()
+            self._drop_connection()
+            self._retry()
 
-    def start_over(self) -> bool:
-        """Let the configuration in force serve the request from its beginning, if no answer came and that is safe.
+    def restart(self) -> bool:
+        """Restart the request with the configuration in force, if no answer has begun and it is safe to repeat.
 
-        False: it is not, or the request began under that one; nothing was done then.
+        Returns False, with nothing done, if it is not, or if the request began under that configuration.
         """
         connection = self._connection
-        if connection is None or connection.began or not self._repeatable or not self._request.begin_anew():
+        if connection is None or connection.began or not self._repeatable or not self._request.restart():
             return False
-        self._hang_up()
+        self._drop_connection()
         return True
 
-    # -- once more ----------------------------------------------------------------------------------------------
+    # -- retries ------------------------------------------------------------------------------------------------
 
     @property
     def _repeatable(self) -> bool:
-        """Whether the request may have been carried out once already without harm. A tunnel's GET runs a command."""
+        """Whether the request may safely be sent twice (RFC 9110 9.2.2). A tunnel's GET runs a command."""
         head = self._exchange.head
         return head.method in _REPEATABLE and head.length == 0 and head.upgrade is None
 
-    def _answered_unauthorized(self) -> bool:
-        """After a 401: whether that is the proxy's own affair, which the client need not see; then it was seen to.
+    def _handled_unauthorized(self) -> bool:
+        """Handle a 401 that is about the proxy's own credential; return whether it was one.
 
-        Where the proxy speaks for its client, a 401 means that the cluster does not know the proxy. Below `proxy` it is
-        the word of somebody else's server.
+        Where the proxy asserts the user, a 401 means that the cluster does not accept the proxy. Below `proxy` the
+        answer is that of some other server.
         """
         if self._authorization is not None and self._credential_renewed():
             return True
         info = self._request.info
         if (
-            self._cluster.config.identity not in _SPEAKS_FOR_CLIENTS
+            self._cluster.config.identity not in _ASSERTS_THE_USER
             or info is None
             or "proxy" in (info.verb, info.subresource)
         ):
             return False
-        self._hang_up()
-        refuse_unknown_proxy(self._request, self._cluster)
+        self._drop_connection()
+        refuse_proxy_unauthorized(self._request, self._cluster)
         return True
 
     def _credential_renewed(self) -> bool:
-        """After a 401 to the proxy's own credential: ask again with a newer one, if there is one and it is safe."""
+        """After a 401 to the proxy's own credential: retry with a newer one, if there is one and it is safe."""
         if self._renewed or self._exchange.head.length != 0:
             self._cluster.credentials.invalidate(self._authorization)
             return False
         if not self._cluster.credentials.invalidate(self._authorization):
             return False
         self._renewed = True
-        self._hang_up()
-        self._again()
+        self._drop_connection()
+        self._retry()
         return True
 
-    def _again(self) -> None:
+    def _retry(self) -> None:
         start(self._run_again())
 
     async def _run_again(self) -> None:
@@ -401,9 +402,9 @@ class Forward:
         except Exception as error:
             self._request.fail(error)
 
-    def _nowhere_to_send(self) -> None:
-        """Begin anew if a reload has come between, which may have brought other endpoints. Raises StatusError."""
-        if self._request.begin_anew():
+    def _no_endpoint(self) -> None:
+        """Restart if a reload came meanwhile, which may have brought other endpoints. Raises StatusError."""
+        if self._request.restart():
             return
         self._request.reason = "upstream_unreachable"
         raise retry_after(503, self._cluster.unavailable_message(self._balancer.endpoints), self._cluster.RETRY_AFTER)

@@ -1,12 +1,12 @@
-"""The way of a request, told in order.
+"""The steps of a request, in order.
 
     connection (TLS, SNI) -> request head -> virtual server -> user -> cluster and request info
       -> dispatch policy -> authorized? -> flow-control permit -> handler -> response, record
 
-A policy is found before authorization is asked, because it may send the request to another cluster, and that one's
-word is asked for; what the policy says (reject, limits) comes after.
+A policy is found before authorization, because it may send the request to another cluster, which then authorizes it;
+what the policy says (reject, limits) comes after.
 
-Every refusal on that way is raised as `StatusError` and becomes a Kubernetes `Status` in one place, `Request.refuse`.
+Every refusal is raised as `StatusError` and becomes a Kubernetes `Status` in one place, `Request.refuse`.
 """
 
 from __future__ import annotations
@@ -25,49 +25,55 @@ from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
 from mcproxy.observe.record import Recorder
-from mcproxy.proxy.client_facts import ClientFacts
+from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.coroutines import start
 from mcproxy.proxy.filters import admit, authenticate, authorize, impersonate
 from mcproxy.proxy.forward import Forward
+from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.request import Request, refusal_fields
 from mcproxy.proxy.routes import Routes, VirtualServer
-from mcproxy.proxy.running import Running
 from mcproxy.upstream.cluster import Cluster
 
 log = Logger()
 
-#: Request infos that are kept, and how long a target may be that is worth keeping: 1 MiB at the most.
-_REMEMBERED = 2048
-_LONGEST_REMEMBERED = 512
+#: Size of the cache of request infos, and the longest target in it, in bytes: together 1 MiB at most.
+_CACHE_SIZE = 2048
+_LONGEST_CACHED = 512
 
 
 class Pipeline:
-    """What one listener does with requests under one Runtime; a request keeps the one that it began with."""
+    """How one listener handles requests under one Runtime; a request keeps the pipeline that it began with."""
 
     def __init__(
-        self, routes: Routes, *, trusted_proxies: Sequence[IPNetwork], running: Running, recorder: Recorder | None
+        self,
+        routes: Routes,
+        *,
+        trusted_proxies: Sequence[IPNetwork],
+        in_flight: InFlightRequests,
+        recorder: Recorder | None,
     ) -> None:
         self.routes = routes
         self.trusted_proxies = tuple(trusted_proxies)
-        self._running = running
+        self._in_flight = in_flight.requests
         self._recorder = recorder
-        self._remembered_info = lru_cache(_REMEMBERED)(requestinfo.parse)
+        self._cached_info = lru_cache(_CACHE_SIZE)(requestinfo.parse)
 
     def handle(self, exchange: Exchange) -> None:
-        """Take a request from the engine."""
+        """Handle a request of the HTTP engine."""
         start(self._serve(exchange))
 
     async def _serve(self, exchange: Exchange) -> None:
         connection = exchange.connection
         client = connection.facts
-        if not isinstance(client, ClientFacts) or client.pipeline is not self:
-            client = connection.facts = ClientFacts(connection, self)
-        request = Request(exchange, client, self._running, self._recorder)
+        if not isinstance(client, ClientConnectionInfo) or client.routes is not self.routes:
+            client = ClientConnectionInfo(connection, self.routes, self.trusted_proxies, self.handle)
+            connection.facts = client
+        request = Request(exchange, client, self._in_flight, self._recorder)
         head = exchange.head
         try:
             server = request.server = client.server(head.host)
             request.identity_headers = client.identity_headers(head.fields)
-            cluster, target = await self._asked(request, server)
+            cluster, target = await self._authenticate(request, server)
             info = request.info = self._request_info(head.method, target)
             if request.identity_headers.impersonate:
                 await impersonate(request, server, cluster)
@@ -77,33 +83,33 @@ class Pipeline:
                 return  # the client went away meanwhile; a permit taken now would never be given back
             await admit(request, info, plan)
             forward = Forward(request, plan, target)
-            if not forward.sent_at_once():
+            if not forward.try_send():
                 await forward.run()
         except CancelledError:
             pass  # the client went away meanwhile
         except Exception as error:
             request.fail(error)
 
-    async def _asked(self, request: Request, server: VirtualServer) -> tuple[Cluster, bytes]:
-        """Find out who asks, and which cluster for what."""
+    async def _authenticate(self, request: Request, server: VirtualServer) -> tuple[Cluster, bytes]:
+        """Authenticate; return the cluster that the request is for, and the target below it."""
         whole = request.exchange.head.target
         try:
             cluster, target = server.destination(whole)
         except StatusError:
-            await authenticate(request, server, whole)  # which clusters there are is nobody else's business
+            await authenticate(request, server, whole)  # strangers must not learn which clusters exist
             raise
         request.cluster = cluster
         await authenticate(request, server, target)
         return cluster, target
 
     def _request_info(self, method: bytes, target: bytes) -> RequestInfo:
-        if len(target) > _LONGEST_REMEMBERED:
+        if len(target) > _LONGEST_CACHED:
             return requestinfo.parse(method, target)
-        return self._remembered_info(method, target)
+        return self._cached_info(method, target)
 
 
 def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
-    """Word the answer to what is no proper request (`http.server_factory.ServerFactory.refusal`)."""
+    """Return the answer to a request that breaks the protocol (`http.server_factory.ServerFactory.refusal`)."""
     status = StatusError(problem.status, problem.message)
     log.info(
         "refused a request that breaks the protocol",

@@ -1,9 +1,9 @@
-"""One request on its way through the pipeline: the exchange and all that has been found out about it."""
+"""One request on its way through the pipeline: the exchange and all that is known about it."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -19,27 +19,36 @@ if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Plan
     from mcproxy.identity.identity_headers import IdentityHeaders
     from mcproxy.kube.requestinfo import RequestInfo
-    from mcproxy.proxy.client_facts import ClientFacts
+    from mcproxy.proxy.client_connection import ClientConnectionInfo
     from mcproxy.proxy.routes import VirtualServer
-    from mcproxy.proxy.running import Running
     from mcproxy.upstream.cluster import Cluster
     from mcproxy.upstream.endpoint import Endpoint
 
 
 log = Logger()
 
-_UNKNOWN = AuthenticatedUser(UserInfo(""))  # until that is found out
+_UNKNOWN = AuthenticatedUser(UserInfo(""))  # until authentication is done
 _STATUS_FIELDS = (
     b"Cache-Control: no-cache, private\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
 )
 
 
+class UpstreamHandler(Protocol):
+    """The handler that has sent a request to an endpoint, as far as others call it (`proxy.forward`)."""
+
+    def endpoint_out(self) -> None:
+        """The endpoint that the request was sent to went out."""
+
+    def restart(self) -> bool:
+        """Restart the request with the configuration in force; False, with nothing done, if that is not safe."""
+
+
 class Request:
-    """An exchange and what the pipeline knows of it. It sees the exchange's end, whatever that is."""
+    """An exchange and what the pipeline knows about it. It observes the exchange's end, whatever that is."""
 
     __slots__ = (
+        "_in_flight",
         "_recorder",
-        "_running",
         "caller",
         "client",
         "cluster",
@@ -51,31 +60,36 @@ class Request:
         "plan",
         "reason",
         "server",
+        "upstream",
         "user",
         "waiting",
     )
 
-    def __init__(self, exchange: Exchange, client: ClientFacts, running: Running, recorder: Recorder | None) -> None:
+    def __init__(
+        self, exchange: Exchange, client: ClientConnectionInfo, in_flight: set[Request], recorder: Recorder | None
+    ) -> None:
+        """`in_flight`: the requests of the process, to which this one belongs until it ends."""
         self.exchange = exchange
         self.client = client
         self.server: VirtualServer | None = None
         self.cluster: Cluster | None = None
-        self.endpoint: Endpoint | None = None  # where it was sent, counted in its in_flight
+        self.endpoint: Endpoint | None = None  # where it was sent; counted in its in_flight
+        self.upstream: UpstreamHandler | None = None  # set when it was sent
         self.identity_headers: IdentityHeaders
         self.caller = _UNKNOWN  # who sent it
-        self.user = _UNKNOWN.user  # who it runs as: the caller's, or another if that was asked for and allowed
+        self.user = _UNKNOWN.user  # who it runs as: the caller, or the user that the caller may impersonate
         self.info: RequestInfo | None = None
         self.plan: Plan | None = None
         self.permit: Permit | None = None
-        self.reason = ""  # why it ended otherwise than well; one word, for the access log
+        self.reason = ""  # why it failed, one word for the access log
         self.waiting: Deferred[Any] | None = None  # cancelled when the client goes away
         self._recorder = recorder
-        self._running = running
+        self._in_flight = in_flight
         exchange.on_done = self
-        running.requests.add(self)
+        in_flight.add(self)
 
-    def send_to(self, endpoint: Endpoint) -> None:
-        """Count the request with the endpoint that it goes to, and no longer with one that it was tried on before."""
+    def assign_endpoint(self, endpoint: Endpoint) -> None:
+        """Count the request with the endpoint that it goes to, and no longer with an earlier one."""
         if self.endpoint is not None:
             self.endpoint.in_flight -= 1
         self.endpoint = endpoint
@@ -87,50 +101,51 @@ class Request:
         self.exchange.answer(refusal.code, refusal_fields(refusal), refusal.body())
 
     def fail(self, error: Exception) -> None:
-        """Answer with what was raised on the way: a refusal, or a bug, which only the log tells. For except clauses."""
+        """Answer with what was raised: a refusal, or a bug, whose traceback is logged. For except clauses."""
         if isinstance(error, StatusError):
             self.refuse(error, self.reason or "refused")
         else:
-            log.failure("a bug on the way of a request; please report it")
+            log.failure("a bug in the handling of a request; please report it")
             self.refuse(StatusError(500, "internal error"), "internal_error")
 
-    def begin_anew(self) -> bool:
-        """Let the configuration that is in force now serve the request from its beginning.
+    def restart(self) -> bool:
+        """Handle the request from its beginning with the configuration that is in force now.
 
-        For one whose own configuration was replaced and has no endpoint left to ask: it may be judged in another way
-        now, or go elsewhere. False if that is the one it began with, or it is too late: nothing was done then.
+        For a request whose own configuration was replaced and has no endpoint left: it may be authorized differently
+        now, or go elsewhere. Returns False, with nothing done, if that is the configuration it began with, or if an
+        answer has begun.
         """
         exchange = self.exchange
         handle = exchange.connection.factory.handle
-        if handle == self.client.pipeline.handle or exchange.ended or exchange.responded:
+        if handle == self.client.handle or exchange.ended or exchange.responded:
             return False
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.cancel()
-            if exchange.ended:  # whoever waited has made an answer of that
+            if exchange.ended:  # the cancellation was answered
                 return True
         exchange.on_done = exchange.handler = None
-        self._let_go()
+        self._release()
         handle(exchange)
         return True
 
     @property
-    def lasting(self) -> bool:
-        """Whether it is under way and may go on for ever: a watch, a followed log, a tunnel."""
+    def open_ended(self) -> bool:
+        """Whether it has a handler and may go on without limit: a watch, a followed log, a tunnel."""
         exchange = self.exchange
-        if exchange.handler is None:  # it waits for something, or is over
+        if exchange.handler is None:  # it waits, or has ended
             return False
         return exchange.upgraded or (self.info is not None and self.info.long_running)
 
-    def finish_up(self) -> None:
-        """Bring a lasting request to an orderly end, now or at the next chance that it has for one."""
+    def end_gracefully(self) -> None:
+        """Give an open-ended request an orderly end, now or as soon as it can have one."""
         handler = self.exchange.handler
         if handler is not None:
             self.reason = "drained"
             handler.finish_up()
 
-    def break_off(self) -> None:
-        """End the request at once; the client sees its connection break."""
+    def abort(self) -> None:
+        """End the request at once by closing the client's connection."""
         exchange = self.exchange
         if not exchange.ended:
             self.reason = "drained"
@@ -140,19 +155,19 @@ class Request:
                 handler.cancelled()
 
     def exchange_done(self, exchange: Exchange) -> None:
-        """The exchange is over (`http.exchange.ExchangeObserver`): give back and write down."""
-        self._let_go()
+        """The exchange is over (`http.exchange.ExchangeObserver`): release what it holds, and log it."""
+        self._release()
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.cancel()
-        # A policy can silence its requests; one that reached none is logged as its server says.
+        # A policy can switch logging off; a request that reached none is logged as its server says.
         shown = self.plan or self.server
         if self._recorder is not None and (shown is None or shown.access_log):
             self._recorder.finished(self._record(exchange))
 
-    def _let_go(self) -> None:
-        """Be counted nowhere any more."""
-        self._running.requests.discard(self)
+    def _release(self) -> None:
+        """Stop counting the request everywhere."""
+        self._in_flight.discard(self)
         if self.endpoint is not None:
             self.endpoint.in_flight -= 1
         permit, self.permit = self.permit, None
@@ -165,7 +180,7 @@ class Request:
         total = now - exchange.started_at
         info, caller, user = self.info, self.caller, self.user
         real = caller.user.name if self.server is not None and self.server.authenticates else ""
-        request_id, user_agent = self.client.noted(head)
+        request_id, user_agent = self.client.logged_headers(head)
         return AccessRecord(
             time=time.time() - total,
             client=self.client.address,

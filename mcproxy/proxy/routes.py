@@ -1,4 +1,4 @@
-"""Which virtual server a request is for, and which cluster of that server. Immutable; made once per Runtime."""
+"""Routing: which virtual server a request is for, and which cluster of that server. Immutable, one per Runtime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class VirtualServer:
-    """One virtual API server: the live parts that judge its requests, and the clusters behind it."""
+    """One virtual API server: its authenticator, authorizer and policies, and the clusters behind it."""
 
     __slots__ = (
         "access_log",
@@ -60,7 +60,7 @@ class VirtualServer:
         self.clusters = {name.encode(): clusters[name] for name in names}
 
     def destination(self, target: bytes) -> tuple[Cluster, bytes]:
-        """Return the cluster that `target` names and the target as that cluster is asked.
+        """Return the cluster that `target` names, and the target to send to that cluster.
 
         Raises StatusError (404) for what is no cluster of this server.
         """

@@ -14,7 +14,7 @@ from bench.subjects import Place
 from bench.wrk import Report
 from mcproxy.config import model
 from mcproxy.config.load import load
-from mcproxy.dispatch.index import PolicyIndex
+from mcproxy.dispatch.policy_index import PolicyIndex
 from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.user import UserInfo
 

@@ -3,7 +3,7 @@
 import random
 
 from bench import rules
-from mcproxy.dispatch.index import PolicyIndex
+from mcproxy.dispatch.policy_index import PolicyIndex
 from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.user import UserInfo
 

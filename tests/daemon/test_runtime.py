@@ -9,9 +9,9 @@ import pytest
 
 from mcproxy.config import model
 from mcproxy.daemon.runtime import ProcessResources, Runtime, build
-from mcproxy.proxy.running import Running
+from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.upstream.credentials import CredentialError
-from tests.proxy.stage import NAME, Log, certificate, cluster, config, listener
+from tests.proxy.harness import NAME, Log, certificate, cluster, config, listener
 from tests.upstream.fakes import FakeReactor, endpoint_config, make_shared
 
 ACCESS = model.Logging(access=model.AccessLog())
@@ -21,7 +21,7 @@ class Play:
     def __init__(self) -> None:
         clock = FakeReactor()
         self.logs: list[Log] = []
-        self.parts = ProcessResources(make_shared(clock), Running(clock), self._open)
+        self.parts = ProcessResources(make_shared(clock), InFlightRequests(clock), self._open)
 
     def _open(self, _: model.AccessLog) -> Log:
         self.logs.append(Log())

@@ -13,19 +13,19 @@ from mcproxy.config import model
 from mcproxy.net.bind import BindError
 from mcproxy.upstream.credentials import CredentialError
 from tests.proxy import conftest
-from tests.proxy.stage import NAME, OK, Client, Stage, Upstream, always, cluster, config, get, listener
+from tests.proxy.harness import NAME, OK, Client, Harness, Upstream, always, cluster, config, get, listener
 
-reactor, stage = conftest.reactor, conftest.stage
+reactor, harness = conftest.reactor, conftest.harness
 
 WATCH = get(b"/api/v1/pods?watch=true")
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 END = b"0\r\n\r\n"
 
 
-async def watching(stage: Stage, upstream: Upstream, **how: Any) -> Client:
+async def watching(harness: Harness, upstream: Upstream, **how: Any) -> Client:
     """A client with a watch that is under way."""
-    client = await stage.asks(WATCH, **how)
-    await stage.until(lambda: client.received.endswith(b"{}\n\r\n"), "the first event")
+    client = await harness.asks(WATCH, **how)
+    await harness.until(lambda: client.received.endswith(b"{}\n\r\n"), "the first event")
     return client
 
 
@@ -48,102 +48,102 @@ def fired(waiting: Deferred[Any]) -> list[Any]:
 class TestReload:
     async def test_the_same_again_changes_nothing_and_keeps_sockets_connections_and_watches(
         self,
-        stage: Stage,
+        harness: Harness,
     ) -> None:
-        upstream = stage.upstream()
+        upstream = harness.upstream()
         upstream.reply = always(EVENTS)
         configuration = config([cluster(upstream.endpoint())])
-        await stage.serve(configuration)
-        port, live = stage.port(), stage.service.listeners[0]
-        client = await watching(stage, upstream)
-        runtime = stage.service.runtime
-        await stage.serve(dataclasses.replace(configuration))
-        assert stage.service.listeners[0] is live
-        assert stage.port() == port
-        after = stage.service.runtime
+        await harness.serve(configuration)
+        port, live = harness.port(), harness.service.listeners[0]
+        client = await watching(harness, upstream)
+        runtime = harness.service.runtime
+        await harness.serve(dataclasses.replace(configuration))
+        assert harness.service.listeners[0] is live
+        assert harness.port() == port
+        after = harness.service.runtime
         assert after is not None
         assert runtime is not None
         assert after.clusters["east"] is runtime.clusters["east"]
         upstream.last.send(b"3\r\n[]\n\r\n")
-        await stage.until(lambda: client.received.endswith(b"[]\n\r\n"))
+        await harness.until(lambda: client.received.endswith(b"[]\n\r\n"))
 
-    async def test_new_requests_on_kept_connections_get_the_new_configuration(self, stage: Stage) -> None:
-        old, new = stage.upstream(), stage.upstream()
+    async def test_new_requests_on_kept_connections_get_the_new_configuration(self, harness: Harness) -> None:
+        old, new = harness.upstream(), harness.upstream()
         old.reply = new.reply = always(OK)
-        await stage.serve(config([cluster(old.endpoint())]))
-        client = await stage.asks(get())
-        await stage.until(lambda: client.received.endswith(b"{}"))
-        await stage.serve(config([cluster(new.endpoint())]))
+        await harness.serve(config([cluster(old.endpoint())]))
+        client = await harness.asks(get())
+        await harness.until(lambda: client.received.endswith(b"{}"))
+        await harness.serve(config([cluster(new.endpoint())]))
         client.send(get())
-        await stage.until(lambda: client.received.count(b"{}") == 2)
+        await harness.until(lambda: client.received.count(b"{}") == 2)
         assert (old.received.count(b"GET"), new.received.count(b"GET")) == (1, 1)
 
-    async def test_a_request_keeps_the_runtime_it_started_with(self, stage: Stage) -> None:
-        old, new = stage.upstream(), stage.upstream()
-        await stage.serve(config([cluster(old.endpoint())]))
-        client = await stage.asks(get())
-        await stage.until(lambda: old.received)
-        await stage.serve(config([cluster(new.endpoint())]))
+    async def test_a_request_keeps_the_runtime_it_started_with(self, harness: Harness) -> None:
+        old, new = harness.upstream(), harness.upstream()
+        await harness.serve(config([cluster(old.endpoint())]))
+        client = await harness.asks(get())
+        await harness.until(lambda: old.received)
+        await harness.serve(config([cluster(new.endpoint())]))
         old.last.send(OK)
-        await stage.until(lambda: client.received.endswith(b"{}"))
+        await harness.until(lambda: client.received.endswith(b"{}"))
         assert new.received == b""
 
-    async def test_a_new_listener_opens_and_the_kept_one_keeps_its_socket(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_a_new_listener_opens_and_the_kept_one_keeps_its_socket(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         upstream.reply = always(OK)
         first = listener("one", tls=False)
-        await stage.serve(config([cluster(upstream.endpoint())], listeners=[first]))
-        port = stage.port()
+        await harness.serve(config([cluster(upstream.endpoint())], listeners=[first]))
+        port = harness.port()
         second = listener("two", tls=False, port=free_port())
-        await stage.serve(config([cluster(upstream.endpoint())], listeners=[first, second]))
-        assert stage.port(0) == port
-        for each in (stage.port(0), stage.port(1)):
-            await served(stage, each)
+        await harness.serve(config([cluster(upstream.endpoint())], listeners=[first, second]))
+        assert harness.port(0) == port
+        for each in (harness.port(0), harness.port(1)):
+            await served(harness, each)
 
-    async def test_a_listener_that_is_gone_stops_accepting_and_its_requests_finish(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_a_listener_that_is_gone_stops_accepting_and_its_requests_finish(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         kept, gone = listener("kept", tls=False), listener("gone", tls=False, port=free_port())
-        await stage.serve(config([cluster(upstream.endpoint())], listeners=[kept, gone]))
-        gone_port = stage.port(1)
-        client = await stage.asks(get(), port=gone_port, tls=False)
-        await stage.until(lambda: upstream.received)
-        await stage.serve(config([cluster(upstream.endpoint())], listeners=[kept]))
+        await harness.serve(config([cluster(upstream.endpoint())], listeners=[kept, gone]))
+        gone_port = harness.port(1)
+        client = await harness.asks(get(), port=gone_port, tls=False)
+        await harness.until(lambda: upstream.received)
+        await harness.serve(config([cluster(upstream.endpoint())], listeners=[kept]))
         with pytest.raises(Exception, match="refused"):
-            await stage.client(port=gone_port, tls=False)
+            await harness.client(port=gone_port, tls=False)
         upstream.last.send(OK)
-        await stage.until(lambda: client.received.endswith(b"{}"))
+        await harness.until(lambda: client.received.endswith(b"{}"))
         assert b"Connection: close\r\n" in client.received
-        await stage.until(lambda: client.over)
+        await harness.until(lambda: client.over)
         client.close()
 
-    async def test_watches_of_a_removed_cluster_end_in_time_and_others_go_on(self, stage: Stage) -> None:
-        gone, kept = stage.upstream(), stage.upstream()
+    async def test_watches_of_a_removed_cluster_end_in_time_and_others_go_on(self, harness: Harness) -> None:
+        gone, kept = harness.upstream(), harness.upstream()
         gone.reply = kept.reply = always(EVENTS)
         clusters = [cluster(gone.endpoint(), name="gone"), cluster(kept.endpoint(), name="kept")]
         both = model.Server(
             name="many", listeners=("tls",), default=True, backend=model.ClustersBackend(("gone", "kept"))
         )
         less = dataclasses.replace(both, backend=model.ClustersBackend(("kept",)))
-        await stage.serve(config(clusters, [both]))
+        await harness.serve(config(clusters, [both]))
 
         async def watch(name: bytes) -> Client:
-            client = await stage.asks(WATCH.replace(b"/api", b"/clusters/" + name + b"/api"))
-            await stage.until(lambda: client.received.endswith(b"{}\n\r\n"))
+            client = await harness.asks(WATCH.replace(b"/api", b"/clusters/" + name + b"/api"))
+            await harness.until(lambda: client.received.endswith(b"{}\n\r\n"))
             return client
 
         ending = [await watch(b"gone") for _ in range(4)]
         staying = await watch(b"kept")
-        await stage.serve(drains_within(config(clusters[1:], [less]), 0.8))
-        await stage.turns(3)
+        await harness.serve(drains_within(config(clusters[1:], [less]), 0.8))
+        await harness.turns(3)
         assert sum(client.received.endswith(END) for client in ending) < 4, "they end one after the other"
-        await stage.until(lambda: all(client.received.endswith(END) for client in ending))
+        await harness.until(lambda: all(client.received.endswith(END) for client in ending))
         assert not staying.over
         kept.last.send(b"3\r\n[]\n\r\n")
-        await stage.until(lambda: staying.received.endswith(b"[]\n\r\n"))
-        await stage.until(lambda: all(connection.over for connection in gone.connections))
+        await harness.until(lambda: staying.received.endswith(b"[]\n\r\n"))
+        await harness.until(lambda: all(connection.over for connection in gone.connections))
 
-    async def test_a_watch_of_a_removed_server_that_begins_only_then_ends_in_time_too(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_a_watch_of_a_removed_server_that_begins_only_then_ends_in_time_too(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         upstream.reply = always(EVENTS)
         one = model.FlowControl(
             name="one",
@@ -152,86 +152,86 @@ class TestReload:
             queue=model.Queue(size=1, timeout=5.0),
         )
         before = config([cluster(upstream.endpoint(), flow_controls=("one",))], flow_controls=(one,))
-        await stage.serve(before)
-        first = await watching(stage, upstream)
-        second = await stage.asks(WATCH)  # waits for its turn
-        await stage.turns()
+        await harness.serve(before)
+        first = await watching(harness, upstream)
+        second = await harness.asks(WATCH)  # waits for its turn
+        await harness.turns()
         renamed = dataclasses.replace(before.servers[0], name="other")
-        await stage.serve(drains_within(dataclasses.replace(before, servers=(renamed,)), 0.8))
-        await stage.until(lambda: second.received.endswith(b"{}\n\r\n" + END), "its clean end")
+        await harness.serve(drains_within(dataclasses.replace(before, servers=(renamed,)), 0.8))
+        await harness.until(lambda: second.received.endswith(b"{}\n\r\n" + END), "its clean end")
         assert first.received.endswith(END)
 
-    async def test_a_request_that_began_anew_is_none_of_what_was_removed(self, stage: Stage) -> None:
-        goes, other = stage.upstream(), stage.upstream()
+    async def test_a_request_that_began_anew_is_none_of_what_was_removed(self, harness: Harness) -> None:
+        goes, other = harness.upstream(), harness.upstream()
         queue = model.Queue(size=1, timeout=5.0)
         few = model.FlowControl(name="few", type=model.FlowControlType.MAX_REQUESTS_INFLIGHT, max=2, queue=queue)
         before = config([cluster(goes.endpoint("a"), flow_controls=("few",))], flow_controls=(few,))
-        await stage.serve(before)
-        stays, leaves = await stage.asks(get(method=b"DELETE")), await stage.asks(get(method=b"DELETE"))
-        await stage.until(lambda: goes.received.count(b"DELETE") == 2, "the first two")
-        waits = await stage.asks(get(b"/third"))
-        await stage.turns()
+        await harness.serve(before)
+        stays, leaves = await harness.asks(get(method=b"DELETE")), await harness.asks(get(method=b"DELETE"))
+        await harness.until(lambda: goes.received.count(b"DELETE") == 2, "the first two")
+        waits = await harness.asks(get(b"/third"))
+        await harness.turns()
         after = dataclasses.replace(
             before,
             clusters=(cluster(other.endpoint("b"), flow_controls=("few",)),),
             servers=(dataclasses.replace(before.servers[0], name="other"),),
         )
-        await stage.serve(drains_within(after, 0.3))
+        await harness.serve(drains_within(after, 0.3))
         leaves.abort()
-        await stage.until(lambda: other.received, "the third, on the new endpoint")
-        await stage.until(lambda: stays.over, "the end of what was on the old one")
-        await stage.turns()
+        await harness.until(lambda: other.received, "the third, on the new endpoint")
+        await harness.until(lambda: stays.over, "the end of what was on the old one")
+        await harness.turns()
         other.last.send(OK)
-        await stage.until(lambda: waits.received, "the answer")
+        await harness.until(lambda: waits.received, "the answer")
         assert waits.answer()[0] == 200
 
     @pytest.mark.parametrize(("method", "again"), [(b"GET", True), (b"DELETE", False)])
     async def test_a_read_that_a_removed_endpoint_never_answers_is_asked_of_others_in_the_end(
-        self, stage: Stage, method: bytes, again: bool
+        self, harness: Harness, method: bytes, again: bool
     ) -> None:
-        goes, other = stage.upstream(), stage.upstream()
-        await stage.serve(config([cluster(goes.endpoint("a"))]))
-        client = await stage.asks(get(method=method))
-        await stage.until(lambda: goes.received, "the request")
+        goes, other = harness.upstream(), harness.upstream()
+        await harness.serve(config([cluster(goes.endpoint("a"))]))
+        client = await harness.asks(get(method=method))
+        await harness.until(lambda: goes.received, "the request")
         other.reply = always(OK)
-        await stage.serve(drains_within(config([cluster(other.endpoint("b"))]), 0.2))
-        await stage.until(lambda: client.received or client.over, "the end")
+        await harness.serve(drains_within(config([cluster(other.endpoint("b"))]), 0.2))
+        await harness.until(lambda: client.received or client.over, "the end")
         assert client.received.startswith(b"HTTP/1.1 200 OK") == again
-        await stage.until(lambda: all(connection.over for connection in goes.connections), "the old connection's end")
+        await harness.until(lambda: all(connection.over for connection in goes.connections), "the old connection's end")
 
-    async def test_a_watch_inside_an_event_is_broken_off_at_the_end_of_the_time(self, stage: Stage) -> None:
-        gone, kept = stage.upstream(), stage.upstream()
+    async def test_a_watch_inside_an_event_is_broken_off_at_the_end_of_the_time(self, harness: Harness) -> None:
+        gone, kept = harness.upstream(), harness.upstream()
         gone.reply = always(EVENTS + b"2\r\n{}\r\n")
-        await stage.serve(config([cluster(gone.endpoint())]))
-        client = await stage.asks(WATCH)
-        await stage.until(lambda: client.received.endswith(b"2\r\n{}\r\n"))
-        await stage.serve(drains_within(config([cluster(kept.endpoint(), name="other")]), 0.3))
-        await stage.until(lambda: client.lost)
+        await harness.serve(config([cluster(gone.endpoint())]))
+        client = await harness.asks(WATCH)
+        await harness.until(lambda: client.received.endswith(b"2\r\n{}\r\n"))
+        await harness.serve(drains_within(config([cluster(kept.endpoint(), name="other")]), 0.3))
+        await harness.until(lambda: client.lost)
         assert not client.received.endswith(END)
 
-    async def test_new_limits_hold_for_the_next_connections(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_new_limits_hold_for_the_next_connections(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         upstream.reply = always(OK)
-        await stage.serve(config([cluster(upstream.endpoint())]))
+        await harness.serve(config([cluster(upstream.endpoint())]))
         tight = listener(limits=model.Limits(target_bytes=10))
-        await stage.serve(config([cluster(upstream.endpoint())], listeners=[tight]))
-        client = await stage.asks(get())
-        await stage.until(lambda: client.received.endswith(b"}\n"))
+        await harness.serve(config([cluster(upstream.endpoint())], listeners=[tight]))
+        client = await harness.asks(get())
+        await harness.until(lambda: client.received.endswith(b"}\n"))
         assert client.answer()[0] == 414
 
 
-async def served(stage: Stage, port: int) -> None:
-    client = await stage.asks(get(), port=port, tls=False)
-    await stage.until(lambda: client.received.endswith(b"{}"))
+async def served(harness: Harness, port: int) -> None:
+    client = await harness.asks(get(), port=port, tls=False)
+    await harness.until(lambda: client.received.endswith(b"{}"))
 
 
 class TestRefusedReload:
-    async def test_a_socket_that_cannot_be_bound(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_a_socket_that_cannot_be_bound(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         upstream.reply = always(OK)
         first = listener("one", tls=False)
-        await stage.serve(config([cluster(upstream.endpoint())], listeners=[first]))
-        runtime, lives = stage.service.runtime, stage.service.listeners
+        await harness.serve(config([cluster(upstream.endpoint())], listeners=[first]))
+        runtime, lives = harness.service.runtime, harness.service.listeners
         opens, taken = free_port(), listener("taken", tls=False, port=upstream.port)
         wrong = config(
             [cluster(upstream.endpoint(), preserve_host=True)],
@@ -239,122 +239,122 @@ class TestRefusedReload:
             logging=model.Logging(access=model.AccessLog()),
         )
         with pytest.raises(BindError):
-            await stage.serve(wrong)
-        assert stage.service.runtime is runtime
-        assert stage.service.listeners == lives
-        assert [log.closed for log in stage.logs] == [1]
+            await harness.serve(wrong)
+        assert harness.service.runtime is runtime
+        assert harness.service.listeners == lives
+        assert [log.closed for log in harness.logs] == [1]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", opens))  # nobody listens there any more
-        await served(stage, stage.port())
+        await served(harness, harness.port())
 
-    async def test_a_credential_that_can_never_be_sent(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_a_credential_that_can_never_be_sent(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         upstream.reply = always(OK)
         good = config([cluster(upstream.endpoint())], listeners=[listener(tls=False)])
-        await stage.serve(good)
-        runtime = stage.service.runtime
+        await harness.serve(good)
+        runtime = harness.service.runtime
         bad = cluster(upstream.endpoint(), credentials=model.Credentials(token=model.Secret("a\nb")))
         with pytest.raises(CredentialError):
-            await stage.serve(dataclasses.replace(good, clusters=(bad,)))
-        assert stage.service.runtime is runtime
-        await served(stage, stage.port())
+            await harness.serve(dataclasses.replace(good, clusters=(bad,)))
+        assert harness.service.runtime is runtime
+        await served(harness, harness.port())
 
-    async def test_the_first_one_leaves_nothing_open(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_the_first_one_leaves_nothing_open(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         opens = free_port()
         listeners = [listener("a", tls=False, port=opens), listener("b", tls=False, port=upstream.port)]
         with pytest.raises(BindError):
-            await stage.serve(config([cluster(upstream.endpoint())], listeners=listeners))
-        assert stage.service.runtime is None
+            await harness.serve(config([cluster(upstream.endpoint())], listeners=listeners))
+        assert harness.service.runtime is None
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", opens))
 
 
 class TestEnd:
-    async def test_shutdown_asks_kept_connections_to_close_and_still_takes_new_ones(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_shutdown_asks_kept_connections_to_close_and_still_takes_new_ones(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         upstream.reply = always(OK)
-        await stage.serve(config([cluster(upstream.endpoint())]))
-        kept = await stage.client()
-        stage.service.begin_shutdown()
-        for client in (kept, await stage.client()):
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        kept = await harness.client()
+        harness.service.begin_shutdown()
+        for client in (kept, await harness.client()):
             client.send(get())
-            await stage.until(lambda client=client: client.received.endswith(b"{}") and client.ended)  # type: ignore[misc]
+            await harness.until(lambda client=client: client.received.endswith(b"{}") and client.ended)  # type: ignore[misc]
             assert b"Connection: close\r\n" in client.received
             client.close()
 
-    async def test_drain_waits_for_requests_and_ends_watches(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_drain_waits_for_requests_and_ends_watches(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         upstream.reply = always(EVENTS)
-        await stage.serve(config([cluster(upstream.endpoint())]))
-        watch = await watching(stage, upstream)
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        watch = await watching(harness, upstream)
         upstream.reply = None
-        idle, short = await stage.client(), await stage.asks(get())
-        await stage.until(lambda: b"pods/b" in upstream.received)
+        idle, short = await harness.client(), await harness.asks(get())
+        await harness.until(lambda: b"pods/b" in upstream.received)
         answering = upstream.last
-        done = fired(Deferred.fromCoroutine(stage.service.drain(5.0)))
-        await stage.until(lambda: idle.ended and watch.received.endswith(END))
+        done = fired(Deferred.fromCoroutine(harness.service.drain(5.0)))
+        await harness.until(lambda: idle.ended and watch.received.endswith(END))
         assert not done
         answering.send(OK)
-        await stage.until(lambda: short.received.endswith(b"{}"))
+        await harness.until(lambda: short.received.endswith(b"{}"))
         for client in (idle, watch, short):
-            await stage.until(lambda client=client: client.over)  # type: ignore[misc]
+            await harness.until(lambda client=client: client.over)  # type: ignore[misc]
             client.close()
-        await stage.until(lambda: done)
-        assert stage.service.running == 0
+        await harness.until(lambda: done)
+        assert harness.service.running == 0
 
-    async def test_the_last_answer_goes_out_whole_before_the_end(self, stage: Stage) -> None:
-        upstream = stage.upstream()
-        await stage.serve(config([cluster(upstream.endpoint())]))
-        client = await stage.asks(get())
-        await stage.until(lambda: upstream.received)
+    async def test_the_last_answer_goes_out_whole_before_the_end(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        client = await harness.asks(get())
+        await harness.until(lambda: upstream.received)
         transport: Any = client.transport
         transport.pauseProducing()
         transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
-        for stream in stage.service.listeners[0].socket:
+        for stream in harness.service.listeners[0].socket:
             stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
         upstream.last.send(b"HTTP/1.1 200 OK\r\nContent-Length: 80000\r\n\r\n" + bytes(80_000))
-        await stage.until(lambda: stage.service.running == 0, "the end of the request, its answer being queued")
-        done = fired(Deferred.fromCoroutine(stage.service.drain(5.0)))
-        await stage.turns(20)
+        await harness.until(lambda: harness.service.running == 0, "the end of the request, its answer being queued")
+        done = fired(Deferred.fromCoroutine(harness.service.drain(5.0)))
+        await harness.turns(20)
         transport.resumeProducing()
-        await stage.until(lambda: len(client.received) > 80_000 and client.ended)
+        await harness.until(lambda: len(client.received) > 80_000 and client.ended)
         client.close()
-        await stage.until(lambda: done)
+        await harness.until(lambda: done)
 
-    async def test_what_does_not_end_in_time_is_broken_off(self, stage: Stage) -> None:
-        upstream = stage.upstream()
-        await stage.serve(config([cluster(upstream.endpoint())]))
-        client = await stage.asks(get())
-        await stage.until(lambda: upstream.received)
-        await stage.service.drain(0.2)
-        await stage.until(lambda: client.lost and upstream.last.over)
+    async def test_what_does_not_end_in_time_is_broken_off(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        client = await harness.asks(get())
+        await harness.until(lambda: upstream.received)
+        await harness.service.drain(0.2)
+        await harness.until(lambda: client.lost and upstream.last.over)
         assert client.received == b""
 
-    async def test_abort_ends_everything_at_once_and_may_be_repeated(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_abort_ends_everything_at_once_and_may_be_repeated(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         upstream.reply = always(EVENTS)
-        await stage.serve(config([cluster(upstream.endpoint())]))
-        client = await watching(stage, upstream)
-        stage.service.abort()
-        stage.service.abort()
-        await stage.until(lambda: client.lost and upstream.last.over)
-        assert stage.service.listeners == ()
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        client = await watching(harness, upstream)
+        harness.service.abort()
+        harness.service.abort()
+        await harness.until(lambda: client.lost and upstream.last.over)
+        assert harness.service.listeners == ()
 
-    async def test_running_exec_plugins_end_with_it(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_running_exec_plugins_end_with_it(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         plugin = model.ExecPlugin(command="/bin/sleep", args=("60",))
-        await stage.serve(config([cluster(upstream.endpoint(), credentials=model.Credentials(exec=plugin))]))
-        client = await stage.asks(get())
-        processes = stage.service._resources.shared.plugins._running
-        await stage.until(lambda: processes, "the plugin")
-        stage.service.abort()
-        await stage.until(lambda: client.lost and not processes, "the plugin's end")
+        await harness.serve(config([cluster(upstream.endpoint(), credentials=model.Credentials(exec=plugin))]))
+        client = await harness.asks(get())
+        processes = harness.service._resources.shared.plugins._running
+        await harness.until(lambda: processes, "the plugin")
+        harness.service.abort()
+        await harness.until(lambda: client.lost and not processes, "the plugin's end")
 
 
 class TestServers:
-    async def test_sni_decides_and_another_servers_host_is_misdirected(self, stage: Stage) -> None:
-        one, two = stage.upstream(), stage.upstream()
+    async def test_sni_decides_and_another_servers_host_is_misdirected(self, harness: Harness) -> None:
+        one, two = harness.upstream(), harness.upstream()
         one.reply = two.reply = always(OK)
         servers = [
             model.Server(name="one", listeners=("tls",), server_names=(NAME,), backend=model.ClusterBackend("one")),
@@ -363,7 +363,7 @@ class TestServers:
             ),
         ]
         clusters = [cluster(one.endpoint(), name="one"), cluster(two.endpoint(), name="two")]
-        await stage.serve(config(clusters, servers))
+        await harness.serve(config(clusters, servers))
         for host, name, code, reached in (
             (b"k8s.test", NAME, 200, (1, 0)),
             (b"127.0.0.1", NAME, 200, (2, 0)),
@@ -371,7 +371,7 @@ class TestServers:
             (b"k8s.test", "a.wild.test", 421, (2, 1)),
             (b"nobody.test", "other.test", 404, (2, 1)),
         ):
-            client = await stage.asks(get().replace(b"k8s.test", host), server_name=name)
-            await stage.until(lambda client=client: client.received.endswith((b"{}", b"}\n")))  # type: ignore[misc]
+            client = await harness.asks(get().replace(b"k8s.test", host), server_name=name)
+            await harness.until(lambda client=client: client.received.endswith((b"{}", b"}\n")))  # type: ignore[misc]
             assert client.answer()[0] == code
             assert (one.received.count(b"GET"), two.received.count(b"GET")) == reached

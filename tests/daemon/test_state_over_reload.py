@@ -8,11 +8,11 @@ from typing import Any
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Strategy
 from mcproxy.upstream.endpoint import Endpoint
-from tests.dispatch.making import policy, rule
+from tests.dispatch.builders import policy, rule
 from tests.proxy import conftest
-from tests.proxy.stage import OK, Client, Stage, Upstream, always, cluster, config, get
+from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get
 
-reactor, stage = conftest.reactor, conftest.stage
+reactor, harness = conftest.reactor, conftest.harness
 
 PODS, NODES = b"/api/v1/pods", b"/api/v1/nodes"
 POD_RULE = rule(resources=("pods",), non_resource_urls=())
@@ -31,35 +31,35 @@ def configuration(
     return config([cluster(*endpoints, **fields)], [server], flow_controls=flow_controls)
 
 
-def live(stage: Stage) -> tuple[Endpoint, ...]:
-    runtime = stage.service.runtime
+def live(harness: Harness) -> tuple[Endpoint, ...]:
+    runtime = harness.service.runtime
     assert runtime is not None
     return runtime.clusters["east"].endpoints
 
 
-async def three(stage: Stage) -> list[Upstream]:
-    upstreams = [stage.upstream() for _ in range(3)]
+async def three(harness: Harness) -> list[Upstream]:
+    upstreams = [harness.upstream() for _ in range(3)]
     for upstream in upstreams:
         upstream.reply = always(OK)
     return upstreams
 
 
-async def ready(stage: Stage) -> None:
-    await stage.until(lambda: all(endpoint.ready for endpoint in live(stage)), "readiness")
+async def ready(harness: Harness) -> None:
+    await harness.until(lambda: all(endpoint.ready for endpoint in live(harness)), "readiness")
 
 
-async def status(stage: Stage, target: bytes = PODS) -> int:
-    client = await stage.asks(get(target))
-    await stage.until(lambda: client.received.endswith((b"{}", b"}\n")), "the answer")
+async def status(harness: Harness, target: bytes = PODS) -> int:
+    client = await harness.asks(get(target))
+    await harness.until(lambda: client.received.endswith((b"{}", b"}\n")), "the answer")
     return client.answer()[0]
 
 
-async def held(stage: Stage, upstream: Upstream, target: bytes = PODS) -> Client:
+async def held(harness: Harness, upstream: Upstream, target: bytes = PODS) -> Client:
     """A request that its upstream has and does not answer."""
     upstream.reply = None
     before = len(upstream.received)
-    client = await stage.asks(get(target))
-    await stage.until(lambda: len(upstream.received) > before, "the request")
+    client = await harness.asks(get(target))
+    await harness.until(lambda: len(upstream.received) > before, "the request")
     return client
 
 
@@ -73,12 +73,12 @@ def turn(upstreams: list[Upstream]) -> str:
 
 
 class TestHealth:
-    async def test_of_an_endpoint_outlasts_what_changes_beside_it(self, stage: Stage) -> None:
-        upstreams = await three(stage)
+    async def test_of_an_endpoint_outlasts_what_changes_beside_it(self, harness: Harness) -> None:
+        upstreams = await three(harness)
         a, b, c = (each.endpoint(name) for each, name in zip(upstreams, "abc", strict=True))
-        await stage.serve(configuration(a, b))
-        await ready(stage)
-        before = live(stage)
+        await harness.serve(configuration(a, b))
+        await ready(harness)
+        before = live(harness)
         for _ in range(3):
             before[0].record_check("down")
         before[1].record_check("down")
@@ -90,8 +90,8 @@ class TestHealth:
             configuration(a, b, policies=(policy("one", rule(), strategy=Strategy.CONSISTENT_HASH),)),
         ]
         for next_one in changed:
-            await stage.serve(next_one)
-            kept = {endpoint.config.port: endpoint for endpoint in live(stage)}
+            await harness.serve(next_one)
+            kept = {endpoint.config.port: endpoint for endpoint in live(harness)}
             assert kept[a.port] is before[0]
             assert kept[b.port] is before[1]
             assert (before[0].ready, before[1].ready) == (False, True)
@@ -100,104 +100,104 @@ class TestHealth:
         before[1].record_check("down")
         assert not before[1].ready  # with the first failure, which was counted under the first configuration
 
-    async def test_of_one_that_is_enabled_again_is_known(self, stage: Stage) -> None:
-        upstreams = await three(stage)
+    async def test_of_one_that_is_enabled_again_is_known(self, harness: Harness) -> None:
+        upstreams = await three(harness)
         a, b, _ = (each.endpoint(name) for each, name in zip(upstreams, "abc", strict=True))
-        await stage.serve(configuration(a, b))
-        await ready(stage)
-        await stage.serve(configuration(dataclasses.replace(a, disabled=True), b))
-        assert [endpoint.ready for endpoint in live(stage)] == [False, True]
-        await stage.serve(configuration(a, b))
-        assert [endpoint.ready for endpoint in live(stage)] == [True, True]
+        await harness.serve(configuration(a, b))
+        await ready(harness)
+        await harness.serve(configuration(dataclasses.replace(a, disabled=True), b))
+        assert [endpoint.ready for endpoint in live(harness)] == [False, True]
+        await harness.serve(configuration(a, b))
+        assert [endpoint.ready for endpoint in live(harness)] == [True, True]
 
 
 class TestTurns:
-    async def test_each_policy_goes_on_where_it_was_however_many_reloads_there_were(self, stage: Stage) -> None:
-        upstreams = await three(stage)
+    async def test_each_policy_goes_on_where_it_was_however_many_reloads_there_were(self, harness: Harness) -> None:
+        upstreams = await three(harness)
         endpoints = [each.endpoint(name) for each, name in zip(upstreams, "abc", strict=True)]
-        await stage.serve(configuration(*endpoints))
-        await ready(stage)
-        assert await status(stage, NODES) == 200
+        await harness.serve(configuration(*endpoints))
+        await ready(harness)
+        assert await status(harness, NODES) == 200
         turn(upstreams)
         asked = ""
         for number in range(4):
-            assert await status(stage) == 200
+            assert await status(harness) == 200
             asked += turn(upstreams)
-            await stage.serve(configuration(*endpoints, preserve_host=number % 2 == 0))
-            await stage.serve(configuration(*endpoints, policies=(policy("pods", POD_RULE), policy("rest", rule()))))
+            await harness.serve(configuration(*endpoints, preserve_host=number % 2 == 0))
+            await harness.serve(configuration(*endpoints, policies=(policy("pods", POD_RULE), policy("rest", rule()))))
         assert asked == "abca"
-        assert await status(stage, NODES) == 200
+        assert await status(harness, NODES) == 200
         assert turn(upstreams) == "b"
 
-    async def test_a_policy_that_is_new_or_of_another_strategy_begins_anew(self, stage: Stage) -> None:
-        upstreams = await three(stage)
+    async def test_a_policy_that_is_new_or_of_another_strategy_begins_anew(self, harness: Harness) -> None:
+        upstreams = await three(harness)
         endpoints = [each.endpoint(name) for each, name in zip(upstreams, "abc", strict=True)]
-        await stage.serve(configuration(*endpoints, policies=(policy("one", rule()),)))
-        await ready(stage)
-        await status(stage)
-        await stage.serve(configuration(*endpoints, policies=(policy("other", rule()),)))
+        await harness.serve(configuration(*endpoints, policies=(policy("one", rule()),)))
+        await ready(harness)
+        await status(harness)
+        await harness.serve(configuration(*endpoints, policies=(policy("other", rule()),)))
         turn(upstreams)
-        await status(stage)
+        await status(harness)
         assert turn(upstreams) == "a"
 
-    async def test_requests_in_flight_still_count_for_the_least_busy(self, stage: Stage) -> None:
-        upstreams = await three(stage)
+    async def test_requests_in_flight_still_count_for_the_least_busy(self, harness: Harness) -> None:
+        upstreams = await three(harness)
         endpoints = [each.endpoint(name) for each, name in zip(upstreams, "abc", strict=True)]
         least = (policy("least", rule(), strategy=Strategy.LEAST_REQUESTS),)
-        await stage.serve(configuration(*endpoints, policies=least))
-        await ready(stage)
-        await held(stage, upstreams[0])
-        await stage.serve(configuration(*endpoints, policies=least, preserve_host=True))
+        await harness.serve(configuration(*endpoints, policies=least))
+        await ready(harness)
+        await held(harness, upstreams[0])
+        await harness.serve(configuration(*endpoints, policies=least, preserve_host=True))
         asked = ""
         for _ in range(4):
             for upstream in upstreams[1:]:
                 upstream.forget()
                 upstream.reply = always(OK)
-            await status(stage)
+            await status(harness)
             asked += "".join(name for name, each in zip("bc", upstreams[1:], strict=True) if each.received)
         assert sorted(asked) == ["b", "b", "c", "c"]
 
 
 class TestLimits:
-    async def test_a_bucket_keeps_its_level_and_a_smaller_one_is_cut(self, stage: Stage) -> None:
-        upstream, *_ = await three(stage)
+    async def test_a_bucket_keeps_its_level_and_a_smaller_one_is_cut(self, harness: Harness) -> None:
+        upstream, *_ = await three(harness)
         bucket = FlowControl(name="bulk", type=BUCKET, qps=0.001, burst=6)
 
         async def serve(flow: FlowControl, **fields: Any) -> None:
             policies = (policy("all", rule(), flow_control="bulk"),)
-            await stage.serve(configuration(upstream.endpoint(), policies=policies, flow_controls=(flow,), **fields))
+            await harness.serve(configuration(upstream.endpoint(), policies=policies, flow_controls=(flow,), **fields))
 
         await serve(bucket)
-        assert [await status(stage) for _ in range(2)] == [200, 200]
+        assert [await status(harness) for _ in range(2)] == [200, 200]
         await serve(bucket, preserve_host=True)  # four are left
-        assert await status(stage) == 200
+        assert await status(harness) == 200
         await serve(dataclasses.replace(bucket, burst=2))  # of three, two are left
-        assert [await status(stage) for _ in range(3)] == [200, 200, 429]
+        assert [await status(harness) for _ in range(3)] == [200, 200, 429]
         await serve(dataclasses.replace(bucket, burst=9))  # a larger one is not filled by that
-        assert await status(stage) == 429
+        assert await status(harness) == 429
 
-    async def test_those_under_way_go_on_counting_against_the_new_maximum(self, stage: Stage) -> None:
-        upstream, *_ = await three(stage)
+    async def test_those_under_way_go_on_counting_against_the_new_maximum(self, harness: Harness) -> None:
+        upstream, *_ = await three(harness)
         few = FlowControl(name="few", type=INFLIGHT, max=1)
 
         async def serve(maximum: int, **fields: Any) -> None:
             policies = (policy("all", rule(), flow_control="few"),)
             flow = dataclasses.replace(few, max=maximum)
-            await stage.serve(configuration(upstream.endpoint(), policies=policies, flow_controls=(flow,), **fields))
+            await harness.serve(configuration(upstream.endpoint(), policies=policies, flow_controls=(flow,), **fields))
 
         await serve(1)
-        clients = [await held(stage, upstream)]
+        clients = [await held(harness, upstream)]
         await serve(1, preserve_host=True)
-        assert await status(stage) == 429
+        assert await status(harness) == 429
         await serve(3)
-        clients += [await held(stage, upstream), await held(stage, upstream)]
-        assert await status(stage) == 429
+        clients += [await held(harness, upstream), await held(harness, upstream)]
+        assert await status(harness) == 429
         await serve(2)
-        assert await status(stage) == 429
+        assert await status(harness) == 429
         clients.pop().abort()
-        await stage.turns()
-        assert await status(stage) == 429  # two are under way, as many as may be
+        await harness.turns()
+        assert await status(harness) == 429  # two are under way, as many as may be
         clients.pop().abort()
-        await stage.turns()
-        clients.append(await held(stage, upstream))
-        assert await status(stage) == 429
+        await harness.turns()
+        clients.append(await held(harness, upstream))
+        assert await status(harness) == 429

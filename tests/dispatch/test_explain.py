@@ -1,8 +1,8 @@
 """Explanations are data: which policies were tried, and which field of which rule said no, with what it saw."""
 
-from mcproxy.dispatch.explain import Explanation, PolicyVerdict, Refusal, RuleVerdict, explain, explain_rules
+from mcproxy.dispatch.explain import Explanation, Mismatch, PolicyVerdict, RuleVerdict, explain, explain_rules
 from mcproxy.kube.user import UserInfo
-from tests.dispatch.making import ALICE, other_request, policy, resource_request, rule
+from tests.dispatch.builders import ALICE, other_request, policy, resource_request, rule
 
 NOBODY = UserInfo("nobody")
 PODS = rule(resources=("pods", "pods/*"), non_resource_urls=())
@@ -18,11 +18,11 @@ def test_what_was_tried_up_to_the_rule_that_matches() -> None:
     wanted = ("bob", "system:serviceaccount:ns:sa")
     assert explanation == Explanation(
         (
-            PolicyVerdict(0, "a", (RuleVerdict(0, (Refusal("users", wanted, ("alice",)),)),)),
+            PolicyVerdict(0, "a", (RuleVerdict(0, (Mismatch("users", wanted, ("alice",)),)),)),
             PolicyVerdict(
                 1,
                 "b",
-                (RuleVerdict(0, (Refusal("resources", ("pods", "pods/*"), ("nodes",)),)), RuleVerdict(1, ())),
+                (RuleVerdict(0, (Mismatch("resources", ("pods", "pods/*"), ("nodes",)),)), RuleVerdict(1, ())),
             ),
         )
     )
@@ -39,18 +39,18 @@ def test_every_field_that_says_no_is_named_as_the_file_names_it() -> None:
         policies, ALICE, resource_request("get", "pods/log", "batch", namespace="n", name="x"), "east"
     )
     assert (explanation.policy, explanation.rule) == (None, None)
-    assert explanation.policies[0].rules[0].refusals == (
-        Refusal("verbs", ("list",), ("get",)),
-        Refusal("users", ("bob",), ("alice",)),
-        Refusal("userGroups", ("-dev",), ("dev", "system:authenticated")),
-        Refusal("apiGroups", ("apps",), ("batch",)),
-        Refusal("resources", ("-pods/log",), ("pods/log",)),
-        Refusal("resourceNames", ("a*",), ("x",)),
-        Refusal("namespaces", ("",), ("n",)),
-        Refusal("clusters", ("west",), ("east",)),
+    assert explanation.policies[0].rules[0].mismatches == (
+        Mismatch("verbs", ("list",), ("get",)),
+        Mismatch("users", ("bob",), ("alice",)),
+        Mismatch("userGroups", ("-dev",), ("dev", "system:authenticated")),
+        Mismatch("apiGroups", ("apps",), ("batch",)),
+        Mismatch("resources", ("-pods/log",), ("pods/log",)),
+        Mismatch("resourceNames", ("a*",), ("x",)),
+        Mismatch("namespaces", ("",), ("n",)),
+        Mismatch("clusters", ("west",), ("east",)),
     )
     verdict = explain(policies, NOBODY, other_request("/version", "POST"), "west").policies[0].rules[0]
-    assert [refusal.field for refusal in verdict.refusals] == ["verbs", "users", "nonResourceURLs"]
+    assert [refusal.field for refusal in verdict.mismatches] == ["verbs", "users", "nonResourceURLs"]
 
 
 def test_text_for_people() -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from mcproxy.config import model
 from mcproxy.dispatch.explain import explain
-from mcproxy.dispatch.index import PolicyIndex
-from mcproxy.dispatch.rules import Rules, compile_rule
+from mcproxy.dispatch.policy_index import PolicyIndex
+from mcproxy.dispatch.rules import RuleSet, compile_rule
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.user import UserInfo
-from tests.dispatch.making import ALICE, other_request, policy, resource_request, rule
+from tests.dispatch.builders import ALICE, other_request, policy, resource_request, rule
 
 VERBS = [
     (1, "", "get", False),
@@ -132,7 +132,7 @@ def judge(subject: model.Rule, user: UserInfo, info: RequestInfo, cluster: str =
     assert index.find(user, info, cluster) == found, "the second answer is the first"
     assert (explain(policies, user, info, cluster).policy is not None) == (found == 0)
     assert compile_rule(subject).matches(user, info, cluster) == (found == 0)
-    assert Rules([subject]).match(user, info, cluster) == (found == 0)
+    assert RuleSet([subject]).match(user, info, cluster) == (found == 0)
     return found == 0
 
 

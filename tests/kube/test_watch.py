@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.kube.watch import EventBorder
+from mcproxy.kube.watch import EventBoundary
 
 JSON, PROTOBUF = b"application/json", b"application/vnd.kubernetes.protobuf;stream=watch"
 
@@ -27,7 +27,7 @@ def test_only_behind_an_event_is_a_border(kind: tuple[bytes, list[bytes]], data:
     for event in events:
         position += len(event)
         borders.add(position)
-    border, sent = EventBorder(content_type), 0
+    border, sent = EventBoundary(content_type), 0
     assert border.clean
     while sent < len(wire):
         size = data.draw(st.integers(1, len(wire) - sent))
@@ -39,7 +39,7 @@ def test_only_behind_an_event_is_a_border(kind: tuple[bytes, list[bytes]], data:
 @pytest.mark.parametrize("content_type", [JSON, PROTOBUF])
 def test_byte_by_byte(content_type: bytes) -> None:
     event = b'{"a": 1}\n' if content_type is JSON else frame(b"abc")
-    border = EventBorder(content_type)
+    border = EventBoundary(content_type)
     for _ in range(2):
         seen = []
         for index in range(len(event)):
@@ -61,7 +61,7 @@ def test_byte_by_byte(content_type: bytes) -> None:
 def test_what_cannot_be_followed_has_a_border_only_at_its_beginning(
     content_type: bytes | None, encoding: bytes | None
 ) -> None:
-    border = EventBorder(content_type, encoding)
+    border = EventBoundary(content_type, encoding)
     assert border.clean
     border.passed(b"{}\n")
     assert not border.clean
@@ -71,6 +71,6 @@ def test_what_cannot_be_followed_has_a_border_only_at_its_beginning(
     "content_type", [b"application/json;stream=watch", b"Application/JSON", b"application/json ; a=b"]
 )
 def test_json_with_parameters(content_type: bytes) -> None:
-    border = EventBorder(content_type)
+    border = EventBoundary(content_type)
     border.passed(b"{}\n")
     assert border.clean

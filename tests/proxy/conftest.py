@@ -1,4 +1,4 @@
-"""Every test on the stage must leave the reactor as it found it."""
+"""Every test on the harness must leave the reactor as it found it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.proxy.stage import Stage
+from tests.proxy.harness import Harness
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def reactor() -> Any:
 
 
 @pytest.fixture
-def stage(reactor: Any, nothing_left_open: None) -> Iterator[Stage]:
-    stage = Stage(reactor)
-    yield stage
-    pytest_twisted.blockon(Deferred.fromCoroutine(stage.close()))
+def harness(reactor: Any, nothing_left_open: None) -> Iterator[Harness]:
+    harness = Harness(reactor)
+    yield harness
+    pytest_twisted.blockon(Deferred.fromCoroutine(harness.close()))

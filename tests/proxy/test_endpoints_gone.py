@@ -8,18 +8,18 @@ import pytest
 
 from mcproxy.config import model
 from mcproxy.upstream.endpoint import Endpoint
-from tests.proxy.stage import OK, Stage, always, cluster, config, get
+from tests.proxy.harness import OK, Harness, always, cluster, config, get
 
 EVENT = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 ONE_CONNECTION = model.Connections(max_connections=1)
 
 
-async def endpoints(stage: Stage) -> tuple[Endpoint, ...]:
+async def endpoints(harness: Harness) -> tuple[Endpoint, ...]:
     """The live endpoints, once all of them are ready."""
-    runtime = stage.service.runtime
+    runtime = harness.service.runtime
     assert runtime is not None
     made = runtime.clusters["east"].endpoints
-    await stage.until(lambda: all(endpoint.ready for endpoint in made), "readiness")
+    await harness.until(lambda: all(endpoint.ready for endpoint in made), "readiness")
     return made
 
 
@@ -28,174 +28,178 @@ def goes_out(endpoint: Endpoint) -> None:
         endpoint.record_check("no answer")
 
 
-async def test_a_read_is_asked_elsewhere_when_its_endpoint_goes_out_without_an_answer(stage: Stage) -> None:
-    hung, well = stage.upstream(), stage.upstream()
-    await stage.serve(config([cluster(hung.endpoint("a"), well.endpoint("b"))]))
-    made = await endpoints(stage)
+async def test_a_read_is_asked_elsewhere_when_its_endpoint_goes_out_without_an_answer(harness: Harness) -> None:
+    hung, well = harness.upstream(), harness.upstream()
+    await harness.serve(config([cluster(hung.endpoint("a"), well.endpoint("b"))]))
+    made = await endpoints(harness)
     well.reply = always(OK)
-    client = await stage.asks(get())
-    await stage.until(lambda: hung.received, "the request")
+    client = await harness.asks(get())
+    await harness.until(lambda: hung.received, "the request")
     goes_out(made[0])
-    await stage.until(lambda: client.received, "the answer")
+    await harness.until(lambda: client.received, "the answer")
     assert client.answer()[0] == 200
     assert [endpoint.in_flight for endpoint in made] == [0, 0]
 
 
-async def test_a_write_stays_where_it_was_sent(stage: Stage) -> None:
-    hung, well = stage.upstream(), stage.upstream()
-    await stage.serve(config([cluster(hung.endpoint("a"), well.endpoint("b"))]))
-    made = await endpoints(stage)
-    client = await stage.asks(get(method=b"DELETE"))
-    await stage.until(lambda: hung.received, "the request")
+async def test_a_write_stays_where_it_was_sent(harness: Harness) -> None:
+    hung, well = harness.upstream(), harness.upstream()
+    await harness.serve(config([cluster(hung.endpoint("a"), well.endpoint("b"))]))
+    made = await endpoints(harness)
+    client = await harness.asks(get(method=b"DELETE"))
+    await harness.until(lambda: hung.received, "the request")
     goes_out(made[0])
-    await stage.turns()
+    await harness.turns()
     assert not well.received
     hung.last.send(OK)
-    await stage.until(lambda: client.received, "the answer")
+    await harness.until(lambda: client.received, "the answer")
     assert client.answer()[0] == 200
 
 
-async def test_a_read_that_can_be_asked_nowhere_else_waits_on(stage: Stage) -> None:
-    hung = stage.upstream()
-    await stage.serve(config([cluster(hung.endpoint("a"))]))
-    made = await endpoints(stage)
-    client = await stage.asks(get())
-    await stage.until(lambda: hung.received, "the request")
+async def test_a_read_that_can_be_asked_nowhere_else_waits_on(harness: Harness) -> None:
+    hung = harness.upstream()
+    await harness.serve(config([cluster(hung.endpoint("a"))]))
+    made = await endpoints(harness)
+    client = await harness.asks(get())
+    await harness.until(lambda: hung.received, "the request")
     goes_out(made[0])
-    await stage.turns()
+    await harness.turns()
     hung.last.send(OK)
-    await stage.until(lambda: client.received, "the answer")
+    await harness.until(lambda: client.received, "the answer")
     assert client.answer()[0] == 200
 
 
-async def test_who_waits_for_a_connection_to_a_removed_endpoint_goes_to_another(stage: Stage) -> None:
-    goes, stays = stage.upstream(), stage.upstream()
-    await stage.serve(config([cluster(goes.endpoint("a"), stays.endpoint("b"), connections=ONE_CONNECTION)]))
-    await endpoints(stage)
-    first = await stage.asks(get())
-    await stage.until(lambda: goes.received, "the first")
-    second = await stage.asks(get())
-    await stage.until(lambda: stays.received, "the second")
-    third = await stage.asks(get(b"/third", method=b"POST"))  # in the queue of the one that goes
-    await stage.turns()
-    await stage.serve(config([cluster(stays.endpoint("b"), connections=ONE_CONNECTION)]))
+async def test_who_waits_for_a_connection_to_a_removed_endpoint_goes_to_another(harness: Harness) -> None:
+    goes, stays = harness.upstream(), harness.upstream()
+    await harness.serve(config([cluster(goes.endpoint("a"), stays.endpoint("b"), connections=ONE_CONNECTION)]))
+    await endpoints(harness)
+    first = await harness.asks(get())
+    await harness.until(lambda: goes.received, "the first")
+    second = await harness.asks(get())
+    await harness.until(lambda: stays.received, "the second")
+    third = await harness.asks(get(b"/third", method=b"POST"))  # in the queue of the one that goes
+    await harness.turns()
+    await harness.serve(config([cluster(stays.endpoint("b"), connections=ONE_CONNECTION)]))
     stays.last.send(OK)
-    await stage.until(lambda: b"/third" in stays.received, "the third")
+    await harness.until(lambda: b"/third" in stays.received, "the third")
     stays.last.send(OK)
     goes.last.send(OK)
-    await stage.until(lambda: first.received and second.received and third.received, "all answers")
+    await harness.until(lambda: first.received and second.received and third.received, "all answers")
     assert [client.answer()[0] for client in (first, second, third)] == [200, 200, 200]
     assert b"/third" not in goes.received
 
 
-async def test_who_waits_for_a_connection_to_an_endpoint_that_goes_out_goes_to_another(stage: Stage) -> None:
-    hung, well = stage.upstream(), stage.upstream()
-    await stage.serve(config([cluster(hung.endpoint("a"), well.endpoint("b"), connections=ONE_CONNECTION)]))
-    made = await endpoints(stage)
-    sent = await stage.asks(get(method=b"DELETE"))
-    await stage.until(lambda: hung.received, "the first")
+async def test_who_waits_for_a_connection_to_an_endpoint_that_goes_out_goes_to_another(harness: Harness) -> None:
+    hung, well = harness.upstream(), harness.upstream()
+    await harness.serve(config([cluster(hung.endpoint("a"), well.endpoint("b"), connections=ONE_CONNECTION)]))
+    made = await endpoints(harness)
+    sent = await harness.asks(get(method=b"DELETE"))
+    await harness.until(lambda: hung.received, "the first")
     well.reply = always(OK)
-    await stage.asks(get())
-    await stage.until(lambda: well.received, "the second, whose turn is the other's")
-    waiting = await stage.asks(get(b"/third", method=b"DELETE"))
-    await stage.turns()
+    await harness.asks(get())
+    await harness.until(lambda: well.received, "the second, whose turn is the other's")
+    waiting = await harness.asks(get(b"/third", method=b"DELETE"))
+    await harness.turns()
     goes_out(made[0])
-    await stage.until(lambda: waiting.received, "the answer")
+    await harness.until(lambda: waiting.received, "the answer")
     assert waiting.answer()[0] == 200
     assert b"/third" not in hung.received
     assert not sent.received
     assert "no answer" in made[0].state_message  # and not what those were told who waited
 
 
-async def test_who_waits_while_all_its_endpoints_are_replaced_is_served_by_the_new_ones(stage: Stage) -> None:
-    goes, other = stage.upstream(), stage.upstream()
-    await stage.serve(config([cluster(goes.endpoint("a"), connections=ONE_CONNECTION)]))
-    await endpoints(stage)
-    first = await stage.asks(get())
-    await stage.until(lambda: goes.received, "the first")
-    second = await stage.asks(get(b"/second", b"Content-Length: 4", method=b"POST") + b"body")
-    await stage.turns()
+async def test_who_waits_while_all_its_endpoints_are_replaced_is_served_by_the_new_ones(harness: Harness) -> None:
+    goes, other = harness.upstream(), harness.upstream()
+    await harness.serve(config([cluster(goes.endpoint("a"), connections=ONE_CONNECTION)]))
+    await endpoints(harness)
+    first = await harness.asks(get())
+    await harness.until(lambda: goes.received, "the first")
+    second = await harness.asks(get(b"/second", b"Content-Length: 4", method=b"POST") + b"body")
+    await harness.turns()
     other.reply = always(OK)
-    await stage.serve(config([cluster(other.endpoint("b"), name="other")]))
-    await stage.until(lambda: second.received, "the answer")
+    await harness.serve(config([cluster(other.endpoint("b"), name="other")]))
+    await harness.until(lambda: second.received, "the answer")
     assert second.answer()[0] == 200
     assert other.received.endswith(b"\r\n\r\nbody")
     goes.last.send(OK)
-    await stage.until(lambda: first.received, "the answer")
+    await harness.until(lambda: first.received, "the answer")
     assert first.answer()[0] == 200
     assert b"/second" not in goes.received
 
 
-async def test_a_read_on_a_removed_endpoint_that_dies_is_asked_of_the_new_ones(stage: Stage) -> None:
-    goes, other = stage.upstream(), stage.upstream()
-    await stage.serve(config([cluster(goes.endpoint("a"))]))
-    await endpoints(stage)
-    client = await stage.asks(get())
-    await stage.until(lambda: goes.received, "the request")
+async def test_a_read_on_a_removed_endpoint_that_dies_is_asked_of_the_new_ones(harness: Harness) -> None:
+    goes, other = harness.upstream(), harness.upstream()
+    await harness.serve(config([cluster(goes.endpoint("a"))]))
+    await endpoints(harness)
+    client = await harness.asks(get())
+    await harness.until(lambda: goes.received, "the request")
     other.reply = always(OK)
-    await stage.serve(config([cluster(other.endpoint("b"))]))
+    await harness.serve(config([cluster(other.endpoint("b"))]))
     goes.last.abort()
-    await stage.until(lambda: client.received, "the answer")
+    await harness.until(lambda: client.received, "the answer")
     assert client.answer()[0] == 200
 
 
-async def test_who_waits_and_finds_neither_old_nor_new_endpoints_is_refused(stage: Stage) -> None:
-    goes = stage.upstream()
+async def test_who_waits_and_finds_neither_old_nor_new_endpoints_is_refused(harness: Harness) -> None:
+    goes = harness.upstream()
     away = model.Endpoint(name="b", scheme="http", host="127.0.0.1", port=1)
-    await stage.serve(config([cluster(goes.endpoint("a"), connections=ONE_CONNECTION)]))
-    await endpoints(stage)
-    first = await stage.asks(get())
-    await stage.until(lambda: goes.received, "the first")
-    second = await stage.asks(get(b"/second"))
-    await stage.turns()
-    await stage.serve(config([cluster(away)]))
-    await stage.until(lambda: second.received, "the refusal")
+    await harness.serve(config([cluster(goes.endpoint("a"), connections=ONE_CONNECTION)]))
+    await endpoints(harness)
+    first = await harness.asks(get())
+    await harness.until(lambda: goes.received, "the first")
+    second = await harness.asks(get(b"/second"))
+    await harness.turns()
+    await harness.serve(config([cluster(away)]))
+    await harness.until(lambda: second.received, "the refusal")
     status, fields, body = second.answer()
     assert (status, fields["retry-after"]) == (503, "5")
     assert b'no endpoint of cluster \\"east\\" is ready: b: ' in body
     goes.last.send(OK)
-    await stage.until(lambda: first.received, "the answer")
+    await harness.until(lambda: first.received, "the answer")
 
 
 @pytest.mark.parametrize("silent", [True, False])
-async def test_a_watch_on_a_silent_endpoint_ends_cleanly_to_be_resumed_elsewhere(stage: Stage, silent: bool) -> None:
-    hung, well = stage.upstream(), stage.upstream()
-    await stage.serve(config([cluster(hung.endpoint("a"), well.endpoint("b"))]))
-    made = await endpoints(stage)
+async def test_a_watch_on_a_silent_endpoint_ends_cleanly_to_be_resumed_elsewhere(
+    harness: Harness, silent: bool
+) -> None:
+    hung, well = harness.upstream(), harness.upstream()
+    await harness.serve(config([cluster(hung.endpoint("a"), well.endpoint("b"))]))
+    made = await endpoints(harness)
     hung.reply = always(EVENT)
-    client = await stage.asks(get(b"/api/v1/pods?watch=1"))
-    await stage.until(lambda: client.received.endswith(b"{}\n\r\n"), "the first event")
+    client = await harness.asks(get(b"/api/v1/pods?watch=1"))
+    await harness.until(lambda: client.received.endswith(b"{}\n\r\n"), "the first event")
     for _ in range(3):
         made[0].record_check("no answer" if silent else "answered 500", silent=silent)
-    await stage.turns()
+    await harness.turns()
     assert client.received.endswith(b"\r\n0\r\n\r\n") == silent  # one that can say that it is not ready goes on
     assert made[0].in_flight == (0 if silent else 1)
 
 
-async def test_a_watch_on_a_silent_endpoint_stays_where_no_other_is_ready(stage: Stage) -> None:
-    hung = stage.upstream()
-    await stage.serve(config([cluster(hung.endpoint("a"))]))
-    made = await endpoints(stage)
+async def test_a_watch_on_a_silent_endpoint_stays_where_no_other_is_ready(harness: Harness) -> None:
+    hung = harness.upstream()
+    await harness.serve(config([cluster(hung.endpoint("a"))]))
+    made = await endpoints(harness)
     hung.reply = always(EVENT)
-    client = await stage.asks(get(b"/api/v1/pods?watch=1"))
-    await stage.until(lambda: client.received.endswith(b"{}\n\r\n"), "the first event")
+    client = await harness.asks(get(b"/api/v1/pods?watch=1"))
+    await harness.until(lambda: client.received.endswith(b"{}\n\r\n"), "the first event")
     for _ in range(3):
         made[0].record_check("no answer", silent=True)
-    await stage.turns()
+    await harness.turns()
     hung.last.send(b"3\r\n[]\n\r\n")
-    await stage.until(lambda: client.received.endswith(b"[]\n\r\n"), "the next event")
+    await harness.until(lambda: client.received.endswith(b"[]\n\r\n"), "the next event")
 
 
-async def test_endpoints_of_the_configuration_before_the_last_take_nothing_when_they_are_removed(stage: Stage) -> None:
-    one, other = stage.upstream(), stage.upstream()
-    await stage.serve(config([cluster(one.endpoint("a"), other.endpoint("b"))]))
-    first = await endpoints(stage)
-    runtime = stage.service.runtime
+async def test_endpoints_of_the_configuration_before_the_last_take_nothing_when_they_are_removed(
+    harness: Harness,
+) -> None:
+    one, other = harness.upstream(), harness.upstream()
+    await harness.serve(config([cluster(one.endpoint("a"), other.endpoint("b"))]))
+    first = await endpoints(harness)
+    runtime = harness.service.runtime
     assert runtime is not None
-    await stage.serve(config([cluster(one.endpoint("a"), other.endpoint("b"), connections=ONE_CONNECTION)]))
+    await harness.serve(config([cluster(one.endpoint("a"), other.endpoint("b"), connections=ONE_CONNECTION)]))
     assert [endpoint.ready for endpoint in first] == [True, True]  # for requests that began before
     disabled = dataclasses.replace(other.endpoint("b"), disabled=True)
-    await stage.serve(config([cluster(one.endpoint("a"), disabled, connections=ONE_CONNECTION)]))
+    await harness.serve(config([cluster(one.endpoint("a"), disabled, connections=ONE_CONNECTION)]))
     assert [endpoint.ready for endpoint in first] == [True, False]
-    await stage.serve(config([cluster(other.endpoint("b"), connections=ONE_CONNECTION)]))
+    await harness.serve(config([cluster(other.endpoint("b"), connections=ONE_CONNECTION)]))
     assert [endpoint.ready for endpoint in first] == [False, True]

@@ -11,7 +11,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.logger import LogLevel, globalLogPublisher
 
 from mcproxy.config import model
-from tests.proxy.stage import OK, Client, Stage, Upstream, always, cluster, config, get
+from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get
 
 WATCH = b"/api/v1/pods?watch=true"
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -33,7 +33,7 @@ def warned() -> Iterator[list[dict[str, Any]]]:
     found: list[dict[str, Any]] = []
 
     def observe(event: Any) -> None:
-        if event.get("log_namespace") == "mcproxy.proxy.failures" and event["log_level"] is LogLevel.warn:
+        if event.get("log_namespace") == "mcproxy.proxy.upstream_errors" and event["log_level"] is LogLevel.warn:
             found.append(event)
 
     globalLogPublisher.addObserver(cast(Any, observe))
@@ -41,28 +41,28 @@ def warned() -> Iterator[list[dict[str, Any]]]:
     globalLogPublisher.removeObserver(cast(Any, observe))
 
 
-async def one(stage: Stage, **fields: Any) -> Upstream:
+async def one(harness: Harness, **fields: Any) -> Upstream:
     """A proxy in front of one upstream."""
-    upstream = stage.upstream()
+    upstream = harness.upstream()
     path = fields.pop("path", "")
-    await stage.serve(config([cluster(upstream.endpoint(path=path), **fields)], logging=LOGGING))
+    await harness.serve(config([cluster(upstream.endpoint(path=path), **fields)], logging=LOGGING))
     return upstream
 
 
 LOGGING = model.Logging(access=model.AccessLog())
 
 
-async def asked(stage: Stage, upstream: Upstream, raw: bytes, end: bytes = b"\r\n\r\n", **how: Any) -> Client:
+async def asked(harness: Harness, upstream: Upstream, raw: bytes, end: bytes = b"\r\n\r\n", **how: Any) -> Client:
     """A client whose request has reached the upstream."""
     before = upstream.received.count(end)
-    client = await stage.asks(raw, **how)
-    await stage.until(lambda: upstream.received.count(end) > before, "the request")
+    client = await harness.asks(raw, **how)
+    await harness.until(lambda: upstream.received.count(end) > before, "the request")
     return client
 
 
-async def served(stage: Stage, raw: bytes) -> None:
-    client = await stage.asks(raw)
-    await stage.until(lambda: client.received.endswith(b"{}"))
+async def served(harness: Harness, raw: bytes) -> None:
+    client = await harness.asks(raw)
+    await harness.until(lambda: client.received.endswith(b"{}"))
 
 
 def status(client: Client) -> tuple[int, dict[str, str], dict[str, Any]]:
@@ -71,11 +71,11 @@ def status(client: Client) -> tuple[int, dict[str, str], dict[str, Any]]:
 
 
 class TestPasses:
-    async def test_the_request_as_the_upstream_sees_it(self, stage: Stage) -> None:
-        upstream = await one(stage, credentials=model.Credentials(token=model.Secret("lent")))
+    async def test_the_request_as_the_upstream_sees_it(self, harness: Harness) -> None:
+        upstream = await one(harness, credentials=model.Credentials(token=model.Secret("lent")))
         target = b"/api/v1/namespaces/a/pods?b=%2F&a=&a=c%20d&&x"
         await asked(
-            stage, upstream, get(target, b"x-ODD: \t1", b"Accept: b", b"X-Odd: 2", b"Authorization: Bearer own")
+            harness, upstream, get(target, b"x-ODD: \t1", b"Accept: b", b"X-Odd: 2", b"Authorization: Bearer own")
         )
         assert upstream.received == (
             b"GET " + target + b" HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % upstream.port + b"x-ODD: \t1\r\nAccept: b\r\n"
@@ -83,9 +83,9 @@ class TestPasses:
             b"Authorization: Bearer lent\r\n\r\n"
         )
 
-    async def test_the_answer_as_the_client_sees_it(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get())
+    async def test_the_answer_as_the_client_sees_it(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get())
         upstream.last.send(
             b'HTTP/1.1 200 Fine\r\nAudit-ID: 1\r\nwarning: 299 - "a"\r\n'
             b'Warning: 299 - "b"\r\nContent-Encoding: gzip\r\n'
@@ -93,223 +93,227 @@ class TestPasses:
             b"X-Kubernetes-Pf-Flowschema-Uid: 2\r\n"
             b"Content-Length: 3\r\n\r\n\x1f\x8b\x00"
         )
-        await stage.until(lambda: client.received.endswith(b"\x1f\x8b\x00"))
+        await harness.until(lambda: client.received.endswith(b"\x1f\x8b\x00"))
         assert client.received == (
             b'HTTP/1.1 200 Fine\r\nAudit-ID: 1\r\nwarning: 299 - "a"\r\n'
             b'Warning: 299 - "b"\r\nContent-Encoding: gzip\r\n'
             b"X-Kubernetes-Pf-Flowschema-Uid: 2\r\nContent-Length: 3\r\n\r\n\x1f\x8b\x00"
         )
 
-    async def test_the_path_of_an_endpoint_goes_before_the_target(self, stage: Stage) -> None:
-        upstream = await one(stage, path="/k8s/clusters/c-1")
-        await asked(stage, upstream, get(b"/version"))
+    async def test_the_path_of_an_endpoint_goes_before_the_target(self, harness: Harness) -> None:
+        upstream = await one(harness, path="/k8s/clusters/c-1")
+        await asked(harness, upstream, get(b"/version"))
         assert upstream.received.startswith(b"GET /k8s/clusters/c-1/version HTTP/1.1\r\n")
 
-    async def test_preserve_host(self, stage: Stage) -> None:
-        upstream = await one(stage, preserve_host=True)
-        await asked(stage, upstream, get())
+    async def test_preserve_host(self, harness: Harness) -> None:
+        upstream = await one(harness, preserve_host=True)
+        await asked(harness, upstream, get())
         assert b"\r\nHost: k8s.test\r\n" in upstream.received
 
-    async def test_passthrough_lends_nothing_and_takes_nothing_away(self, stage: Stage) -> None:
+    async def test_passthrough_lends_nothing_and_takes_nothing_away(self, harness: Harness) -> None:
         upstream = await one(
-            stage,
+            harness,
             identity=model.Identity.PASSTHROUGH,
             credentials=model.Credentials(token=model.Secret("lent")),
         )
         await asked(
-            stage, upstream, get(b"/version", b"Authorization: Bearer own", b"Impersonate-User: a", b"X-Remote-User: b")
+            harness,
+            upstream,
+            get(b"/version", b"Authorization: Bearer own", b"Impersonate-User: a", b"X-Remote-User: b"),
         )
         assert b"Authorization: Bearer own\r\nImpersonate-User: a\r\n" in upstream.received
         assert b"lent" not in upstream.received
         assert b"X-Remote" not in upstream.received
 
-    async def test_a_body_of_known_length(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        await asked(stage, upstream, get(b"/a", b"Content-Length: 5", method=b"POST") + b"hello", end=b"hello")
+    async def test_a_body_of_known_length(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        await asked(harness, upstream, get(b"/a", b"Content-Length: 5", method=b"POST") + b"hello", end=b"hello")
         assert upstream.received.endswith(b"\r\nContent-Length: 5\r\n\r\nhello")
 
-    async def test_an_empty_body_says_so(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        await asked(stage, upstream, get(b"/a", method=b"POST"))
+    async def test_an_empty_body_says_so(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        await asked(harness, upstream, get(b"/a", method=b"POST"))
         assert b"\r\nContent-Length: 0\r\n" in upstream.received
 
-    async def test_a_chunked_body_with_trailers(self, stage: Stage) -> None:
-        upstream = await one(stage)
+    async def test_a_chunked_body_with_trailers(self, harness: Harness) -> None:
+        upstream = await one(harness)
         raw = get(b"/a", b"Transfer-Encoding: chunked", b"Trailer: T", method=b"PUT")
         raw += b"5;x=y\r\nhello\r\n0\r\nT: u\r\nImpersonate-User: admin\r\n\r\n"
-        await asked(stage, upstream, raw, end=b"T: u\r\n\r\n")
+        await asked(harness, upstream, raw, end=b"T: u\r\n\r\n")
         assert upstream.received.endswith(b"\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nT: u\r\n\r\n")
         assert upstream.received.count(b"Transfer-Encoding") == 1
 
-    async def test_trailers_of_an_answer_pass_to_who_accepts_them(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(b"/a", b"TE: trailers"))
+    async def test_trailers_of_an_answer_pass_to_who_accepts_them(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get(b"/a", b"TE: trailers"))
         assert b"\r\nTE: trailers\r\nConnection: TE\r\n" in upstream.received
         upstream.last.send(CHUNKED + chunk(b"hello") + b"0\r\nT: u\r\n\r\n")
-        await stage.until(lambda: client.received.endswith(b"5\r\nhello\r\n0\r\nT: u\r\n\r\n"))
+        await harness.until(lambda: client.received.endswith(b"5\r\nhello\r\n0\r\nT: u\r\n\r\n"))
 
-    async def test_100_continue_is_the_upstreams_to_say(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(b"/a", b"Expect: 100-continue", b"Content-Length: 5", method=b"POST"))
+    async def test_100_continue_is_the_upstreams_to_say(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(
+            harness, upstream, get(b"/a", b"Expect: 100-continue", b"Content-Length: 5", method=b"POST")
+        )
         assert b"\r\nExpect: 100-continue\r\n" in upstream.received
         assert client.received == b""
         upstream.last.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        await stage.until(lambda: client.received == b"HTTP/1.1 100 Continue\r\n\r\n")
+        await harness.until(lambda: client.received == b"HTTP/1.1 100 Continue\r\n\r\n")
         client.send(b"hello")
-        await stage.until(lambda: upstream.received.endswith(b"hello"))
+        await harness.until(lambda: upstream.received.endswith(b"hello"))
         upstream.last.send(OK)
-        await stage.until(lambda: client.received.endswith(b"{}"))
+        await harness.until(lambda: client.received.endswith(b"{}"))
 
-    async def test_head(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(b"/a", method=b"HEAD"))
+    async def test_head(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get(b"/a", method=b"HEAD"))
         upstream.last.send(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
-        await stage.until(lambda: client.received)
+        await harness.until(lambda: client.received)
         assert client.received == b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"
         upstream.reply = always(OK)
         client.send(get())
-        await stage.until(lambda: client.received.endswith(b"{}"))
+        await harness.until(lambda: client.received.endswith(b"{}"))
         assert len(upstream.connections) == 1
 
-    async def test_an_http10_client_gets_a_body_that_ends_with_the_connection(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, b"GET /a HTTP/1.0\r\n\r\n")
+    async def test_an_http10_client_gets_a_body_that_ends_with_the_connection(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, b"GET /a HTTP/1.0\r\n\r\n")
         assert upstream.received.startswith(b"GET /a HTTP/1.1\r\n")
         upstream.last.send(CHUNKED + chunk(b"hello") + b"0\r\n\r\n")
-        await stage.until(lambda: client.ended)
+        await harness.until(lambda: client.ended)
         assert client.received.endswith(b"\r\nConnection: close\r\n\r\nhello")
 
-    async def test_the_prefix_of_an_endpoint_goes_before_paths_only(self, stage: Stage) -> None:
-        upstream = await one(stage, path="/k8s")
-        await asked(stage, upstream, get(b"*", method=b"OPTIONS"))
+    async def test_the_prefix_of_an_endpoint_goes_before_paths_only(self, harness: Harness) -> None:
+        upstream = await one(harness, path="/k8s")
+        await asked(harness, upstream, get(b"*", method=b"OPTIONS"))
         assert upstream.received.startswith(b"OPTIONS * HTTP/1.1\r\n")
 
-    async def test_x_forwarded_uri_only_with_upgrades(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        await asked(stage, upstream, get(EXEC, b"X-Forwarded-Uri: /spoofed"))
+    async def test_x_forwarded_uri_only_with_upgrades(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        await asked(harness, upstream, get(EXEC, b"X-Forwarded-Uri: /spoofed"))
         assert b"X-Forwarded-Uri" not in upstream.received
-        await asked(stage, upstream, get(EXEC, *UPGRADE))
+        await asked(harness, upstream, get(EXEC, *UPGRADE))
         assert (
             b"\r\nX-Forwarded-Uri: " + EXEC + b"\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n" in upstream.received
         )
 
-    async def test_one_request_after_the_other_shares_a_connection(self, stage: Stage) -> None:
-        upstream = await one(stage)
+    async def test_one_request_after_the_other_shares_a_connection(self, harness: Harness) -> None:
+        upstream = await one(harness)
         upstream.reply = always(OK)
-        client = await stage.client()
+        client = await harness.client()
         for _ in range(3):
             client.received = b""
             client.send(get())
-            await stage.until(lambda: client.received.endswith(b"{}"))
+            await harness.until(lambda: client.received.endswith(b"{}"))
         assert len(upstream.connections) == 1
-        records = stage.records
+        records = harness.records
         assert [(record.status, record.reason, record.resource) for record in records] == [(200, "ok", "pods")] * 3
 
 
 class TestFailures:
-    async def test_an_endpoint_that_refuses_connections_is_passed_over(self, stage: Stage) -> None:
-        dead, alive = stage.upstream(), stage.upstream()
+    async def test_an_endpoint_that_refuses_connections_is_passed_over(self, harness: Harness) -> None:
+        dead, alive = harness.upstream(), harness.upstream()
         alive.reply = always(OK)
         east = cluster(dead.endpoint("dead"), alive.endpoint("alive"))
         await dead.stop()
-        await stage.serve(config([east]))
+        await harness.serve(config([east]))
         for _ in range(3):
-            await served(stage, get(b"/a", b"Content-Length: 2", method=b"POST") + b"ok")
+            await served(harness, get(b"/a", b"Content-Length: 2", method=b"POST") + b"ok")
 
-    async def test_nobody_there_is_503_with_cluster_cause_and_retry_after(self, stage: Stage) -> None:
-        upstream = stage.upstream()
+    async def test_nobody_there_is_503_with_cluster_cause_and_retry_after(self, harness: Harness) -> None:
+        upstream = harness.upstream()
         await upstream.stop()
-        await stage.serve(config([cluster(upstream.endpoint())], logging=LOGGING))
-        client = await stage.asks(get())
-        await stage.until(lambda: client.received.endswith(b"}\n"))
+        await harness.serve(config([cluster(upstream.endpoint())], logging=LOGGING))
+        client = await harness.asks(get())
+        await harness.until(lambda: client.received.endswith(b"}\n"))
         code, fields, body = status(client)
         assert (code, body["reason"], fields["retry-after"]) == (503, "ServiceUnavailable", "5")
         assert body["details"]["retryAfterSeconds"] == 5
         assert 'cluster "east"' in body["message"]
         assert "refused" in body["message"]
-        assert stage.records[-1].reason == "upstream_unreachable"
+        assert harness.records[-1].reason == "upstream_unreachable"
 
-    async def test_a_get_on_a_kept_connection_that_dies_is_asked_again_on_a_new_one(self, stage: Stage) -> None:
-        upstream = await one(stage)
+    async def test_a_get_on_a_kept_connection_that_dies_is_asked_again_on_a_new_one(self, harness: Harness) -> None:
+        upstream = await one(harness)
         upstream.reply = always(OK)
-        clients = [await stage.client() for _ in range(2)]
+        clients = [await harness.client() for _ in range(2)]
         for client in clients:
             client.send(get())
-        await stage.until(lambda: all(client.received for client in clients))
+        await harness.until(lambda: all(client.received for client in clients))
         stale = list(upstream.connections)
         upstream.reply = lambda end: end.abort() if end in stale else end.send(OK)
         clients[0].send(get())
-        await stage.until(lambda: clients[0].received.count(b"{}") == 2)
+        await harness.until(lambda: clients[0].received.count(b"{}") == 2)
         assert len(upstream.connections) == len(stale) + 1
 
-    async def test_a_post_on_a_kept_connection_that_dies_is_502(self, stage: Stage) -> None:
-        upstream = await one(stage)
+    async def test_a_post_on_a_kept_connection_that_dies_is_502(self, harness: Harness) -> None:
+        upstream = await one(harness)
         upstream.reply = always(OK)
-        client = await stage.asks(get())
-        await stage.until(lambda: client.received)
+        client = await harness.asks(get())
+        await harness.until(lambda: client.received)
         client.received = b""
         upstream.reply = lambda end: end.abort()
         client.send(get(b"/a", b"Content-Length: 2", method=b"POST") + b"ok")
-        await stage.until(lambda: client.received.endswith(b"}\n"))
+        await harness.until(lambda: client.received.endswith(b"}\n"))
         code, _, body = status(client)
         assert (code, body["reason"]) == (502, "BadGateway")
         assert 'endpoint a of cluster "east"' in body["message"]
         assert upstream.received.count(b"POST") == 1
 
-    async def test_a_get_is_asked_of_each_endpoint_once(self, stage: Stage) -> None:
-        upstreams = [stage.upstream() for _ in range(4)]
+    async def test_a_get_is_asked_of_each_endpoint_once(self, harness: Harness) -> None:
+        upstreams = [harness.upstream() for _ in range(4)]
         for upstream in upstreams[:3]:
             upstream.reply = lambda end: end.abort()
         upstreams[3].reply = always(OK)
         made = [upstream.endpoint(name) for upstream, name in zip(upstreams, "abcd", strict=True)]
-        await stage.serve(config([cluster(*made)]))
-        runtime = stage.service.runtime
+        await harness.serve(config([cluster(*made)]))
+        runtime = harness.service.runtime
         assert runtime is not None
-        await stage.until(lambda: all(endpoint.ready for endpoint in runtime.clusters["east"].endpoints), "readiness")
-        client = await stage.asks(get())
-        await stage.until(lambda: client.received.endswith(b"}"))
+        await harness.until(lambda: all(endpoint.ready for endpoint in runtime.clusters["east"].endpoints), "readiness")
+        client = await harness.asks(get())
+        await harness.until(lambda: client.received.endswith(b"}"))
         assert status(client)[0] == 200
         assert [upstream.received.count(b"GET") for upstream in upstreams] == [1, 1, 1, 1]
 
-    async def test_a_get_is_asked_again_only_once(self, stage: Stage) -> None:
-        upstream = await one(stage)
+    async def test_a_get_is_asked_again_only_once(self, harness: Harness) -> None:
+        upstream = await one(harness)
         upstream.reply = lambda end: end.abort()
-        client = await stage.asks(get())
-        await stage.until(lambda: client.received.endswith(b"}\n"))
+        client = await harness.asks(get())
+        await harness.until(lambda: client.received.endswith(b"}\n"))
         assert status(client)[0] in (502, 503)
         assert upstream.received.count(b"GET") <= 2
 
-    async def test_a_broken_answer_is_502(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get())
+    async def test_a_broken_answer_is_502(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get())
         upstream.last.send(b"garbage\r\n\r\n")
-        await stage.until(lambda: client.received.endswith(b"}\n"))
+        await harness.until(lambda: client.received.endswith(b"}\n"))
         code, _, body = status(client)
         assert (code, body["reason"]) == (502, "BadGateway")
-        assert stage.records[-1].reason == "upstream_broken"
+        assert harness.records[-1].reason == "upstream_broken"
 
-    async def test_a_late_first_byte_is_504(self, stage: Stage) -> None:
-        upstream = await one(stage, connections=model.Connections(response_timeout=0.3))
-        client = await asked(stage, upstream, get())
-        await stage.until(lambda: client.received.endswith(b"}\n"))
+    async def test_a_late_first_byte_is_504(self, harness: Harness) -> None:
+        upstream = await one(harness, connections=model.Connections(response_timeout=0.3))
+        client = await asked(harness, upstream, get())
+        await harness.until(lambda: client.received.endswith(b"}\n"))
         code, _, body = status(client)
         assert (code, body["reason"]) == (504, "Timeout")
-        await stage.until(lambda: upstream.last.lost)
-        assert stage.records[-1].reason == "upstream_timeout"
+        await harness.until(lambda: upstream.last.lost)
+        assert harness.records[-1].reason == "upstream_timeout"
 
     @pytest.mark.parametrize("query", [b"timeout=300ms", b"a=b&timeout=300ms"])
-    async def test_a_timeout_in_the_query_counts(self, stage: Stage, query: bytes) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(b"/api/v1/pods?" + query))
-        await stage.until(lambda: client.received.endswith(b"}\n"))
+    async def test_a_timeout_in_the_query_counts(self, harness: Harness, query: bytes) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get(b"/api/v1/pods?" + query))
+        await harness.until(lambda: client.received.endswith(b"}\n"))
         assert status(client)[0] == 504
 
-    async def test_a_watch_may_take_its_time(self, stage: Stage) -> None:
-        upstream = await one(stage, connections=model.Connections(response_timeout=0.1))
-        client = await asked(stage, upstream, get(WATCH))
-        await stage.turns(200)
+    async def test_a_watch_may_take_its_time(self, harness: Harness) -> None:
+        upstream = await one(harness, connections=model.Connections(response_timeout=0.1))
+        client = await asked(harness, upstream, get(WATCH))
+        await harness.turns(200)
         upstream.last.send(CHUNKED + chunk(b"{}\n") + b"0\r\n\r\n")
-        await stage.until(lambda: client.received.endswith(b"0\r\n\r\n"))
+        await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"))
 
     @pytest.mark.parametrize(
         "begun",
@@ -319,156 +323,160 @@ class TestFailures:
             CHUNKED + b"10\r\nhello",
         ],
     )
-    async def test_an_answer_that_breaks_off_breaks_the_clients_connection(self, stage: Stage, begun: bytes) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get())
+    async def test_an_answer_that_breaks_off_breaks_the_clients_connection(
+        self, harness: Harness, begun: bytes
+    ) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get())
         upstream.last.send(begun)
-        await stage.until(lambda: b"hello" in client.received)
+        await harness.until(lambda: b"hello" in client.received)
         upstream.last.close()
-        await stage.until(lambda: client.lost)
+        await harness.until(lambda: client.lost)
         assert not client.ended
         assert isinstance(client.lost, ConnectionLost)
         assert not client.received.endswith(b"0\r\n\r\n")
-        assert stage.records[-1].reason == "upstream_broken"
+        assert harness.records[-1].reason == "upstream_broken"
 
-    async def test_an_early_answer_reaches_a_client_that_is_still_sending(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(b"/a", b"Content-Length: 100000000", method=b"POST"))
+    async def test_an_early_answer_reaches_a_client_that_is_still_sending(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get(b"/a", b"Content-Length: 100000000", method=b"POST"))
         client.send(b"x" * 1000)
         upstream.last.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
-        await stage.until(lambda: client.ended)
+        await harness.until(lambda: client.ended)
         client.send(b"x" * 100_000)
         assert client.received == b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig"
-        await stage.until(lambda: upstream.last.over)
+        await harness.until(lambda: upstream.last.over)
         client.close()
 
 
 class TestWatch:
     EVENT = b'{"type":"ADDED"}\n'
 
-    async def begun(self, stage: Stage) -> tuple[Upstream, Client]:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(WATCH))
+    async def begun(self, harness: Harness) -> tuple[Upstream, Client]:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get(WATCH))
         upstream.last.send(CHUNKED + chunk(self.EVENT))
-        await stage.until(lambda: client.received.endswith(chunk(self.EVENT)), "an event at once")
+        await harness.until(lambda: client.received.endswith(chunk(self.EVENT)), "an event at once")
         return upstream, client
 
-    async def test_at_an_events_border_it_ends_cleanly(self, stage: Stage) -> None:
-        upstream, client = await self.begun(stage)
+    async def test_at_an_events_border_it_ends_cleanly(self, harness: Harness) -> None:
+        upstream, client = await self.begun(harness)
         upstream.last.abort()
-        await stage.until(lambda: client.received.endswith(b"0\r\n\r\n"))
+        await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"))
         assert not client.over
-        assert stage.records[-1].reason == "upstream_closed_watch"
+        assert harness.records[-1].reason == "upstream_closed_watch"
 
-    async def test_inside_an_event_it_breaks_off(self, stage: Stage) -> None:
-        upstream, client = await self.begun(stage)
+    async def test_inside_an_event_it_breaks_off(self, harness: Harness) -> None:
+        upstream, client = await self.begun(harness)
         upstream.last.send(chunk(self.EVENT[:5]))
-        await stage.until(lambda: client.received.endswith(self.EVENT[:5] + b"\r\n"))
+        await harness.until(lambda: client.received.endswith(self.EVENT[:5] + b"\r\n"))
         upstream.last.abort()
-        await stage.until(lambda: client.lost)
+        await harness.until(lambda: client.lost)
         assert not client.received.endswith(b"0\r\n\r\n")
 
-    async def test_one_with_a_length_is_never_ended_early(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(WATCH))
+    async def test_one_with_a_length_is_never_ended_early(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get(WATCH))
         upstream.last.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{}\n")
-        await stage.until(lambda: client.received.endswith(b"{}\n"))
+        await harness.until(lambda: client.received.endswith(b"{}\n"))
         upstream.last.abort()
-        await stage.until(lambda: client.lost)
+        await harness.until(lambda: client.lost)
 
 
 class TestClientGone:
     @pytest.mark.parametrize("orderly", [True, False])
-    async def test_before_the_answer(self, stage: Stage, orderly: bool) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get())
+    async def test_before_the_answer(self, harness: Harness, orderly: bool) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get())
         client.close() if orderly else client.abort()
-        await stage.until(lambda: upstream.last.over)
-        assert stage.records[-1].reason == "client_closed"
+        await harness.until(lambda: upstream.last.over)
+        assert harness.records[-1].reason == "client_closed"
 
-    async def test_during_a_watch(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(WATCH))
+    async def test_during_a_watch(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get(WATCH))
         upstream.last.send(CHUNKED + chunk(b"{}\n"))
-        await stage.until(lambda: client.received)
+        await harness.until(lambda: client.received)
         client.abort()
-        await stage.until(lambda: upstream.last.over)
+        await harness.until(lambda: upstream.last.over)
 
-    async def test_in_the_middle_of_its_body(self, stage: Stage) -> None:
-        upstream = await one(stage)
+    async def test_in_the_middle_of_its_body(self, harness: Harness) -> None:
+        upstream = await one(harness)
         client = await asked(
-            stage, upstream, get(b"/a", b"Content-Length: 10", method=b"POST") + b"hello", end=b"hello"
+            harness, upstream, get(b"/a", b"Content-Length: 10", method=b"POST") + b"hello", end=b"hello"
         )
         client.abort()
-        await stage.until(lambda: upstream.last.over)
-        assert stage.service.running == 0
+        await harness.until(lambda: upstream.last.over)
+        assert harness.service.running == 0
 
 
 class TestUpgrade:
     @pytest.mark.parametrize("protocol", [b"SPDY/3.1", b"websocket"])
     @pytest.mark.parametrize("client_first", [True, False])
-    async def test_bytes_and_half_close_pass_both_ways(self, stage: Stage, protocol: bytes, client_first: bool) -> None:
-        upstream = await one(stage, credentials=model.Credentials(token=model.Secret("lent")))
-        client = await asked(stage, upstream, get(EXEC, b"Connection: Upgrade", b"Upgrade: " + protocol))
+    async def test_bytes_and_half_close_pass_both_ways(
+        self, harness: Harness, protocol: bytes, client_first: bool
+    ) -> None:
+        upstream = await one(harness, credentials=model.Credentials(token=model.Secret("lent")))
+        client = await asked(harness, upstream, get(EXEC, b"Connection: Upgrade", b"Upgrade: " + protocol))
         assert b"\r\nAuthorization: Bearer lent\r\n" in upstream.received
         upstream.last.send(SWITCH.replace(b"SPDY/3.1", protocol) + b"early")
-        await stage.until(lambda: client.received.endswith(b"early"))
+        await harness.until(lambda: client.received.endswith(b"early"))
         head = client.received.partition(b"\r\n\r\n")[0]
         assert head.startswith(b"HTTP/1.1 101 Switching Protocols\r\nX-Stream: v4\r\nUpgrade: " + protocol)
         client.send(b"ping")
-        await stage.until(lambda: upstream.received.endswith(b"ping"))
+        await harness.until(lambda: upstream.received.endswith(b"ping"))
         first, second = (client, upstream.last) if client_first else (upstream.last, client)
         first.send(b"last words")
         first.finish()
-        await stage.until(lambda: second.ended, "the half-close")
+        await harness.until(lambda: second.ended, "the half-close")
         assert second.received.endswith(b"last words")
         assert not first.over
         second.send(b"answer")
         second.finish()
-        await stage.until(lambda: first.received.endswith(b"answer") and first.over)
-        await stage.until(lambda: stage.service.running == 0)
-        record = stage.records[-1]
+        await harness.until(lambda: first.received.endswith(b"answer") and first.over)
+        await harness.until(lambda: harness.service.running == 0)
+        record = harness.records[-1]
         assert (record.status, record.upgraded) == (101, True)
 
-    async def test_an_answer_other_than_101_is_a_plain_one_and_the_connection_goes_on(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(EXEC, *UPGRADE))
+    async def test_an_answer_other_than_101_is_a_plain_one_and_the_connection_goes_on(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get(EXEC, *UPGRADE))
         upstream.last.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
-        await stage.until(lambda: client.received.endswith(b"no"))
+        await harness.until(lambda: client.received.endswith(b"no"))
         upstream.reply = always(OK)
         client.send(get())
-        await stage.until(lambda: client.received.endswith(b"{}"))
+        await harness.until(lambda: client.received.endswith(b"{}"))
 
-    async def test_one_side_broken_off_breaks_the_other(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(EXEC, *UPGRADE))
+    async def test_one_side_broken_off_breaks_the_other(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get(EXEC, *UPGRADE))
         upstream.last.send(SWITCH)
-        await stage.until(lambda: client.received)
+        await harness.until(lambda: client.received)
         client.abort()
-        await stage.until(lambda: upstream.last.lost)
-        await stage.until(lambda: stage.service.running == 0)
+        await harness.until(lambda: upstream.last.lost)
+        await harness.until(lambda: harness.service.running == 0)
 
-    async def test_101_that_nobody_asked_for_is_502(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get())
+    async def test_101_that_nobody_asked_for_is_502(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get())
         upstream.last.send(SWITCH)
-        await stage.until(lambda: client.received.endswith(b"}\n"))
+        await harness.until(lambda: client.received.endswith(b"}\n"))
         assert status(client)[0] == 502
 
 
 class TestCredential:
     async def test_a_401_to_a_rotated_token_is_asked_again_once_with_the_new_one(
-        self, stage: Stage, tmp_path: Any
+        self, harness: Harness, tmp_path: Any
     ) -> None:
         token = tmp_path / "token"
         token.write_text("old")
-        upstream = await one(stage, credentials=model.Credentials(token_file=str(token)))
+        upstream = await one(harness, credentials=model.Credentials(token_file=str(token)))
         upstream.reply = lambda end: end.send(OK if b"Bearer new" in end.received else UNAUTHORIZED)
-        client = await stage.asks(get())
-        await stage.until(lambda: client.received.endswith(b"no"))
+        client = await harness.asks(get())
+        await harness.until(lambda: client.received.endswith(b"no"))
         token.write_text("new")
-        again = await stage.asks(get())
-        await stage.until(lambda: again.received.endswith(b"{}"))
+        again = await harness.asks(get())
+        await harness.until(lambda: again.received.endswith(b"{}"))
         assert upstream.received.count(b"Bearer new") == 1
 
     #: How a cluster may refuse: in one piece, and in pieces.
@@ -478,54 +486,54 @@ class TestCredential:
     @REFUSALS
     @pytest.mark.parametrize("identity", [model.Identity.IMPERSONATE, model.Identity.REQUEST_HEADER])
     async def test_a_401_where_the_proxy_speaks_for_its_client_is_503_and_one_line(
-        self, stage: Stage, warned: list[dict[str, Any]], identity: model.Identity, refusal: bytes
+        self, harness: Harness, warned: list[dict[str, Any]], identity: model.Identity, refusal: bytes
     ) -> None:
-        upstream = await one(stage, identity=identity, credentials=self.OWN)
+        upstream = await one(harness, identity=identity, credentials=self.OWN)
         upstream.reply = lambda end: end.send(refusal)
-        client = await stage.asks(get())
-        await stage.until(lambda: client.received.endswith(b"}\n"))
+        client = await harness.asks(get())
+        await harness.until(lambda: client.received.endswith(b"}\n"))
         code, _, body = status(client)
         assert (code, body["reason"]) == (503, "ServiceUnavailable")
         assert body["message"] == 'cluster "east" cannot be asked: it does not accept the proxy\'s credential'
-        await stage.until(lambda: stage.records)
-        assert [record.reason for record in stage.records] == ["credential_refused"]
+        await harness.until(lambda: harness.records)
+        assert [record.reason for record in harness.records] == ["credential_refused"]
         (line,) = warned
         assert (line["cluster"], "valid credential" in line["todo"]) == ("east", True)
 
     @REFUSALS
     @pytest.mark.parametrize("below", [b"/pods/b/proxy/login", b"/services/b:80/proxy/"])
     async def test_a_401_of_what_stands_behind_a_cluster_passes(
-        self, stage: Stage, warned: list[dict[str, Any]], below: bytes, refusal: bytes
+        self, harness: Harness, warned: list[dict[str, Any]], below: bytes, refusal: bytes
     ) -> None:
-        upstream = await one(stage, identity=model.Identity.IMPERSONATE, credentials=self.OWN)
+        upstream = await one(harness, identity=model.Identity.IMPERSONATE, credentials=self.OWN)
         upstream.reply = lambda end: end.send(refusal)
-        client = await stage.asks(get(b"/api/v1/namespaces/a" + below))
-        await stage.until(lambda: b"no" in client.received.partition(b"\r\n\r\n")[2])
+        client = await harness.asks(get(b"/api/v1/namespaces/a" + below))
+        await harness.until(lambda: b"no" in client.received.partition(b"\r\n\r\n")[2])
         assert client.answer()[0] == 401
         assert warned == []
 
     @REFUSALS
     @pytest.mark.parametrize("identity", [model.Identity.PROXY, model.Identity.PASSTHROUGH])
     async def test_a_401_where_the_proxy_speaks_for_nobody_passes(
-        self, stage: Stage, warned: list[dict[str, Any]], identity: model.Identity, refusal: bytes
+        self, harness: Harness, warned: list[dict[str, Any]], identity: model.Identity, refusal: bytes
     ) -> None:
-        upstream = await one(stage, identity=identity, credentials=self.OWN)
+        upstream = await one(harness, identity=identity, credentials=self.OWN)
         upstream.reply = lambda end: end.send(refusal)
-        client = await stage.asks(get())
-        await stage.until(lambda: b"no" in client.received.partition(b"\r\n\r\n")[2])
+        client = await harness.asks(get())
+        await harness.until(lambda: b"no" in client.received.partition(b"\r\n\r\n")[2])
         assert client.answer()[0] == 401
         assert warned == []
 
-    async def test_a_401_to_what_is_still_being_sent_is_503_as_well(self, stage: Stage) -> None:
-        upstream = await one(stage, identity=model.Identity.IMPERSONATE, credentials=self.OWN)
+    async def test_a_401_to_what_is_still_being_sent_is_503_as_well(self, harness: Harness) -> None:
+        upstream = await one(harness, identity=model.Identity.IMPERSONATE, credentials=self.OWN)
         client = await asked(
-            stage, upstream, get(b"/a", b"Content-Length: 10", method=b"POST") + b"hello", end=b"hello"
+            harness, upstream, get(b"/a", b"Content-Length: 10", method=b"POST") + b"hello", end=b"hello"
         )
         upstream.last.send(UNAUTHORIZED)
-        await stage.until(lambda: client.received.endswith(b"}\n"))
+        await harness.until(lambda: client.received.endswith(b"}\n"))
         assert status(client)[0] == 503
         client.send(b"world")
-        await stage.turns()
+        await harness.turns()
         assert b"world" not in upstream.received
 
 
@@ -534,30 +542,30 @@ class TestPace:
     #: What may be under way: both sockets' buffers on loopback and what the proxy holds.
     SLACK = 16 * 1024 * 1024
 
-    async def test_a_client_that_does_not_read_stops_the_upstream(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get())
+    async def test_a_client_that_does_not_read_stops_the_upstream(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get())
         client.transport.pauseProducing()  # type: ignore[union-attr]
         got = counted(client)
         source = Source(self.BIG)
         upstream.last.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % self.BIG)
         source.feed(upstream.last)
-        await stage.until(lambda: source.stalled())
+        await harness.until(lambda: source.stalled())
         assert source.given < self.SLACK
         client.transport.resumeProducing()  # type: ignore[union-attr]
-        await stage.until(lambda: got() > self.BIG)
+        await harness.until(lambda: got() > self.BIG)
 
-    async def test_an_upstream_that_does_not_read_stops_the_client(self, stage: Stage) -> None:
-        upstream = await one(stage)
-        client = await asked(stage, upstream, get(b"/a", b"Content-Length: %d" % self.BIG, method=b"POST"))
+    async def test_an_upstream_that_does_not_read_stops_the_client(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client = await asked(harness, upstream, get(b"/a", b"Content-Length: %d" % self.BIG, method=b"POST"))
         upstream.last.transport.pauseProducing()  # type: ignore[union-attr]
         got = counted(upstream.last)
         source = Source(self.BIG)
         source.feed(client)
-        await stage.until(lambda: source.stalled())
+        await harness.until(lambda: source.stalled())
         assert source.given < self.SLACK
         upstream.last.transport.resumeProducing()  # type: ignore[union-attr]
-        await stage.until(lambda: got() >= self.BIG)
+        await harness.until(lambda: got() >= self.BIG)
 
 
 def counted(end: Any) -> Callable[[], int]:

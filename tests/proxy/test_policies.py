@@ -9,8 +9,8 @@ import pytest
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Identity, Queue, Strategy
-from tests.dispatch.making import policy, rule
-from tests.proxy.stage import OK, Client, Stage, Upstream, always, cluster, config, get
+from tests.dispatch.builders import policy, rule
+from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get
 
 PODS = b"/api/v1/namespaces/demo/pods"
 NODES = b"/api/v1/nodes"
@@ -45,60 +45,60 @@ def rest(**more: Any) -> model.Policy:
     return policy("rest", rule(), **more)
 
 
-async def two(stage: Stage) -> tuple[Upstream, Upstream]:
-    upstreams = stage.upstream(), stage.upstream()
+async def two(harness: Harness) -> tuple[Upstream, Upstream]:
+    upstreams = harness.upstream(), harness.upstream()
     for upstream in upstreams:
         upstream.reply = always(OK)
     return upstreams
 
 
-async def ready(stage: Stage, name: str = "east") -> None:
-    runtime = stage.service.runtime
+async def ready(harness: Harness, name: str = "east") -> None:
+    runtime = harness.service.runtime
     assert runtime is not None
     endpoints = runtime.clusters[name].endpoints
-    await stage.until(lambda: all(endpoint.ready or endpoint.config.disabled for endpoint in endpoints), "readiness")
+    await harness.until(lambda: all(endpoint.ready or endpoint.config.disabled for endpoint in endpoints), "readiness")
 
 
-async def answered(stage: Stage, *request: Any, **how: Any) -> Client:
-    client = await stage.asks(get(*request, **how))
-    await stage.until(lambda: client.received.endswith((b"{}", b"}\n")), "the answer")
+async def answered(harness: Harness, *request: Any, **how: Any) -> Client:
+    client = await harness.asks(get(*request, **how))
+    await harness.until(lambda: client.received.endswith((b"{}", b"}\n")), "the answer")
     return client
 
 
-async def refusal(stage: Stage, *request: Any, **how: Any) -> tuple[int, dict[str, str], dict[str, Any]]:
-    status, fields, body = (await answered(stage, *request, **how)).answer()
+async def refusal(harness: Harness, *request: Any, **how: Any) -> tuple[int, dict[str, str], dict[str, Any]]:
+    status, fields, body = (await answered(harness, *request, **how)).answer()
     return status, fields, json.loads(body)
 
 
 class TestWhichPolicy:
-    async def test_the_first_that_matches_and_no_other_when_it_lets_nothing_through(self, stage: Stage) -> None:
-        a, b = await two(stage)
-        await stage.serve(
+    async def test_the_first_that_matches_and_no_other_when_it_lets_nothing_through(self, harness: Harness) -> None:
+        a, b = await two(harness)
+        await harness.serve(
             config(
                 [cluster(a.endpoint("a"), b.endpoint("b"))],
                 [server(pods(flow_control="none"), rest())],
                 flow_controls=(NOTHING,),
             )
         )
-        await ready(stage)
-        assert (await refusal(stage, PODS))[0] == 429
-        assert (await answered(stage, NODES)).answer()[0] == 200
+        await ready(harness)
+        assert (await refusal(harness, PODS))[0] == 429
+        assert (await answered(harness, NODES)).answer()[0] == 200
         assert PODS not in a.received + b.received
 
-    async def test_nor_when_it_has_no_ready_endpoint(self, stage: Stage) -> None:
-        a, b = await two(stage)
+    async def test_nor_when_it_has_no_ready_endpoint(self, harness: Harness) -> None:
+        a, b = await two(harness)
         off = model.Endpoint(name="off", scheme="http", host="127.0.0.1", port=1, disabled=True)
         dead = model.Endpoint(name="dead", scheme="http", host="127.0.0.1", port=1)
-        await stage.serve(
+        await harness.serve(
             config(
                 [cluster(a.endpoint("a"), b.endpoint("b"), off, dead)],
                 [server(pods(endpoints=("off", "dead")), rest(endpoints=("a", "b")))],
             )
         )
-        runtime = stage.service.runtime
+        runtime = harness.service.runtime
         assert runtime is not None
-        await stage.until(lambda: runtime.clusters["east"].endpoints[3].health.cause, "the dead one's check")
-        status, fields, body = await refusal(stage, PODS)
+        await harness.until(lambda: runtime.clusters["east"].endpoints[3].health.cause, "the dead one's check")
+        status, fields, body = await refusal(harness, PODS)
         assert (status, fields["retry-after"]) == (503, "5")
         assert body["reason"] == "ServiceUnavailable"
         assert body["details"] == {"retryAfterSeconds": 5}
@@ -106,30 +106,30 @@ class TestWhichPolicy:
             'no endpoint of cluster "east" is ready: off: disabled; '
             "dead: 127.0.0.1:1 refused the connection (out for 0 s)"
         )
-        assert (await answered(stage, NODES)).answer()[0] == 200
+        assert (await answered(harness, NODES)).answer()[0] == 200
 
-    async def test_none_is_403(self, stage: Stage) -> None:
-        a, _ = await two(stage)
-        await stage.serve(config([cluster(a.endpoint())], [server(pods())]))
-        status, _, body = await refusal(stage, NODES)
+    async def test_none_is_403(self, harness: Harness) -> None:
+        a, _ = await two(harness)
+        await harness.serve(config([cluster(a.endpoint())], [server(pods())]))
+        status, _, body = await refusal(harness, NODES)
         assert (status, body["reason"]) == (403, "Forbidden")
         assert 'no dispatch policy of server "east" matches' in body["message"]
         assert a.received == b""
 
-    async def test_order_decides_and_not_how_exact_a_rule_is(self, stage: Stage) -> None:
-        a, _ = await two(stage)
-        await stage.serve(
+    async def test_order_decides_and_not_how_exact_a_rule_is(self, harness: Harness) -> None:
+        a, _ = await two(harness)
+        await harness.serve(
             config([cluster(a.endpoint())], [server(rest(), pods(flow_control="none"))], flow_controls=(NOTHING,))
         )
-        assert (await answered(stage, PODS)).answer()[0] == 200
+        assert (await answered(harness, PODS)).answer()[0] == 200
 
-    async def test_it_sees_the_user_after_impersonation(self, stage: Stage) -> None:
-        a, b = await two(stage)
+    async def test_it_sees_the_user_after_impersonation(self, harness: Harness) -> None:
+        a, b = await two(harness)
         policies = (
             policy("bobs", rule(users=("bob",)), endpoints=("b",)),
             policy("others", rule(), endpoints=("a",)),
         )
-        await stage.serve(
+        await harness.serve(
             config(
                 [
                     cluster(
@@ -144,74 +144,74 @@ class TestWhichPolicy:
                 authorization=(ALLOWS_ALL,),
             )
         )
-        await ready(stage)
-        await answered(stage, PODS, b"Authorization: Bearer alice")
+        await ready(harness)
+        await answered(harness, PODS, b"Authorization: Bearer alice")
         assert b.received == b""
-        await answered(stage, PODS, b"Authorization: Bearer alice", b"Impersonate-User: bob")
+        await answered(harness, PODS, b"Authorization: Bearer alice", b"Impersonate-User: bob")
         assert b"Impersonate-User: bob\r\n" in b.received
         assert a.received.count(b"GET") == 1
 
 
 class TestWhatItGives:
-    async def test_a_rejection_in_its_own_words(self, stage: Stage) -> None:
-        a, _ = await two(stage)
+    async def test_a_rejection_in_its_own_words(self, harness: Harness) -> None:
+        a, _ = await two(harness)
         reject = model.Reject(code=405, message="not here, <ask> elsewhere")
-        await stage.serve(config([cluster(a.endpoint())], [server(pods(reject=reject), rest())]))
-        status, _, body = await refusal(stage, PODS)
+        await harness.serve(config([cluster(a.endpoint())], [server(pods(reject=reject), rest())]))
+        status, _, body = await refusal(harness, PODS)
         assert (status, body["message"], body["reason"]) == (405, "not here, <ask> elsewhere", "MethodNotAllowed")
         assert a.received == b""
 
-    async def test_another_cluster(self, stage: Stage) -> None:
-        a, b = await two(stage)
+    async def test_another_cluster(self, harness: Harness) -> None:
+        a, b = await two(harness)
         moved = pods(backend=model.ClusterBackend("west"))
-        await stage.serve(
+        await harness.serve(
             config(
                 [cluster(a.endpoint()), cluster(b.endpoint(), name="west")],
                 [server(moved, rest())],
                 logging=model.Logging(access=model.AccessLog()),
             )
         )
-        await answered(stage, PODS)
-        await answered(stage, NODES)
+        await answered(harness, PODS)
+        await answered(harness, NODES)
         assert (a.received.count(b"GET"), b.received.count(b"GET")) == (1, 1)
         assert PODS in b.received
-        assert [(record.cluster, record.policy) for record in stage.records] == [("west", "pods"), ("east", "rest")]
+        assert [(record.cluster, record.policy) for record in harness.records] == [("west", "pods"), ("east", "rest")]
 
     @pytest.mark.parametrize(
         ("servers", "policys", "logged"),
         [(True, None, True), (True, False, False), (True, True, True), (False, True, False), (False, None, False)],
     )
     async def test_silence_in_the_access_log(
-        self, stage: Stage, servers: bool, policys: bool | None, logged: bool
+        self, harness: Harness, servers: bool, policys: bool | None, logged: bool
     ) -> None:
-        a, _ = await two(stage)
-        await stage.serve(
+        a, _ = await two(harness)
+        await harness.serve(
             config(
                 [cluster(a.endpoint())],
                 [server(pods(access_log=policys), access_log=servers)],
                 logging=model.Logging(access=model.AccessLog()),
             )
         )
-        await answered(stage, PODS)
-        assert [record.policy for record in stage.records] == (["pods"] if logged else [])
+        await answered(harness, PODS)
+        assert [record.policy for record in harness.records] == (["pods"] if logged else [])
 
     @pytest.mark.parametrize("strategy", list(Strategy))
-    async def test_a_subset_of_the_endpoints_by_any_strategy(self, stage: Stage, strategy: Strategy) -> None:
-        a, b = await two(stage)
-        await stage.serve(
+    async def test_a_subset_of_the_endpoints_by_any_strategy(self, harness: Harness, strategy: Strategy) -> None:
+        a, b = await two(harness)
+        await harness.serve(
             config([cluster(a.endpoint("a"), b.endpoint("b"))], [server(rest(endpoints=("b",), strategy=strategy))])
         )
-        await ready(stage)
+        await ready(harness)
         for _ in range(3):
-            await answered(stage, PODS)
+            await answered(harness, PODS)
         assert (a.received.count(b"GET"), b.received.count(b"GET")) == (0, 3)
 
-    async def test_each_policy_has_a_round_of_its_own(self, stage: Stage) -> None:
-        a, b = await two(stage)
-        await stage.serve(config([cluster(a.endpoint("a"), b.endpoint("b"))], [server(pods(), rest())]))
-        await ready(stage)
+    async def test_each_policy_has_a_round_of_its_own(self, harness: Harness) -> None:
+        a, b = await two(harness)
+        await harness.serve(config([cluster(a.endpoint("a"), b.endpoint("b"))], [server(pods(), rest())]))
+        await ready(harness)
         for target in (PODS + b"/1", NODES + b"/1", PODS + b"/2", NODES + b"/2"):
-            await answered(stage, target)
+            await answered(harness, target)
         assert PODS + b"/1" in a.received
         assert NODES + b"/1" in a.received
         assert PODS + b"/2" in b.received
@@ -219,36 +219,36 @@ class TestWhatItGives:
 
 
 class TestServerOfSeveralClusters:
-    async def test_rules_may_tell_clusters_apart_and_see_the_path_below(self, stage: Stage) -> None:
-        a, b = await two(stage)
+    async def test_rules_may_tell_clusters_apart_and_see_the_path_below(self, harness: Harness) -> None:
+        a, b = await two(harness)
         policies = (
             policy(
                 "west-pods", rule(resources=("pods",), non_resource_urls=(), clusters=("west",)), reject=model.Reject()
             ),
             policy("all", rule(resources=("pods", "nodes"), non_resource_urls=("/version",))),
         )
-        await stage.serve(
+        await harness.serve(
             config(
                 [cluster(a.endpoint()), cluster(b.endpoint(), name="west")],
                 [server(*policies, backend=model.ClustersBackend(("east", "west")))],
             )
         )
-        assert (await answered(stage, b"/clusters/east" + PODS)).answer()[0] == 200
-        assert (await answered(stage, b"/clusters/west" + PODS)).answer()[0] == 403
-        assert (await answered(stage, b"/clusters/west" + NODES)).answer()[0] == 200
-        assert (await answered(stage, b"/clusters/west/version")).answer()[0] == 200
-        assert (await answered(stage, b"/clusters/west/livez")).answer()[0] == 403
+        assert (await answered(harness, b"/clusters/east" + PODS)).answer()[0] == 200
+        assert (await answered(harness, b"/clusters/west" + PODS)).answer()[0] == 403
+        assert (await answered(harness, b"/clusters/west" + NODES)).answer()[0] == 200
+        assert (await answered(harness, b"/clusters/west/version")).answer()[0] == 200
+        assert (await answered(harness, b"/clusters/west/livez")).answer()[0] == 403
         assert b"GET /api/v1/namespaces/demo/pods" in a.received
         assert PODS not in b.received
 
 
 class TestLimits:
-    async def test_the_refusal_exactly(self, stage: Stage) -> None:
-        a, _ = await two(stage)
+    async def test_the_refusal_exactly(self, harness: Harness) -> None:
+        a, _ = await two(harness)
         bulk = FlowControl(name="bulk", type=BUCKET, qps=0.001, burst=1)
-        await stage.serve(config([cluster(a.endpoint())], [server(rest(flow_control="bulk"))], flow_controls=(bulk,)))
-        assert (await answered(stage, PODS)).answer()[0] == 200
-        client = await answered(stage, PODS)
+        await harness.serve(config([cluster(a.endpoint())], [server(rest(flow_control="bulk"))], flow_controls=(bulk,)))
+        assert (await answered(harness, PODS)).answer()[0] == 200
+        client = await answered(harness, PODS)
         status, fields, body = client.answer()
         assert status == 429
         assert fields["retry-after"] == "1"
@@ -270,44 +270,44 @@ class TestLimits:
         ],
     )
     async def test_recorders_of_events_are_not_asked_to_come_back(
-        self, stage: Stage, target: bytes, told: bool
+        self, harness: Harness, target: bytes, told: bool
     ) -> None:
-        a, _ = await two(stage)
-        await stage.serve(
+        a, _ = await two(harness)
+        await harness.serve(
             config([cluster(a.endpoint())], [server(rest(flow_control="none"))], flow_controls=(NOTHING,))
         )
-        _, fields, body = await refusal(stage, target, method=b"POST")
+        _, fields, body = await refusal(harness, target, method=b"POST")
         assert ("retry-after" in fields, "retryAfterSeconds" in body.get("details", {})) == (told, told)
 
     async def test_a_maximum_lets_the_next_through_when_one_has_ended_and_watches_count_apart(
-        self, stage: Stage
+        self, harness: Harness
     ) -> None:
-        a = stage.upstream()
+        a = harness.upstream()
         few = FlowControl(name="few", type=INFLIGHT, max=1, max_long_running=1, queue=Queue(size=1, timeout=5.0))
-        await stage.serve(
+        await harness.serve(
             config([cluster(a.endpoint(), flow_controls=("few",))], [server(rest())], flow_controls=(few,))
         )
         a.reply = lambda end: end.send(EVENTS_STREAM)
-        watch = await stage.asks(get(PODS + b"?watch=1"))
-        await stage.until(lambda: watch.received.endswith(b"{}\n\r\n"), "the watch")
+        watch = await harness.asks(get(PODS + b"?watch=1"))
+        await harness.until(lambda: watch.received.endswith(b"{}\n\r\n"), "the watch")
         a.reply = None
-        first = await stage.asks(get(PODS + b"/first"))
-        await stage.until(lambda: PODS + b"/first" in a.received, "the first")
-        second = await stage.asks(get(PODS + b"/second"))
-        await stage.turns()
+        first = await harness.asks(get(PODS + b"/first"))
+        await harness.until(lambda: PODS + b"/first" in a.received, "the first")
+        second = await harness.asks(get(PODS + b"/second"))
+        await harness.turns()
         assert PODS + b"/second" not in a.received
-        status, _, body = await refusal(stage, PODS + b"/third")  # the queue is full
+        status, _, body = await refusal(harness, PODS + b"/third")  # the queue is full
         assert (status, body["message"].endswith("(MaxRequestsInflight, max 1, max long-running 1)")) == (429, True)
         a.last.send(OK)
-        await stage.until(lambda: PODS + b"/second" in a.received, "the second")
+        await harness.until(lambda: PODS + b"/second" in a.received, "the second")
         a.last.send(OK)
-        await stage.until(lambda: first.received and second.received, "both answers")
+        await harness.until(lambda: first.received and second.received, "both answers")
         assert [each.answer()[0] for each in (first, second)] == [200, 200]
 
-    async def test_each_user_has_a_limit_of_the_users_own(self, stage: Stage) -> None:
-        a, _ = await two(stage)
+    async def test_each_user_has_a_limit_of_the_users_own(self, harness: Harness) -> None:
+        a, _ = await two(harness)
         each = FlowControl(name="each", type=BUCKET, qps=0.001, burst=1, per=model.Per.USER)
-        await stage.serve(
+        await harness.serve(
             config(
                 [
                     cluster(
@@ -324,7 +324,7 @@ class TestLimits:
         )
 
         async def status(*who: bytes) -> int:
-            return (await answered(stage, PODS, *who)).answer()[0]
+            return (await answered(harness, PODS, *who)).answer()[0]
 
         assert await status(b"Authorization: Bearer alice") == 200
         assert await status(b"Authorization: Bearer alice") == 429

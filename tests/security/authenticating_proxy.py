@@ -30,7 +30,7 @@ from mcproxy.net.client import ClientTLS, client_context, connect
 from mcproxy.observe.format import FORMATTERS
 from tests.identity import issuer
 from tests.identity.certificates import CLIENT, NO_AUTHORITY, Held, authority, user
-from tests.proxy.stage import CA, NAME, OK, Client, Stage, Upstream, UpstreamEnd, always, cluster, config
+from tests.proxy.harness import CA, NAME, OK, Client, Harness, Upstream, UpstreamEnd, always, cluster, config
 
 OTHER = "other.test"
 ALL = "all.wild.test"
@@ -118,7 +118,7 @@ RULES = model.Authorization(
 )
 
 
-class AuthenticatingProxy(Stage):
+class AuthenticatingProxy(Harness):
     """The proxy of this module's docstring; `east`, `west`, … are what its clusters' endpoints heard."""
 
     def __init__(self, reactor: Any) -> None:

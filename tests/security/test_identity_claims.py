@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.config import model
-from tests.proxy.stage import NAME, OK
+from tests.proxy.harness import NAME, OK
 from tests.security.authenticating_proxy import (
     ALICE_TOKEN,
     ALL,

@@ -21,7 +21,7 @@ from twisted.internet.threads import deferToThread
 from mcproxy.config import model
 from tests.identity import issuer
 from tests.identity.certificates import Held, user
-from tests.proxy.stage import NAME, UpstreamEnd
+from tests.proxy.harness import NAME, UpstreamEnd
 from tests.security.authenticating_proxy import (
     ALICE_TOKEN,
     ALL,

@@ -19,7 +19,7 @@ from mcproxy.identity.authorization.authorizer import Authorizer
 from mcproxy.identity.identity_headers import IdentityHeaders
 from mcproxy.identity.impersonation import upstream_headers
 from mcproxy.observe.record import AccessRecord
-from mcproxy.proxy.client_facts import ClientFacts
+from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.forward import Forward
 from tests.identity import issuer
 from tests.security.authenticating_proxy import (
@@ -54,8 +54,8 @@ PLACES: list[tuple[Any, str]] = [
     (token_reviewer, "decode_review"),
     (Authorizer, "at_once"),
     (upstream_headers, "identity_headers_of"),
-    (ClientFacts, "identity_headers"),
-    (Forward, "sent_at_once"),
+    (ClientConnectionInfo, "identity_headers"),
+    (Forward, "try_send"),
     (Forward, "_send"),
 ]
 
@@ -147,7 +147,7 @@ async def test_no_object_shows_one(authenticating_proxy: AuthenticatingProxy) ->
         "OIDC",
         "TokenFileAuthenticator",
         "IdentityHeaders",
-        "ClientFacts",
+        "ClientConnectionInfo",
         "AuthenticatedUser",
     }
 

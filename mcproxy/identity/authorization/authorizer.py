@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mcproxy.config import model
-from mcproxy.dispatch.rules import Rules
+from mcproxy.dispatch.rules import RuleSet
 from mcproxy.identity.authorization.access_review import Decision, SubjectAccessReviewer
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.user import UserInfo
@@ -27,7 +27,7 @@ class Authorizer:
 
     __slots__ = ("_reviewer", "_reviews", "_rules")
 
-    def __init__(self, rules: Rules | None, reviews: ReviewsBy | None, reviewer: str | None = None) -> None:
+    def __init__(self, rules: RuleSet | None, reviews: ReviewsBy | None, reviewer: str | None = None) -> None:
         """`reviewer` is the cluster that is asked about requests to any of them; None: the one they go to."""
         self._rules = rules
         self._reviews = reviews
@@ -37,7 +37,7 @@ class Authorizer:
     def build(cls, config: model.Authorization, reviews: ReviewsBy) -> Authorizer:
         """Return what `config` means; `reviews` keep what is known over a reload, so they are the caller's."""
         review = config.subject_access_review
-        rules = None if config.rules is None else Rules(config.rules)
+        rules = None if config.rules is None else RuleSet(config.rules)
         return cls(rules, None if review is None else reviews, None if review is None else review.cluster)
 
     @classmethod
@@ -47,7 +47,7 @@ class Authorizer:
         That is the cluster that the request goes to, whoever else is asked about requests; rules alone are rules alone.
         """
         if config is not None and config.rules is not None:
-            return cls(Rules(config.rules), None if config.subject_access_review is None else reviews)
+            return cls(RuleSet(config.rules), None if config.subject_access_review is None else reviews)
         return cls(None, reviews)
 
     def at_once(self, user: UserInfo, attributes: Attributes, cluster_name: str) -> Decision | None:

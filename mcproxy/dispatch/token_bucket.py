@@ -27,14 +27,13 @@ _SHORTEST_GENERATION = 1.0
 _SEARCH_EVERY = 5.0
 
 
-class Buckets:
-    """Buckets of `burst` tokens that gain `qps` tokens a second. All begin full.
+class TokenBuckets:
+    """TokenBuckets of `burst` tokens that gain `qps` tokens a second. All begin full.
 
     `time` is in seconds and may be that of a wall clock: if it goes back, it counts as standing still.
     """
 
     __slots__ = (
-        "_elsewhere",
         "_epoch",
         "_floor",
         "_generation_ends",
@@ -42,6 +41,7 @@ class Buckets:
         "_limit",
         "_now",
         "_old",
+        "_overflow",
         "_search_again",
         "_window",
         "_young",
@@ -56,7 +56,7 @@ class Buckets:
         self._limit = limit
         self._young: dict[str, float] = {}  # key -> when it will be full; used in this generation
         self._old: dict[str, float] = {}  # used in the one before, not in this
-        self._elsewhere = 0.0  # the bucket that is shared when the table has no room
+        self._overflow = 0.0  # the bucket that is shared when the table has no room
         self._floor = 0.0  # when the buckets that are in no table will be full: later than now only after a `resize`
         self._search_again = 0.0
         self._set(qps, burst)
@@ -65,7 +65,7 @@ class Buckets:
         """Take a token; False if there is none."""
         now = time - self._epoch
         if now < self._now:
-            now = self._went_back(time)
+            now = self._clock_went_back(time)
         self._now = now
         if now >= self._generation_ends:
             self._drop_idle(now)
@@ -87,7 +87,7 @@ class Buckets:
                 table[key] -= self._interval
                 return
         if self._full:
-            self._elsewhere -= self._interval
+            self._overflow -= self._interval
 
     def fill(self, key: str, time: float) -> float:
         """Return how many tokens there are."""
@@ -114,7 +114,7 @@ class Buckets:
         }
         self._old = {}
         self._floor = full * slope + shift
-        self._elsewhere = max(self._elsewhere, full) * slope + shift
+        self._overflow = max(self._overflow, full) * slope + shift
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -137,7 +137,7 @@ class Buckets:
         full_at = self._old.pop(key, None)
         if full_at is None:
             if self._full and not self._made_room():
-                return self._take_elsewhere()
+                return self._take_from_overflow()
             full_at = self._floor
         self._young[key] = full_at
         return self.take(key, time)
@@ -152,25 +152,25 @@ class Buckets:
         self._old = {}
         return not self._full
 
-    def _take_elsewhere(self) -> bool:
-        full_at = max(self._elsewhere, self._floor, self._now) + self._interval
+    def _take_from_overflow(self) -> bool:
+        full_at = max(self._overflow, self._floor, self._now) + self._interval
         if full_at - self._now > self._window:
             return False
-        self._elsewhere = full_at
+        self._overflow = full_at
         return True
 
     def _full_at(self, key: str) -> float:
         for table in (self._young, self._old):
             if key in table:
                 return table[key]
-        return max(self._elsewhere, self._floor) if self._full else self._floor
+        return max(self._overflow, self._floor) if self._full else self._floor
 
     def _read(self, time: float) -> float:
         now = time - self._epoch
-        self._now = self._went_back(time) if now < self._now else now
+        self._now = self._clock_went_back(time) if now < self._now else now
         return self._now
 
-    def _went_back(self, time: float) -> float:
+    def _clock_went_back(self, time: float) -> float:
         self._epoch = time - self._now
         return self._now
 

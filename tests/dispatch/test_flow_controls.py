@@ -8,18 +8,18 @@ import pytest
 from twisted.internet.task import Clock
 
 from mcproxy.config.model import FlowControl, Per, Queue
-from mcproxy.dispatch.flow import FlowControls
+from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.kube.status import StatusError
-from tests.dispatch.flows import QUEUE, Waiting, bucket, exempt, held, inflight
+from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, exempt, held, inflight
 
 
 class Daemon:
-    """The flow controls in force, over reloads. The admission is always that of the first control named `x`."""
+    """The flow controls in force, over reloads. The limits are always that of the first control named `x`."""
 
     def __init__(self, control: FlowControl) -> None:
         self.clock = Clock()
         self.flows = FlowControls.build([control], self.clock)
-        self.admission = self.flows.admission(["x"], "east")
+        self.limits = self.flows.limits_for(["x"], "east")
 
     @property
     def control(self) -> Any:
@@ -28,11 +28,11 @@ class Daemon:
     def reload(self, control: FlowControl) -> None:
         self.flows = FlowControls.build([control], self.clock, self.flows)
         self.flows.activate()
-        self.admission = self.flows.admission(["x"], "east")
+        self.limits = self.flows.limits_for(["x"], "east")
 
     def passes(self, user: str = "alice") -> bool:
         try:
-            return self.admission.at_once(user, False) is not None
+            return self.limits.try_acquire(user, False) is not None
         except StatusError:
             return False
 
@@ -64,7 +64,7 @@ def test_a_larger_maximum_holds_for_the_next_request() -> None:
 
 def test_those_under_way_count_against_a_smaller_maximum() -> None:
     daemon = Daemon(inflight("x", max=None))
-    permits = [held(daemon.admission.at_once("alice", False)) for _ in range(3)]
+    permits = [held(daemon.limits.try_acquire("alice", False)) for _ in range(3)]
     daemon.reload(inflight("x", max=2))
     assert not daemon.passes()
     permits.pop().release()
@@ -95,7 +95,7 @@ def test_another_type_or_key_is_another_control(other: FlowControl) -> None:
 
 def test_permits_of_a_removed_control_are_released_without_harm() -> None:
     daemon = Daemon(inflight("x", max=1))
-    permit, old = held(daemon.admission.at_once("alice", False)), daemon.control
+    permit, old = held(daemon.limits.try_acquire("alice", False)), daemon.control
     daemon.reload(exempt("x"))
     assert all(daemon.passes() for _ in range(10))
     permit.release()
@@ -106,7 +106,7 @@ def test_permits_of_a_removed_control_are_released_without_harm() -> None:
 def test_a_larger_maximum_lets_those_through_who_wait() -> None:
     daemon = Daemon(inflight("x", max=1, queue=QUEUE))
     assert daemon.passes()
-    waiting = [Waiting(daemon.admission) for _ in range(3)]
+    waiting = [Waiting(daemon.limits) for _ in range(3)]
     daemon.reload(inflight("x", max=3, queue=QUEUE))
     assert [each.permit is not None for each in waiting] == [True, True, False]
 
@@ -114,7 +114,7 @@ def test_a_larger_maximum_lets_those_through_who_wait() -> None:
 def test_those_who_wait_for_tokens_do_so_at_the_new_rate() -> None:
     daemon = Daemon(bucket("x", qps=0.01, burst=1, queue=Queue(size=9, timeout=60.0)))
     assert daemon.passes()
-    waiting = Waiting(daemon.admission)
+    waiting = Waiting(daemon.limits)
     daemon.reload(bucket("x", qps=10, burst=1, queue=Queue(size=9, timeout=60.0)))
     daemon.clock.advance(0.1)
     assert waiting.permit is not None
@@ -123,7 +123,7 @@ def test_those_who_wait_for_tokens_do_so_at_the_new_rate() -> None:
 def test_without_the_queue_those_in_it_go_on_waiting_and_nobody_overtakes_them() -> None:
     daemon = Daemon(bucket("x", qps=1, burst=1, queue=QUEUE))
     assert daemon.passes()
-    waiting = Waiting(daemon.admission)
+    waiting = Waiting(daemon.limits)
     daemon.reload(bucket("x", qps=1, burst=1))
     assert not daemon.passes()
     daemon.clock.advance(1)
@@ -133,8 +133,8 @@ def test_without_the_queue_those_in_it_go_on_waiting_and_nobody_overtakes_them()
 @pytest.mark.parametrize("new", [inflight("x", max=0, queue=QUEUE), inflight("x", max=0)])
 def test_a_shut_limit_keeps_nobody_longer_than_the_timeout(new: FlowControl) -> None:
     daemon = Daemon(inflight("x", max=1, queue=Queue(size=9, timeout=5.0)))
-    running = held(daemon.admission.at_once("alice", False))
-    waiting = Waiting(daemon.admission)
+    running = held(daemon.limits.try_acquire("alice", False))
+    waiting = Waiting(daemon.limits)
     daemon.reload(new)
     running.release()
     daemon.clock.advance(5)
@@ -145,8 +145,8 @@ def test_a_shut_limit_keeps_nobody_longer_than_the_timeout(new: FlowControl) -> 
 @pytest.mark.parametrize("new", [exempt("x"), inflight("x", max=1, per=Per.USER, queue=QUEUE)])
 def test_those_who_wait_at_a_removed_control_do_so_by_its_old_figures(new: FlowControl) -> None:
     daemon = Daemon(inflight("x", max=1, queue=Queue(size=9, timeout=5.0)))
-    running = held(daemon.admission.at_once("alice", False))
-    first, second = Waiting(daemon.admission), Waiting(daemon.admission)
+    running = held(daemon.limits.try_acquire("alice", False))
+    first, second = Waiting(daemon.limits), Waiting(daemon.limits)
     daemon.reload(new)
     running.release()
     assert first.permit is not None

@@ -1,6 +1,6 @@
-"""A flow control of the file, alive: its gates, its counts, and how it words a refusal.
+"""A flow control of the file at run time: its limiters, its counts, and the text of its refusals.
 
-Source of the sentence: the rules for flow control; the form of MaxRequestsInflight follows that of TokenBucket.
+Source of the text: reference "dispatch", Flow control; MaxRequestsInflight follows the form of TokenBucket.
 """
 
 from __future__ import annotations
@@ -11,55 +11,55 @@ from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
-from mcproxy.dispatch.gate import BucketGate, Gate, InFlightGate
+from mcproxy.dispatch.limiter import InFlightLimiter, Limiter, TokenBucketLimiter
 from mcproxy.kube.status import StatusError, retry_after
 
-# What a client is asked to wait, whatever the limit: client-go waits exactly as long, and tries ten times.
+# Seconds in Retry-After, whatever the limit: client-go waits exactly as long, and retries ten times.
 _RETRY_AFTER = 1
 
 
-class Control(ABC):
-    """One limit of a name. It stays the same object across a reload unless its type or `per` changes."""
+class FlowController(ABC):
+    """One named limit. It stays the same object across a reload unless its type or `per` changes."""
 
-    def __init__(self, config: model.FlowControl, short: Gate, long: Gate) -> None:
-        """`short` and `long` are for requests of either kind, and may be the same."""
-        self.config = config  # what is in force
+    def __init__(self, config: model.FlowControl, short: Limiter, long: Limiter) -> None:
+        """`short` and `long` limit short and long-running requests; they may be the same object."""
+        self.config = config  # the settings in force
         self.short, self.long = short, long
-        self._gates = {short, long}
+        self._limiters = {short, long}
 
     @property
     def in_use(self) -> int:
-        """How many requests are under way that are not long-running; always 0 for a token bucket."""
-        return self.short.in_use if isinstance(self.short, InFlightGate) else 0
+        """Short requests in flight; always 0 for a token bucket."""
+        return self.short.in_use if isinstance(self.short, InFlightLimiter) else 0
 
     @property
     def in_use_long_running(self) -> int:
-        """How many long-running requests are under way; always 0 for a token bucket."""
-        return self.long.in_use if isinstance(self.long, InFlightGate) else 0
+        """Long-running requests in flight; always 0 for a token bucket."""
+        return self.long.in_use if isinstance(self.long, InFlightLimiter) else 0
 
     @property
     def waiting(self) -> int:
-        """How many requests wait in its queues."""
-        return sum(gate.waiting for gate in self._gates)
+        """Requests that wait in its queues."""
+        return sum(limiter.waiting for limiter in self._limiters)
 
     @property
     def refused(self) -> int:
-        """How many requests it has refused since it was made."""
-        return sum(gate.refused for gate in self._gates)
+        """Requests refused since the start."""
+        return sum(limiter.refused for limiter in self._limiters)
 
     @abstractmethod
     def change(self, config: model.FlowControl) -> None:
-        """Take on another configuration of the same type and `per`, from the next request on."""
+        """Apply another configuration of the same type and `per`, from the next request on."""
 
     def key(self, cluster_name: str) -> str | None:
-        """Return whose limit a request to a cluster counts against; None: its user's."""
+        """Return the key that a request to a cluster counts against; None: its user's name."""
         per = self.config.per
         return None if per is Per.USER else cluster_name if per is Per.CLUSTER else ""
 
     def refusal(self, cluster_name: str, resource: str, waited: float | None = None) -> StatusError:
-        """Return the 429. `waited`: for how many seconds it was in the queue, if it was.
+        """Return the 429. `waited` is the number of seconds spent in the queue, None if it did not wait.
 
-        For events there is no Retry-After: recorders would try again instead of dropping the event.
+        For events there is no Retry-After: recorders would retry instead of dropping the event.
         """
         message = (
             f'too many requests for cluster "{cluster_name}", limited by flow control "{self.config.name}"'
@@ -73,20 +73,20 @@ class Control(ABC):
 
     @abstractmethod
     def _limits(self) -> list[str]:
-        """Say what the limit is, the type first, for the refusal's sentence."""
+        """Return the type and the figures of the limit, for the text of refusals."""
 
 
-class InFlightControl(Control):
-    """MaxRequestsInflight: long-running requests have a budget and queues of their own."""
+class InFlightController(FlowController):
+    """MaxRequestsInflight: long-running requests have their own budget and queues."""
 
-    short: InFlightGate
-    long: InFlightGate
+    short: InFlightLimiter
+    long: InFlightLimiter
 
     def __init__(self, config: model.FlowControl, clock: IReactorTime) -> None:
         super().__init__(
             config,
-            InFlightGate(config.max, config.queue, clock),
-            InFlightGate(config.max_long_running, config.queue, clock),
+            InFlightLimiter(config.max, config.queue, clock),
+            InFlightLimiter(config.max_long_running, config.queue, clock),
         )
 
     def change(self, config: model.FlowControl) -> None:
@@ -103,14 +103,14 @@ class InFlightControl(Control):
         return limits
 
 
-class BucketControl(Control):
+class TokenBucketController(FlowController):
     """TokenBucket: every request takes a token, however long it runs."""
 
-    short: BucketGate
+    short: TokenBucketLimiter
 
     def __init__(self, config: model.FlowControl, clock: IReactorTime) -> None:
-        gate = BucketGate(config.qps, config.burst, config.queue, clock)
-        super().__init__(config, gate, gate)
+        limiter = TokenBucketLimiter(config.qps, config.burst, config.queue, clock)
+        super().__init__(config, limiter, limiter)
 
     def change(self, config: model.FlowControl) -> None:
         self.config = config
@@ -120,13 +120,13 @@ class BucketControl(Control):
         return [str(FlowControlType.TOKEN_BUCKET), f"qps {_number(self.config.qps)}", f"burst {self.config.burst}"]
 
 
-def make(config: model.FlowControl, clock: IReactorTime) -> Control | None:
-    """Return a new flow control; None for one that limits nothing."""
+def make_controller(config: model.FlowControl, clock: IReactorTime) -> FlowController | None:
+    """Return the controller of a flow control; None for one that limits nothing."""
     if config.type is FlowControlType.EXEMPT:
         return None
-    return (
-        BucketControl(config, clock) if config.type is FlowControlType.TOKEN_BUCKET else InFlightControl(config, clock)
-    )
+    if config.type is FlowControlType.TOKEN_BUCKET:
+        return TokenBucketController(config, clock)
+    return InFlightController(config, clock)
 
 
 def _number(value: float) -> str:

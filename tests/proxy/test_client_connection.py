@@ -12,16 +12,15 @@ from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from mcproxy.http.head import parse_request_head
 from mcproxy.http.messages import RequestHead
 from mcproxy.kube.status import StatusError
-from mcproxy.proxy.client_facts import ClientFacts
+from mcproxy.proxy.client_connection import ClientConnectionInfo
 
 
-def facts(client: Any, *trusted: str, tls: bool = True, routes: Any = None) -> ClientFacts:
+def connection_info(client: Any, *trusted: str, tls: bool = True, routes: Any = None) -> ClientConnectionInfo:
     transport = SimpleNamespace(
         is_tls=tls, server_name="sni.test" if tls else None, peer_certificate=lambda: None, peer_chain=list
     )
     connection: Any = SimpleNamespace(client=client, transport=transport)
-    pipeline: Any = SimpleNamespace(trusted_proxies=tuple(ip_network(each) for each in trusted), routes=routes)
-    return ClientFacts(connection, pipeline)
+    return ClientConnectionInfo(connection, routes, [ip_network(each) for each in trusted], lambda _: None)
 
 
 def head(*fields: bytes) -> RequestHead:
@@ -39,32 +38,32 @@ SENT = (
 
 def test_a_client_that_is_not_trusted_is_told_from_its_address() -> None:
     expected = b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a.test:6443\r\n"
-    assert facts(CLIENT).forwarded(head()) == expected
-    assert facts(CLIENT).forwarded(head(*SENT)) == expected
-    assert facts(CLIENT, "198.51.100.0/24").forwarded(head(*SENT)) == expected
+    assert connection_info(CLIENT).forwarded(head()) == expected
+    assert connection_info(CLIENT).forwarded(head(*SENT)) == expected
+    assert connection_info(CLIENT, "198.51.100.0/24").forwarded(head(*SENT)) == expected
 
 
 def test_a_trusted_proxy_is_believed_and_added_to_the_chain() -> None:
-    assert facts(CLIENT, "192.0.2.0/24").forwarded(head(*SENT)) == (
+    assert connection_info(CLIENT, "192.0.2.0/24").forwarded(head(*SENT)) == (
         b"X-Forwarded-For: 10.1.1.1, 10.2.2.2, 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: own.test\r\n"
     )
 
 
 def test_what_a_trusted_proxy_does_not_say_is_set_as_for_others() -> None:
-    assert facts(CLIENT, "192.0.2.7/32", tls=False).forwarded(head()) == (
+    assert connection_info(CLIENT, "192.0.2.7/32", tls=False).forwarded(head()) == (
         b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: a.test:6443\r\n"
     )
 
 
 def test_addresses_of_both_families() -> None:
     six = IPv6Address("TCP", "fe80::1%eth0", 1)
-    assert facts(six, "fe80::/10", "10.0.0.0/8").trusted
-    assert not facts(six, "10.0.0.0/8").trusted
-    assert facts(six).address == "fe80::1%eth0"
+    assert connection_info(six, "fe80::/10", "10.0.0.0/8").trusted
+    assert not connection_info(six, "10.0.0.0/8").trusted
+    assert connection_info(six).address == "fe80::1%eth0"
 
 
 def test_a_client_on_a_unix_socket_has_no_address_and_no_trust() -> None:
-    unix = facts(UNIXAddress(b""), "0.0.0.0/0", tls=False)
+    unix = connection_info(UNIXAddress(b""), "0.0.0.0/0", tls=False)
     assert not unix.trusted
     assert unix.forwarded(head(*SENT)) == b"X-Forwarded-Proto: http\r\nX-Forwarded-Host: a.test:6443\r\n"
 
@@ -78,7 +77,7 @@ def test_the_server_of_a_host_is_looked_up_again_only_for_another_host() -> None
             raise StatusError(404, "x")
         return host + b"!"
 
-    client: Any = facts(CLIENT, routes=SimpleNamespace(find=find))
+    client: Any = connection_info(CLIENT, routes=SimpleNamespace(find=find))
     assert [client.server(host) for host in (b"a", b"a", b"b", b"b", b"a")] == [b"a!", b"a!", b"b!", b"b!", b"a!"]
     assert asked == [("sni.test", b"a"), ("sni.test", b"b"), ("sni.test", b"a")]
     for _ in range(2):
@@ -88,7 +87,7 @@ def test_the_server_of_a_host_is_looked_up_again_only_for_another_host() -> None
 
 
 def test_on_a_plain_listener_no_name_was_asked_for() -> None:
-    assert facts(CLIENT, tls=False).server_name is None
+    assert connection_info(CLIENT, tls=False).server_name is None
 
 
 @pytest.mark.parametrize(
@@ -104,18 +103,18 @@ def test_on_a_plain_listener_no_name_was_asked_for() -> None:
 )
 def test_a_host_that_names_nobody_is_foreign_without_tls(host: bytes, client: Any, tls: bool, foreign: bool) -> None:
     routes: Any = SimpleNamespace(find=lambda name, host: object(), names=lambda host: host.startswith(b"k8s.test"))
-    known = facts(client, tls=tls, routes=routes)
+    known = connection_info(client, tls=tls, routes=routes)
     known.server(host)
     assert known.foreign_host is foreign
 
 
 def test_without_a_host_none_is_told() -> None:
     bare = parse_request_head(b"GET / HTTP/1.0\r\n\r\n", 100, 100)
-    assert facts(CLIENT).forwarded(bare) == b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"
+    assert connection_info(CLIENT).forwarded(bare) == b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"
 
 
 def test_what_is_presented_is_sorted_again_only_for_other_fields() -> None:
-    client = facts(CLIENT)
+    client = connection_info(CLIENT)
     alice, bob = (b"Authorization: Bearer %b\r\n" % name for name in (b"alice", b"bob"))
     first = client.identity_headers(alice)
     assert first.token == b"alice"
@@ -126,14 +125,14 @@ def test_what_is_presented_is_sorted_again_only_for_other_fields() -> None:
 
 
 def test_long_fields_are_not_kept() -> None:
-    client = facts(CLIENT)
+    client = connection_info(CLIENT)
     long = b"X-Long: %b\r\nAuthorization: Bearer alice\r\n" % (b"x" * 4096)
     assert client.identity_headers(long).token == b"alice"
     assert client.identity_headers(long) is not client.identity_headers(long)
 
 
 def test_fields_that_are_refused_are_refused_each_time() -> None:
-    client = facts(CLIENT)
+    client = connection_info(CLIENT)
     good = client.identity_headers(b"Authorization: Bearer alice\r\n")
     for _ in range(2):
         with pytest.raises(StatusError, match="one Authorization"):
@@ -142,10 +141,10 @@ def test_fields_that_are_refused_are_refused_each_time() -> None:
 
 
 def test_what_is_logged_of_a_head_is_that_heads_own() -> None:
-    client = facts(CLIENT)
+    client = connection_info(CLIENT)
     first, second = head(b"User-Agent: kubectl", b"Audit-ID: 1"), head(b"Audit-ID: 2")
     for asked, told in [(first, ("1", "kubectl")), (second, ("2", "")), (first, ("1", "kubectl"))]:
-        assert client.noted(asked) == told  # not yet sorted
+        assert client.logged_headers(asked) == told  # not yet sorted
         client.identity_headers(asked.fields)
-        assert client.noted(asked) == told
-        assert client.noted(asked) == told
+        assert client.logged_headers(asked) == told
+        assert client.logged_headers(asked) == told

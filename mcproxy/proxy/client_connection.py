@@ -1,8 +1,8 @@
-"""What is known of a client connection before its first request: found out once, used by each of its requests."""
+"""What is known about a client connection: determined once, used by each of its requests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -17,43 +17,53 @@ from mcproxy.identity.identity_headers import IdentityHeaders, split_identity_he
 from mcproxy.proxy.routes import host_name
 
 if TYPE_CHECKING:
+    from mcproxy.http.exchange import Exchange
     from mcproxy.http.server import ServerConnection
-    from mcproxy.proxy.pipeline import Pipeline
-    from mcproxy.proxy.routes import VirtualServer
+    from mcproxy.proxy.routes import Routes, VirtualServer
 
-#: Bytes of fields that are kept to be known again: for every connection, a few times over.
-_REMEMBERED = 4096
+#: Limit of the header block that a connection keeps, in bytes, to recognize it in its next request.
+_MAX_KEPT_FIELDS = 4096
 
 
-class ClientFacts:
-    """A client's address, and what its X-Forwarded-* headers become."""
+class ClientConnectionInfo:
+    """A client's address and certificate, and the results of its last request that its next one most often repeats."""
 
     __slots__ = (
         "_fields",
         "_forwarded",
         "_host",
         "_identity_headers",
-        "_noted",
+        "_logged",
         "_scheme",
         "_server",
         "address",
         "foreign_host",
+        "handle",
         "peer",
-        "pipeline",
+        "routes",
         "server_name",
         "trusted",
     )
 
-    def __init__(self, connection: ServerConnection, pipeline: Pipeline) -> None:
-        """`pipeline` is the one in force: what follows from its configuration holds only as long as it is."""
+    def __init__(
+        self,
+        connection: ServerConnection,
+        routes: Routes,
+        trusted_proxies: Sequence[IPNetwork],
+        handle: Callable[[Exchange], None],
+    ) -> None:
+        """The last three belong to one Runtime; under another one a connection needs another object of this class.
+
+        `handle` is what that Runtime handles the connection's requests with.
+        """
         transport = connection.transport
-        networks = pipeline.trusted_proxies
-        self.pipeline = pipeline
+        self.routes = routes
+        self.handle = handle
         self.address = _address_text(connection.client)
         self.server_name = transport.server_name if transport.is_tls else None
-        self.trusted = bool(networks) and bool(self.address) and _within(self.address, networks)
+        self.trusted = bool(trusted_proxies) and bool(self.address) and _within(self.address, trusted_proxies)
         self._scheme = b"https" if transport.is_tls else b"http"
-        #: the client's certificate, judged anew under each Runtime (None without one)
+        #: the client's certificate, verified anew under each Runtime (None without one)
         self.peer = TLSPeer.of(transport) if transport.is_tls else None
         self.foreign_host = False  # see identity.browsers
         self._host = b""
@@ -61,12 +71,12 @@ class ClientFacts:
         self._server: VirtualServer | None = None
         self._fields: bytes | None = None
         self._identity_headers: IdentityHeaders
-        self._noted: tuple[str, str] | None = None
+        self._logged: tuple[str, str] | None = None
 
     def server(self, host: bytes) -> VirtualServer:
-        """Return the virtual server for a Host header; raises StatusError as `Routes.find` does."""
+        """Return the virtual server for a Host header. Raises StatusError as `Routes.find` does."""
         if self._server is None or host != self._host:  # a connection most often keeps to one host
-            routes = self.pipeline.routes
+            routes = self.routes
             self._server = routes.find(self.server_name, host)
             self._host = host
             self._forwarded = _fields(self.address.encode(), self._scheme, host)
@@ -81,25 +91,25 @@ class ClientFacts:
         """
         if fields != self._fields:
             presented = split_identity_headers(fields)
-            if len(fields) > _REMEMBERED:
+            if len(fields) > _MAX_KEPT_FIELDS:
                 return presented
             self._fields, self._identity_headers = fields, presented
-            self._noted = None
+            self._logged = None
         return self._identity_headers
 
-    def noted(self, head: RequestHead) -> tuple[str, str]:
-        """Return what a log tells of a head's fields: Audit-ID and User-Agent, each "" if it is absent."""
+    def logged_headers(self, head: RequestHead) -> tuple[str, str]:
+        """Return the headers that are logged, Audit-ID and User-Agent; "" for an absent one."""
         if head.fields != self._fields:
-            return _noted(head)
-        if self._noted is None:
-            self._noted = _noted(head)
-        return self._noted
+            return _logged_headers(head)
+        if self._logged is None:
+            self._logged = _logged_headers(head)
+        return self._logged
 
     def forwarded(self, head: RequestHead) -> bytes:
         """Return the X-Forwarded-For, -Proto and -Host fields to send, as a block.
 
-        They are set anew. What the client sent counts only from a trusted proxy, whose own address is then added to
-        the list, as the next one expects.
+        They are set anew. The client's own values count only if it is a trusted proxy, whose address is then appended
+        to the list.
         """
         if self.trusted:
             received = [value for name, value in split_fields(head.fields) if name == b"x-forwarded-for"]
@@ -111,7 +121,7 @@ class ClientFacts:
         return _fields(self.address.encode(), self._scheme, head.host)
 
 
-def _noted(head: RequestHead) -> tuple[str, str]:
+def _logged_headers(head: RequestHead) -> tuple[str, str]:
     return (
         (head.header(b"audit-id") or b"").decode("latin-1"),
         (head.header(b"user-agent") or b"").decode("latin-1"),
@@ -119,7 +129,7 @@ def _noted(head: RequestHead) -> tuple[str, str]:
 
 
 def _fields(chain: bytes, scheme: bytes, host: bytes) -> bytes:
-    """Return the block; a unix socket's peer has no address, and an HTTP/1.0 request may have no host."""
+    """Return the block. A unix socket's peer has no address, and an HTTP/1.0 request may have no host."""
     return b"%bX-Forwarded-Proto: %b\r\n%b" % (
         b"X-Forwarded-For: %b\r\n" % chain if chain else b"",
         scheme,

@@ -1,4 +1,4 @@
-"""Admission: what limits a request, how it is refused, and how it waits."""
+"""RequestLimits: what limits a request, how it is refused, and how it waits."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 
 from mcproxy.config.model import Per, Queue
-from mcproxy.dispatch.admission import UNLIMITED, Admission
-from mcproxy.dispatch.flow import FlowControls
-from mcproxy.dispatch.permit import NOTHING, Permit
+from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.permit import EMPTY_PERMIT, Permit
+from mcproxy.dispatch.request_limits import UNLIMITED, RequestLimits
 from mcproxy.kube.status import StatusError
-from tests.dispatch.flows import QUEUE, Waiting, admit, bucket, exempt, held, inflight
+from tests.dispatch.flow_controls import QUEUE, Waiting, admit, bucket, exempt, held, inflight
 
 
-def refusal(admission: Admission, user: str = "alice", long_running: bool = False, resource: str = "") -> StatusError:
+def refusal(limits: RequestLimits, user: str = "alice", long_running: bool = False, resource: str = "") -> StatusError:
     with pytest.raises(StatusError) as caught:
-        admission.at_once(user, long_running, resource)
+        limits.try_acquire(user, long_running, resource)
     return caught.value
 
 
-def count_until_refused(admission: Admission, user: str = "alice") -> int:
+def count_until_refused(limits: RequestLimits, user: str = "alice") -> int:
     for count in range(1000):
         try:
-            admission.at_once(user, False)
+            limits.try_acquire(user, False)
         except StatusError:
             return count
     raise AssertionError("never refused")
@@ -34,14 +34,14 @@ def count_until_refused(admission: Admission, user: str = "alice") -> int:
 # --- no limit ---
 
 
-@pytest.mark.parametrize("admission", [admit(), admit(exempt()), admit(exempt("a"), exempt("b"))])
-def test_no_limit_costs_nothing(admission: Admission) -> None:
-    assert admission is UNLIMITED
-    permit = admission.at_once("alice", False)
-    assert permit is NOTHING
+@pytest.mark.parametrize("limits", [admit(), admit(exempt()), admit(exempt("a"), exempt("b"))])
+def test_no_limit_costs_nothing(limits: RequestLimits) -> None:
+    assert limits is UNLIMITED
+    permit = limits.try_acquire("alice", False)
+    assert permit is EMPTY_PERMIT
     permit.release()
-    assert admission.at_once("alice", True) is NOTHING
-    assert Waiting(admission).permit is NOTHING
+    assert limits.try_acquire("alice", True) is EMPTY_PERMIT
+    assert Waiting(limits).permit is EMPTY_PERMIT
 
 
 # --- the refusal ---
@@ -59,7 +59,7 @@ def test_a_token_bucket_refuses_in_these_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("control", "limits"),
+    ("control", "figures"),
     [
         (bucket(qps=50.0, burst=100), "TokenBucket, qps 50, burst 100"),
         (bucket(qps=0.25, burst=1), "TokenBucket, qps 0.25, burst 1"),
@@ -69,10 +69,10 @@ def test_a_token_bucket_refuses_in_these_words() -> None:
         (inflight(max=0), "MaxRequestsInflight, max 0"),
     ],
 )
-def test_the_refusal_says_the_figures(control: object, limits: str) -> None:
-    admission = admit(control)  # type: ignore[arg-type]
-    count_until_refused(admission)
-    assert refusal(admission).message.endswith(f" ({limits})")
+def test_the_refusal_says_the_figures(control: object, figures: str) -> None:
+    limits = admit(control)  # type: ignore[arg-type]
+    count_until_refused(limits)
+    assert refusal(limits).message.endswith(f" ({figures})")
 
 
 @pytest.mark.parametrize("control", [bucket(burst=0), inflight(max=0)])
@@ -88,67 +88,67 @@ def test_events_are_refused_without_retry_after(control: object) -> None:
 
 def test_all_share_one_limit_by_default() -> None:
     flows = FlowControls.build([inflight(max=2)], Clock())
-    east, west = (flows.admission(["interactive"], cluster) for cluster in ("east", "west"))
-    east.at_once("alice", False)
-    west.at_once("bob", False)
+    east, west = (flows.limits_for(["interactive"], cluster) for cluster in ("east", "west"))
+    east.try_acquire("alice", False)
+    west.try_acquire("bob", False)
     assert 'cluster "west"' in refusal(west, "carol").message
 
 
 @pytest.mark.parametrize("control", [inflight(max=2, per=Per.USER), bucket(burst=2, per=Per.USER)])
 def test_a_limit_for_each_user(control: object) -> None:
-    admission = admit(control)  # type: ignore[arg-type]
-    assert [count_until_refused(admission, user) for user in ("alice", "bob")] == [2, 2]
+    limits = admit(control)  # type: ignore[arg-type]
+    assert [count_until_refused(limits, user) for user in ("alice", "bob")] == [2, 2]
 
 
 @pytest.mark.parametrize("control", [inflight("x", max=2, per=Per.CLUSTER), bucket("x", burst=2, per=Per.CLUSTER)])
 def test_a_limit_for_each_cluster(control: object) -> None:
     flows = FlowControls.build([control], Clock())  # type: ignore[list-item]
-    east, west = (flows.admission(["x"], cluster) for cluster in ("east", "west"))
-    east.at_once("alice", False)
+    east, west = (flows.limits_for(["x"], cluster) for cluster in ("east", "west"))
+    east.try_acquire("alice", False)
     assert count_until_refused(east, "bob") == 1
     assert count_until_refused(west, "bob") == 2
 
 
 def test_long_running_requests_have_a_budget_of_their_own() -> None:
-    admission = admit(inflight(max=1, max_long_running=2))
-    held(admission.at_once("alice", True))
-    held(admission.at_once("alice", True))
-    refusal(admission, long_running=True)
-    held(admission.at_once("alice", False))
-    refusal(admission)
+    limits = admit(inflight(max=1, max_long_running=2))
+    held(limits.try_acquire("alice", True))
+    held(limits.try_acquire("alice", True))
+    refusal(limits, long_running=True)
+    held(limits.try_acquire("alice", False))
+    refusal(limits)
 
 
 def test_long_running_requests_are_not_limited_unless_the_file_says_so() -> None:
-    admission = admit(inflight(max=0))
-    assert all(admission.at_once("alice", True) for _ in range(1000))
-    refusal(admission)
+    limits = admit(inflight(max=0))
+    assert all(limits.try_acquire("alice", True) for _ in range(1000))
+    refusal(limits)
 
 
 def test_a_token_bucket_counts_long_running_requests_too() -> None:
-    admission = admit(bucket(burst=2))
-    admission.at_once("alice", True)
-    assert count_until_refused(admission) == 1
+    limits = admit(bucket(burst=2))
+    limits.try_acquire("alice", True)
+    assert count_until_refused(limits) == 1
 
 
 # --- permits ---
 
 
 def test_a_second_release_does_nothing() -> None:
-    admission = admit(inflight(max=2))
-    first, _second = held(admission.at_once("alice", False)), admission.at_once("alice", False)
+    limits = admit(inflight(max=2))
+    first, _second = held(limits.try_acquire("alice", False)), limits.try_acquire("alice", False)
     first.release()
     first.release()
-    assert count_until_refused(admission) == 1
+    assert count_until_refused(limits) == 1
 
 
 def test_counts_are_told() -> None:
     flows = FlowControls.build([inflight(max=1, max_long_running=1, queue=Queue(size=1, timeout=5.0))], Clock())
-    admission = flows.admission(["interactive"], "east")
+    limits = flows.limits_for(["interactive"], "east")
     control = flows.controls["interactive"]
-    permits = [held(admission.at_once("alice", long)) for long in (False, True)]
-    assert admission.at_once("alice", False) is None
-    waiting = Waiting(admission)
-    refusal(admission)
+    permits = [held(limits.try_acquire("alice", long)) for long in (False, True)]
+    assert limits.try_acquire("alice", False) is None
+    waiting = Waiting(limits)
+    refusal(limits)
     assert (control.in_use, control.in_use_long_running, control.waiting, control.refused) == (1, 1, 1, 1)
     for permit in permits:
         permit.release()
@@ -161,9 +161,9 @@ def test_counts_are_told() -> None:
 
 def test_all_limits_must_let_it_through_and_the_refusing_one_is_named() -> None:
     flows = FlowControls.build([inflight("policy", max=5), inflight("cluster", max=2)], Clock())
-    admission = flows.admission(["policy", "cluster"], "east")
-    permits = [held(admission.at_once("alice", False)) for _ in range(2)]
-    assert 'flow control "cluster"' in refusal(admission).message
+    limits = flows.limits_for(["policy", "cluster"], "east")
+    permits = [held(limits.try_acquire("alice", False)) for _ in range(2)]
+    assert 'flow control "cluster"' in refusal(limits).message
     assert [flows.controls[name].in_use for name in ("policy", "cluster")] == [2, 2]
     assert [flows.controls[name].refused for name in ("policy", "cluster")] == [0, 1]
     for permit in permits:
@@ -174,46 +174,46 @@ def test_all_limits_must_let_it_through_and_the_refusing_one_is_named() -> None:
 
 def test_a_token_comes_back_when_a_later_limit_refuses() -> None:
     flows = FlowControls.build([bucket("policy", burst=2), inflight("cluster", max=1)], Clock())
-    both, alone = flows.admission(["policy", "cluster"], "east"), flows.admission(["policy"], "east")
-    held(both.at_once("alice", False))
+    both, alone = flows.limits_for(["policy", "cluster"], "east"), flows.limits_for(["policy"], "east")
+    held(both.try_acquire("alice", False))
     for _ in range(10):
         refusal(both)
     assert count_until_refused(alone) == 1
 
 
 def test_a_control_that_is_named_twice_counts_once() -> None:
-    admission = admit(inflight(max=2))
+    limits = admit(inflight(max=2))
     flows = FlowControls.build([inflight(max=2), exempt()], Clock())
-    admission = flows.admission(["interactive", "unlimited", "interactive"], "east")
-    assert count_until_refused(admission) == 2
+    limits = flows.limits_for(["interactive", "unlimited", "interactive"], "east")
+    assert count_until_refused(limits) == 2
 
 
 def test_a_name_that_is_not_there_is_an_error() -> None:
     with pytest.raises(KeyError):
-        FlowControls.build([], Clock()).admission(["nobody"], "east")
+        FlowControls.build([], Clock()).limits_for(["nobody"], "east")
 
 
 # --- queues: requests in flight ---
 
 
 def test_over_the_limit_a_request_waits_until_another_ends() -> None:
-    admission = admit(inflight(max=1, queue=QUEUE))
-    running = held(admission.at_once("alice", False))
-    assert admission.at_once("alice", False) is None
-    waiting = [Waiting(admission) for _ in range(2)]
+    limits = admit(inflight(max=1, queue=QUEUE))
+    running = held(limits.try_acquire("alice", False))
+    assert limits.try_acquire("alice", False) is None
+    waiting = [Waiting(limits) for _ in range(2)]
     assert not waiting[0].over
     running.release()
     assert [each.permit is not None for each in waiting] == [True, False]
     held(waiting[0].permit).release()
     held(waiting[1].permit).release()
-    assert admission.at_once("alice", False) is not None
+    assert limits.try_acquire("alice", False) is not None
 
 
 def test_a_hundred_waiting_of_one_user_delay_another_by_one_turn() -> None:
-    admission = admit(inflight(max=1, queue=QUEUE))
-    running = held(admission.at_once("noisy", False))
-    noisy = [Waiting(admission, "noisy") for _ in range(99)]
-    quiet = Waiting(admission, "quiet")
+    limits = admit(inflight(max=1, queue=QUEUE))
+    running = held(limits.try_acquire("noisy", False))
+    noisy = [Waiting(limits, "noisy") for _ in range(99)]
+    quiet = Waiting(limits, "quiet")
     running.release()
     held(noisy[0].permit).release()
     assert quiet.permit is not None
@@ -222,28 +222,28 @@ def test_a_hundred_waiting_of_one_user_delay_another_by_one_turn() -> None:
 
 def test_a_full_queue_refuses_at_once() -> None:
     flows = FlowControls.build([inflight(max=1, queue=Queue(size=1, timeout=5.0))], Clock())
-    admission = flows.admission(["interactive"], "east")
-    held(admission.at_once("alice", False))
-    Waiting(admission)
-    assert "waited" not in refusal(admission, "bob").message
-    late = Waiting(admission, "bob")  # it filled up between asking and waiting
+    limits = flows.limits_for(["interactive"], "east")
+    held(limits.try_acquire("alice", False))
+    Waiting(limits)
+    assert "waited" not in refusal(limits, "bob").message
+    late = Waiting(limits, "bob")  # it filled up between asking and waiting
     assert isinstance(late.error, StatusError)
     assert flows.controls["interactive"].waiting == 1
 
 
 def test_each_user_has_a_queue_where_each_has_a_limit() -> None:
-    admission = admit(inflight(max=1, per=Per.USER, queue=Queue(size=1, timeout=5.0)))
+    limits = admit(inflight(max=1, per=Per.USER, queue=Queue(size=1, timeout=5.0)))
     for user in ("alice", "bob"):
-        held(admission.at_once(user, False))
-        assert not Waiting(admission, user).over
-        refusal(admission, user)
+        held(limits.try_acquire(user, False))
+        assert not Waiting(limits, user).over
+        refusal(limits, user)
 
 
 def test_each_budget_has_a_queue_of_its_own() -> None:
-    admission = admit(inflight(max=1, max_long_running=1, queue=Queue(size=1, timeout=5.0)))
+    limits = admit(inflight(max=1, max_long_running=1, queue=Queue(size=1, timeout=5.0)))
     for long in (False, True):
-        held(admission.at_once("alice", long))
-        assert not Waiting(admission, "alice", long).over
+        held(limits.try_acquire("alice", long))
+        assert not Waiting(limits, "alice", long).over
 
 
 @pytest.mark.parametrize("control", [inflight(max=0, queue=QUEUE), bucket(burst=0, queue=QUEUE)])
@@ -253,9 +253,9 @@ def test_nobody_waits_for_what_never_comes(control: object) -> None:
 
 def test_after_the_timeout_it_is_refused_in_the_same_words_and_for_how_long_it_waited() -> None:
     clock = Clock()
-    admission = admit(inflight(max=1, queue=Queue(size=5, timeout=2.5)), clock=clock)
-    running = held(admission.at_once("alice", False))
-    waiting, event = Waiting(admission), Waiting(admission, resource="events")
+    limits = admit(inflight(max=1, queue=Queue(size=5, timeout=2.5)), clock=clock)
+    running = held(limits.try_acquire("alice", False))
+    waiting, event = Waiting(limits), Waiting(limits, resource="events")
     clock.advance(2.4)
     assert not waiting.over
     clock.advance(0.2)
@@ -268,15 +268,15 @@ def test_after_the_timeout_it_is_refused_in_the_same_words_and_for_how_long_it_w
     assert isinstance(event.error, StatusError)
     assert event.error.headers == ()
     running.release()
-    assert admission.at_once("alice", False) is not None
+    assert limits.try_acquire("alice", False) is not None
 
 
 def test_whoever_goes_away_leaves_the_queue() -> None:
     clock = Clock()
     flows = FlowControls.build([inflight(max=1, queue=QUEUE)], clock)
-    admission = flows.admission(["interactive"], "east")
-    running = held(admission.at_once("alice", False))
-    gone, stays = Waiting(admission), Waiting(admission)
+    limits = flows.limits_for(["interactive"], "east")
+    running = held(limits.try_acquire("alice", False))
+    gone, stays = Waiting(limits), Waiting(limits)
     gone.cancel()
     assert isinstance(gone.error, CancelledError)
     assert flows.controls["interactive"].waiting == 1
@@ -287,8 +287,8 @@ def test_whoever_goes_away_leaves_the_queue() -> None:
 
 
 def test_a_long_queue_whose_requests_end_at_once_empties_without_deep_recursion() -> None:
-    admission = admit(inflight(max=1, queue=Queue(size=1500, timeout=5.0)))
-    running = held(admission.at_once("alice", False))
+    limits = admit(inflight(max=1, queue=Queue(size=1500, timeout=5.0)))
+    running = held(limits.try_acquire("alice", False))
     served = []
 
     def serve(permit: Permit) -> None:
@@ -296,7 +296,7 @@ def test_a_long_queue_whose_requests_end_at_once_empties_without_deep_recursion(
         permit.release()
 
     for _ in range(1500):
-        admission.wait("alice", False).addCallback(serve)
+        limits.acquire("alice", False).addCallback(serve)
     running.release()
     assert len(served) == 1500
 
@@ -306,9 +306,9 @@ def test_a_long_queue_whose_requests_end_at_once_empties_without_deep_recursion(
 
 def test_whoever_waits_for_a_token_is_woken_when_it_comes() -> None:
     clock = Clock()
-    admission = admit(bucket(qps=8, burst=2, queue=QUEUE), clock=clock)
-    assert [admission.at_once("alice", False) for _ in range(3)] == [NOTHING, NOTHING, None]
-    waiting = [Waiting(admission) for _ in range(3)]
+    limits = admit(bucket(qps=8, burst=2, queue=QUEUE), clock=clock)
+    assert [limits.try_acquire("alice", False) for _ in range(3)] == [EMPTY_PERMIT, EMPTY_PERMIT, None]
+    waiting = [Waiting(limits) for _ in range(3)]
     admitted = []
     for _ in range(4):
         clock.advance(0.125)
@@ -319,20 +319,20 @@ def test_whoever_waits_for_a_token_is_woken_when_it_comes() -> None:
 
 def test_nobody_overtakes_those_who_wait_for_a_token() -> None:
     clock = Clock()
-    admission = admit(bucket(qps=10, burst=1, queue=QUEUE), clock=clock)
-    held(admission.at_once("alice", False))
-    waiting = [Waiting(admission) for _ in range(2)]
+    limits = admit(bucket(qps=10, burst=1, queue=QUEUE), clock=clock)
+    held(limits.try_acquire("alice", False))
+    waiting = [Waiting(limits) for _ in range(2)]
     clock.rightNow += 0.15  # the timer is late
-    assert admission.at_once("bob", False) is None
+    assert limits.try_acquire("bob", False) is None
     assert [each.permit is not None for each in waiting] == [True, False]
 
 
 def test_users_take_turns_for_tokens() -> None:
     clock = Clock()
-    admission = admit(bucket(qps=10, burst=1, queue=QUEUE), clock=clock)
-    held(admission.at_once("noisy", False))
-    noisy = [Waiting(admission, "noisy") for _ in range(50)]
-    quiet = Waiting(admission, "quiet")
+    limits = admit(bucket(qps=10, burst=1, queue=QUEUE), clock=clock)
+    held(limits.try_acquire("noisy", False))
+    noisy = [Waiting(limits, "noisy") for _ in range(50)]
+    quiet = Waiting(limits, "quiet")
     clock.pump([0.1, 0.1])
     assert quiet.permit is not None
     assert sum(each.over for each in noisy) == 1
@@ -340,9 +340,9 @@ def test_users_take_turns_for_tokens() -> None:
 
 def test_waiting_for_tokens_has_an_end_too() -> None:
     clock = Clock()
-    admission = admit(bucket(qps=1, burst=1, queue=Queue(size=9, timeout=2.5)), clock=clock)
-    held(admission.at_once("alice", False))
-    waiting = [Waiting(admission) for _ in range(5)]
+    limits = admit(bucket(qps=1, burst=1, queue=Queue(size=9, timeout=2.5)), clock=clock)
+    held(limits.try_acquire("alice", False))
+    waiting = [Waiting(limits) for _ in range(5)]
     clock.pump([0.1] * 40)
     assert [each.permit is not None for each in waiting] == [True, True, False, False, False]
     assert all(isinstance(each.error, StatusError) for each in waiting[2:])
@@ -352,13 +352,13 @@ def test_waiting_for_tokens_has_an_end_too() -> None:
 @pytest.mark.parametrize("queue", [QUEUE, Queue(size=3, timeout=0.5)])
 def test_with_a_queue_a_bucket_admits_no_more_than_without(queue: Queue) -> None:
     clock = Clock()
-    admission = admit(bucket(qps=50, burst=100, queue=queue), clock=clock)
+    limits = admit(bucket(qps=50, burst=100, queue=queue), clock=clock)
     admitted, waiting = 0, []
     for _ in range(30 * 200):
         clock.advance(0.005)
         try:
-            if admission.at_once("alice", False) is None:
-                waiting.append(Waiting(admission))
+            if limits.try_acquire("alice", False) is None:
+                waiting.append(Waiting(limits))
             else:
                 admitted += 1
         except StatusError:
@@ -372,13 +372,13 @@ def test_with_a_queue_a_bucket_admits_no_more_than_without(queue: Queue) -> None
 
 def test_it_holds_the_first_while_it_waits_for_the_second() -> None:
     flows = FlowControls.build([inflight("policy", max=2), inflight("cluster", max=1, queue=QUEUE)], Clock())
-    admission = flows.admission(["policy", "cluster"], "east")
-    running = held(admission.at_once("alice", False))
-    assert admission.at_once("alice", False) is None
+    limits = flows.limits_for(["policy", "cluster"], "east")
+    running = held(limits.try_acquire("alice", False))
+    assert limits.try_acquire("alice", False) is None
     assert flows.controls["policy"].in_use == 1
-    waiting = Waiting(admission)
+    waiting = Waiting(limits)
     assert flows.controls["policy"].in_use == 2
-    refusal(admission)
+    refusal(limits)
     running.release()
     held(waiting.permit).release()
     assert [flows.controls[name].in_use for name in ("policy", "cluster")] == [0, 0]
@@ -396,21 +396,21 @@ def test_whatever_ends_the_wait_for_the_second_gives_back_the_first(end: str) ->
         ],
         clock,
     )
-    held(flows.admission(["cluster"], "east").at_once("alice", False))
-    waiting = Waiting(flows.admission(["tokens", "policy", "cluster"], "east"))
+    held(flows.limits_for(["cluster"], "east").try_acquire("alice", False))
+    waiting = Waiting(flows.limits_for(["tokens", "policy", "cluster"], "east"))
     if end == "cancel":
         waiting.cancel()
     clock.advance(2)
     assert waiting.error is not None
     assert flows.controls["policy"].in_use == 0
-    assert count_until_refused(flows.admission(["tokens"], "east")) == 2
+    assert count_until_refused(flows.limits_for(["tokens"], "east")) == 2
 
 
 def test_a_refunded_token_goes_to_whoever_waits_for_it() -> None:
     flows = FlowControls.build([bucket(burst=1, qps=0.001, queue=QUEUE), inflight(max=1, queue=QUEUE)], Clock())
-    held(flows.admission(["interactive"], "east").at_once("alice", False))
-    both = Waiting(flows.admission(["bulk", "interactive"], "east"))
-    alone = Waiting(flows.admission(["bulk"], "east"))
+    held(flows.limits_for(["interactive"], "east").try_acquire("alice", False))
+    both = Waiting(flows.limits_for(["bulk", "interactive"], "east"))
+    alone = Waiting(flows.limits_for(["bulk"], "east"))
     assert not alone.over
     both.cancel()
-    assert alone.permit is NOTHING
+    assert alone.permit is EMPTY_PERMIT

@@ -13,13 +13,13 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import FlowControl, Per, Queue
-from mcproxy.dispatch.admission import Admission
-from mcproxy.dispatch.control import Control, InFlightControl
-from mcproxy.dispatch.flow import FlowControls
-from mcproxy.dispatch.gate import Gate, InFlightGate
+from mcproxy.dispatch.flow_control import FlowController, InFlightController
+from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.limiter import InFlightLimiter, Limiter
 from mcproxy.dispatch.permit import Permit
+from mcproxy.dispatch.request_limits import RequestLimits
 from mcproxy.kube.status import StatusError
-from tests.dispatch.flows import bucket, inflight
+from tests.dispatch.flow_controls import bucket, inflight
 
 NAMES = ("a", "b", "t")
 USERS = ("noisy", "noisy", "noisy", "quiet", "other")
@@ -32,14 +32,14 @@ class Request:
     user: str
     long_running: bool
     names: tuple[str, ...]
-    controls: tuple[Control, ...]
+    controls: tuple[FlowController, ...]
     ends_at_once: bool  # its upstream fails in the moment in which it is let through
     permit: Permit | None = None
     waiting: Deferred[None] | None = None
     outcomes: list[str] = field(default_factory=list)
 
 
-class Fates:
+class RandomTraffic:
     """A daemon under random load and random reloads, and the invariants after each step."""
 
     def __init__(self, random: Random) -> None:
@@ -47,9 +47,9 @@ class Fates:
         self.clock = Clock()
         self.flows = FlowControls.build(self.config(), self.clock)
         self.runtimes = [self.flows]  # requests that are between a Runtime and its successor use the former
-        self.ever: set[Control] = set(self.flows.controls.values())
+        self.ever: set[FlowController] = set(self.flows.controls.values())
         self.requests: list[Request] = []
-        self.before: Counter[tuple[InFlightGate, str]] = Counter()
+        self.before: Counter[tuple[InFlightLimiter, str]] = Counter()
 
     def config(self) -> list[FlowControl]:
         pick = self.random.choice
@@ -71,14 +71,14 @@ class Fates:
             self.random.random() < 0.2,
         )
         self.requests.append(request)
-        admission = flows.admission(names, "east")
+        limits = flows.limits_for(names, "east")
         try:
-            permit = admission.at_once(request.user, request.long_running)
+            permit = limits.try_acquire(request.user, request.long_running)
         except StatusError:
             request.outcomes.append("refused")
             return
         if permit is None:
-            self._wait(request, admission)
+            self._wait(request, limits)
         else:
             self._begin(request, permit)
 
@@ -115,16 +115,16 @@ class Fates:
     def check(self) -> None:
         """Nobody is admitted beyond a maximum; those under an earlier, larger one only become fewer."""
         held = self._held()
-        counts: Counter[tuple[InFlightGate, str]] = Counter()
+        counts: Counter[tuple[InFlightLimiter, str]] = Counter()
         for control in self._in_flight():
-            for gate in (control.short, control.long):
+            for limiter in (control.short, control.long):
                 for key in {*USERS, "", "east"}:
-                    count = counts[gate, key] = gate.requests.count(key)
-                    maximum = gate.requests.max
+                    count = counts[limiter, key] = limiter.requests.count(key)
+                    maximum = limiter.requests.max
                     if maximum is not None and count > maximum:
-                        assert count <= self.before[gate, key]
+                        assert count <= self.before[limiter, key]
                 # A request that waits for its second limit holds the first, and has no permit yet.
-                assert held[gate] <= gate.in_use <= held[gate] + self._undecided()
+                assert held[limiter] <= limiter.in_use <= held[limiter] + self._undecided()
         self.before = counts
 
     def finish(self) -> None:
@@ -143,8 +143,8 @@ class Fates:
     def outcomes(self) -> Counter[str]:
         return Counter(outcome for request in self.requests for outcome in request.outcomes)
 
-    def _wait(self, request: Request, admission: Admission) -> None:
-        waiting = admission.wait(request.user, request.long_running)
+    def _wait(self, request: Request, limits: RequestLimits) -> None:
+        waiting = limits.acquire(request.user, request.long_running)
 
         def failed(failure: Failure) -> None:
             error = failure.value
@@ -168,11 +168,11 @@ class Fates:
     def _undecided(self) -> int:
         return sum(not request.outcomes for request in self.requests)
 
-    def _in_flight(self) -> list[InFlightControl]:
-        return [control for control in self.ever if isinstance(control, InFlightControl)]
+    def _in_flight(self) -> list[InFlightController]:
+        return [control for control in self.ever if isinstance(control, InFlightController)]
 
-    def _held(self) -> Counter[Gate]:
-        """How many permits there are of each gate."""
+    def _held(self) -> Counter[Limiter]:
+        """How many permits there are of each limiter."""
         return Counter(
             control.long if request.long_running else control.short
             for request in self.requests
@@ -184,7 +184,7 @@ class Fates:
 def run(seeds: Sequence[int], steps: int) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     for seed in seeds:
-        fates = Fates(Random(seed))
+        fates = RandomTraffic(Random(seed))
         for _ in range(steps):
             fates.step()
         fates.finish()

@@ -10,50 +10,50 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.dispatch.bucket import Buckets
+from mcproxy.dispatch.token_bucket import TokenBuckets
 
 NOON = 1_763_700_000.0  # a wall clock's time: large numbers, where floats are coarse
 
 
-def taken(buckets: Buckets, key: str, times: list[float]) -> list[bool]:
+def taken(buckets: TokenBuckets, key: str, times: list[float]) -> list[bool]:
     return [buckets.take(key, time) for time in times]
 
 
 def test_starts_full_and_gains_a_token_every_interval() -> None:
-    buckets = Buckets(qps=2, burst=3, time=NOON)
+    buckets = TokenBuckets(qps=2, burst=3, time=NOON)
     assert taken(buckets, "a", [NOON] * 4) == [True, True, True, False]
     assert taken(buckets, "a", [NOON + 0.4, NOON + 0.5, NOON + 0.5, NOON + 1.0]) == [False, True, False, True]
 
 
 def test_never_holds_more_than_the_burst() -> None:
-    buckets = Buckets(qps=2, burst=3, time=NOON)
+    buckets = TokenBuckets(qps=2, burst=3, time=NOON)
     assert buckets.take("a", NOON)
     assert sum(taken(buckets, "a", [NOON + 1000] * 10)) == 3
 
 
 def test_fractions_of_a_request_per_second() -> None:
-    buckets = Buckets(qps=0.1, burst=1, time=NOON)
+    buckets = TokenBuckets(qps=0.1, burst=1, time=NOON)
     assert taken(buckets, "a", [NOON, NOON + 9.9, NOON + 10]) == [True, False, True]
 
 
 def test_a_burst_of_nothing_refuses_all_and_takes_no_memory() -> None:
-    buckets = Buckets(qps=50, burst=0, time=NOON)
+    buckets = TokenBuckets(qps=50, burst=0, time=NOON)
     assert not any(taken(buckets, "a", [NOON, NOON + 1, NOON + 1000]))
     assert len(buckets) == 0
 
 
 def test_a_rate_of_nothing_gives_the_burst_once() -> None:
-    buckets = Buckets(qps=0, burst=3, time=NOON)
+    buckets = TokenBuckets(qps=0, burst=3, time=NOON)
     assert sum(taken(buckets, "a", [NOON + n for n in range(0, 100_000, 1000)])) == 3
 
 
 def test_keys_have_buckets_of_their_own() -> None:
-    buckets = Buckets(qps=1, burst=1, time=NOON)
+    buckets = TokenBuckets(qps=1, burst=1, time=NOON)
     assert [buckets.take(key, NOON) for key in "aabb"] == [True, False, True, False]
 
 
 def test_a_refunded_token_can_be_taken_again_and_a_full_bucket_stays_full() -> None:
-    buckets = Buckets(qps=1, burst=2, time=NOON)
+    buckets = TokenBuckets(qps=1, burst=2, time=NOON)
     assert taken(buckets, "a", [NOON] * 3) == [True, True, False]
     buckets.refund("a")
     assert taken(buckets, "a", [NOON] * 2) == [True, False]
@@ -65,7 +65,7 @@ def test_a_refunded_token_can_be_taken_again_and_a_full_bucket_stays_full() -> N
 
 
 def test_says_how_long_until_the_next_token() -> None:
-    buckets = Buckets(qps=4, burst=1, time=NOON)
+    buckets = TokenBuckets(qps=4, burst=1, time=NOON)
     assert buckets.wait("a", NOON) == 0
     assert buckets.take("a", NOON)
     assert buckets.wait("a", NOON) == pytest.approx(0.25)
@@ -76,7 +76,7 @@ def test_says_how_long_until_the_next_token() -> None:
 @pytest.mark.parametrize("offered", [0.5, 0.999, 1.0, 1.001, 3.0])
 def test_thirty_seconds_admit_exactly_what_rate_and_burst_say(qps: float, burst: int, offered: float) -> None:
     """A steady load of `offered` times the rate, after a first surge of twice the burst, by a wall clock."""
-    buckets = Buckets(qps, burst, NOON)
+    buckets = TokenBuckets(qps, burst, NOON)
     surge = sum(taken(buckets, "a", [NOON] * (2 * burst)))
     assert surge == burst
     step = 1 / (qps * offered)
@@ -89,7 +89,7 @@ def test_thirty_seconds_admit_exactly_what_rate_and_burst_say(qps: float, burst:
 
 @pytest.mark.parametrize("qps", [0.3, 7, 50, 1000, 10_000])
 def test_whoever_keeps_to_the_rate_is_never_refused_though_a_clock_be_coarse(qps: float) -> None:
-    buckets = Buckets(qps, 1, NOON)
+    buckets = TokenBuckets(qps, 1, NOON)
     assert all(buckets.take("a", NOON + n / qps) for n in range(20_000))
 
 
@@ -101,7 +101,7 @@ def test_whoever_keeps_to_the_rate_is_never_refused_though_a_clock_be_coarse(qps
 )
 def test_decides_as_exact_arithmetic_does(qps: float, burst: int, gaps: list[int]) -> None:
     """The oracle keeps tokens as fractions. Gaps are in milliseconds."""
-    buckets = Buckets(qps, burst, 0.0)
+    buckets = TokenBuckets(qps, burst, 0.0)
     tokens, millis = Fraction(burst), 0
     for gap in gaps:
         millis += gap
@@ -115,8 +115,8 @@ def test_decides_as_exact_arithmetic_does(qps: float, burst: int, gaps: list[int
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from([0.0, 0.01, 0.3, 1.0, 2.5, 6.0])), max_size=150))
 def test_forgetting_changes_nothing(visits: list[tuple[str, float]]) -> None:
     """Six keys in one table decide as six tables of one key do, which never drop what is in use."""
-    together = Buckets(qps=2, burst=4, time=NOON)
-    apart = {key: Buckets(qps=2, burst=4, time=NOON) for key in "abcdef"}
+    together = TokenBuckets(qps=2, burst=4, time=NOON)
+    apart = {key: TokenBuckets(qps=2, burst=4, time=NOON) for key in "abcdef"}
     now = NOON
     for key, gap in visits:
         now += gap
@@ -124,7 +124,7 @@ def test_forgetting_changes_nothing(visits: list[tuple[str, float]]) -> None:
 
 
 def test_idle_keys_are_dropped() -> None:
-    buckets = Buckets(qps=10, burst=20, time=NOON)
+    buckets = TokenBuckets(qps=10, burst=20, time=NOON)
     for n in range(1000):
         buckets.take(f"user-{n}", NOON)
     assert len(buckets) == 1000
@@ -135,7 +135,7 @@ def test_idle_keys_are_dropped() -> None:
 
 
 def test_many_names_do_not_push_out_a_limited_user() -> None:
-    buckets = Buckets(qps=0.01, burst=2, time=NOON, limit=100)
+    buckets = TokenBuckets(qps=0.01, burst=2, time=NOON, limit=100)
     assert taken(buckets, "mallory", [NOON] * 3) == [True, True, False]
     for n in range(1000):
         buckets.take(f"mallory-{n}", NOON)
@@ -144,7 +144,7 @@ def test_many_names_do_not_push_out_a_limited_user() -> None:
 
 
 def test_without_room_in_the_table_newcomers_share_one_bucket_until_there_is_room() -> None:
-    buckets = Buckets(qps=1, burst=5, time=NOON, limit=10)
+    buckets = TokenBuckets(qps=1, burst=5, time=NOON, limit=10)
     for n in range(10):
         assert buckets.take(f"early-{n}", NOON)
     assert sum(buckets.take(f"late-{n}", NOON) for n in range(100)) == 5
@@ -159,7 +159,7 @@ def test_without_room_in_the_table_newcomers_share_one_bucket_until_there_is_roo
 
 def test_room_is_made_of_full_buckets_before_newcomers_have_to_share() -> None:
     """A generation is 1000 s here, but whoever sent one request is full again after 10 s."""
-    buckets = Buckets(qps=0.1, burst=100, time=NOON, limit=10)
+    buckets = TokenBuckets(qps=0.1, burst=100, time=NOON, limit=10)
     assert all(buckets.take("busy", NOON) for _ in range(100))
     for n in range(9):
         buckets.take(f"early-{n}", NOON)
@@ -171,12 +171,12 @@ def test_room_is_made_of_full_buckets_before_newcomers_have_to_share() -> None:
 
 
 def test_a_clock_that_goes_back_stands_still() -> None:
-    buckets = Buckets(qps=1, burst=1, time=NOON)
+    buckets = TokenBuckets(qps=1, burst=1, time=NOON)
     assert taken(buckets, "a", [NOON + 10, NOON - 3590, NOON - 3589.5, NOON - 3589]) == [True, False, False, True]
 
 
 def test_a_smaller_burst_cuts_the_fill_and_a_larger_one_keeps_it() -> None:
-    buckets = Buckets(qps=1, burst=10, time=NOON)
+    buckets = TokenBuckets(qps=1, burst=10, time=NOON)
     assert sum(taken(buckets, "half", [NOON] * 5)) == 5
     buckets.resize(1, 20, NOON)
     assert buckets.fill("half", NOON) == pytest.approx(5)
@@ -187,7 +187,7 @@ def test_a_smaller_burst_cuts_the_fill_and_a_larger_one_keeps_it() -> None:
 
 
 def test_a_changed_rate_keeps_the_fill() -> None:
-    buckets = Buckets(qps=1, burst=10, time=NOON)
+    buckets = TokenBuckets(qps=1, burst=10, time=NOON)
     assert sum(taken(buckets, "a", [NOON] * 8)) == 8
     buckets.resize(100, 10, NOON)
     assert buckets.fill("a", NOON) == pytest.approx(2)
@@ -205,7 +205,7 @@ def test_a_changed_rate_keeps_the_fill() -> None:
     )
 )
 def test_the_fill_survives_any_reloads(steps: list[tuple[float, tuple[float, int] | None]]) -> None:
-    buckets, now = Buckets(2.0, 4, 0.0), 0.0
+    buckets, now = TokenBuckets(2.0, 4, 0.0), 0.0
     qps, burst, tokens = 2.0, 4, 4.0
     for gap, change in steps:
         now += gap
@@ -225,7 +225,7 @@ def test_a_hundred_thousand_users_take_less_than_30_megabytes() -> None:
     try:
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
-        buckets = Buckets(qps=50, burst=100, time=NOON)
+        buckets = TokenBuckets(qps=50, burst=100, time=NOON)
         for n in range(100_000):
             buckets.take(f"system:serviceaccount:team-{n % 100}:robot-{n:06d}", NOON)
         peak = tracemalloc.get_traced_memory()[1] - before

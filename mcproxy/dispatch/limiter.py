@@ -1,6 +1,6 @@
 """One limit, and the requests that wait for it.
 
-A gate lets as many through as its limit allows for each key, and has a queue for each key that is over it. Whoever
+A limiter lets as many through as its limit allows for each key, and has a queue for each key that is over it. Whoever
 waits is woken when a request ends, or when there is a token again; waiting ends with the queue's timeout at the latest.
 Nobody overtakes: while somebody waits for a key, whoever comes for that key must wait too.
 """
@@ -13,9 +13,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from mcproxy.config import model
-from mcproxy.dispatch.bucket import Buckets
 from mcproxy.dispatch.fair_queue import FairQueue
-from mcproxy.dispatch.inflight import InFlight
+from mcproxy.dispatch.in_flight import InFlightCounts
+from mcproxy.dispatch.token_bucket import TokenBuckets
 
 # A timer that is due sooner than this would only wake the process more often.
 _TICK = 0.001
@@ -28,7 +28,7 @@ class _Waiter:
         self.key, self.user, self.turn, self.timer = key, user, turn, timer
 
 
-class Gate(ABC):
+class Limiter(ABC):
     """What the limits have in common: the queues."""
 
     __slots__ = ("_clock", "_lines", "_waking", "queue", "refused", "waiting")
@@ -49,18 +49,18 @@ class Gate(ABC):
         """Let a request through; False if it is over the limit, or others wait already."""
 
     @abstractmethod
-    def give_back(self, key: str) -> None:
+    def release(self, key: str) -> None:
         """Undo a `take`, or end what it let through."""
 
     @property
     @abstractmethod
-    def shut(self) -> bool:
+    def blocked(self) -> bool:
         """True if the limit lets nothing through, however long one waits."""
 
     def has_room(self, key: str) -> bool:
         """Return True if one more may wait."""
         queue = self.queue
-        if queue is None or self.shut:
+        if queue is None or self.blocked:
             return False
         line = self._lines.get(key)
         return (0 if line is None else len(line)) < queue.size
@@ -78,7 +78,7 @@ class Gate(ABC):
             line = self._lines[key] = FairQueue()
         line.push(user, waiter)
         self.waiting += 1
-        self._expect(key)
+        self._schedule_wake(key)
         return turn
 
     def wake(self, key: str) -> None:
@@ -87,14 +87,14 @@ class Gate(ABC):
             return  # what runs in the loop below has ended a request: the loop goes on by itself
         self._waking.add(key)
         try:
-            while (line := self._lines.get(key)) is not None and self._take_regardless(key):
+            while (line := self._lines.get(key)) is not None and self._take_for_next(key):
                 waiter = line.pop()
-                self._gone(waiter, line)
+                self._removed(waiter, line)
                 waiter.timer.cancel()
                 waiter.turn.callback(True)
         finally:
             self._waking.discard(key)
-        self._expect(key)
+        self._schedule_wake(key)
 
     def wake_all(self) -> None:
         """Let as many through as a changed limit has room for."""
@@ -102,10 +102,10 @@ class Gate(ABC):
             self.wake(key)
 
     @abstractmethod
-    def _take_regardless(self, key: str) -> bool:
+    def _take_for_next(self, key: str) -> bool:
         """Take for the next in the queue."""
 
-    def _expect(self, key: str) -> None:
+    def _schedule_wake(self, key: str) -> None:
         """See to it that `wake` is called when there will be room, if nobody else does."""
         return
 
@@ -117,7 +117,7 @@ class Gate(ABC):
     def _time_out(self, waiter: _Waiter) -> None:
         line = self._lines[waiter.key]
         line.remove(waiter.user, waiter)
-        self._gone(waiter, line)
+        self._removed(waiter, line)
         self.refused += 1
         waiter.turn.callback(False)
 
@@ -125,16 +125,16 @@ class Gate(ABC):
         waiter.timer.cancel()
         line = self._lines[waiter.key]
         line.remove(waiter.user, waiter)
-        self._gone(waiter, line)
+        self._removed(waiter, line)
 
-    def _gone(self, waiter: _Waiter, line: FairQueue[_Waiter]) -> None:
+    def _removed(self, waiter: _Waiter, line: FairQueue[_Waiter]) -> None:
         self.waiting -= 1
         if not line:
             del self._lines[waiter.key]
-            self._expect(waiter.key)
+            self._schedule_wake(waiter.key)
 
 
-class InFlightGate(Gate):
+class InFlightLimiter(Limiter):
     """No more than a maximum at a time."""
 
     __slots__ = ("requests",)
@@ -143,14 +143,14 @@ class InFlightGate(Gate):
 
     def __init__(self, maximum: int | None, queue: model.Queue | None, clock: IReactorTime) -> None:
         super().__init__(queue, clock)
-        self.requests = InFlight(maximum)
+        self.requests = InFlightCounts(maximum)
 
     @property
     def in_use(self) -> int:
         return self.requests.in_use
 
     @property
-    def shut(self) -> bool:
+    def blocked(self) -> bool:
         return self.requests.max == 0
 
     def change(self, maximum: int | None, queue: model.Queue | None) -> None:
@@ -164,16 +164,16 @@ class InFlightGate(Gate):
             return False
         return self.requests.take(key)
 
-    def give_back(self, key: str) -> None:
-        self.requests.give_back(key)
+    def release(self, key: str) -> None:
+        self.requests.release(key)
         if self._lines:
             self.wake(key)
 
-    def _take_regardless(self, key: str) -> bool:
+    def _take_for_next(self, key: str) -> bool:
         return self.requests.take(key)
 
 
-class BucketGate(Gate):
+class TokenBucketLimiter(Limiter):
     """No more than a burst at once and a rate in the long run."""
 
     __slots__ = ("_buckets", "_seconds", "_timers")
@@ -181,11 +181,11 @@ class BucketGate(Gate):
     def __init__(self, qps: float, burst: int, queue: model.Queue | None, clock: IReactorTime) -> None:
         super().__init__(queue, clock)
         self._seconds = clock.seconds
-        self._buckets = Buckets(qps, burst, clock.seconds())
+        self._buckets = TokenBuckets(qps, burst, clock.seconds())
         self._timers: dict[str, IDelayedCall] = {}  # by key, for those that have a queue
 
     @property
-    def shut(self) -> bool:
+    def blocked(self) -> bool:
         return self._buckets.burst == 0
 
     def change(self, qps: float, burst: int, queue: model.Queue | None) -> None:
@@ -200,18 +200,18 @@ class BucketGate(Gate):
             return False
         return self._buckets.take(key, self._seconds())
 
-    def give_back(self, key: str) -> None:
+    def release(self, key: str) -> None:
         self._buckets.refund(key)
         if self._lines:
             self.wake(key)
 
-    def _take_regardless(self, key: str) -> bool:
+    def _take_for_next(self, key: str) -> bool:
         return self._buckets.take(key, self._seconds())
 
-    def _expect(self, key: str) -> None:
+    def _schedule_wake(self, key: str) -> None:
         timer = self._timers.pop(key, None)
         if timer is not None and timer.active():
             timer.cancel()
-        if key in self._lines and not self.shut:
+        if key in self._lines and not self.blocked:
             delay = max(_TICK, self._buckets.wait(key, self._seconds()))
             self._timers[key] = self._clock.callLater(delay, self.wake, key)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from mcproxy.config import model
 from mcproxy.dispatch.explain import explain
-from mcproxy.dispatch.index import PolicyIndex
-from mcproxy.dispatch.rules import Rules, compile_rule
+from mcproxy.dispatch.policy_index import PolicyIndex
+from mcproxy.dispatch.rules import RuleSet, compile_rule
 from mcproxy.identity.authorization.attributes import attributes_of
 from mcproxy.kube.requestinfo import RequestInfo, parse
 from mcproxy.kube.user import UserInfo
-from tests.dispatch.making import ALICE, other_request, policy, resource_request, rule
+from tests.dispatch.builders import ALICE, other_request, policy, resource_request, rule
 
 Question = tuple[UserInfo, RequestInfo, str]
 BOB = UserInfo("bob", ALICE.groups)
@@ -94,18 +94,18 @@ def test_the_index_finds_the_first_policy_that_matches(listed: list[model.Policy
 def test_a_list_of_rules_matches_if_one_does_however_little_it_remembers(
     listed: list[model.Rule], questions: list[Question]
 ) -> None:
-    forgetful = Rules(listed, remembered=1)
+    forgetful = RuleSet(listed, cache_size=1)
     for user, info, cluster in questions * 2:
         expected = any(compile_rule(one).matches(user, info, cluster) for one in listed)
         assert forgetful.match(user, info, cluster) is expected
 
 
 def test_what_no_rule_looks_at_makes_no_further_decisions_to_remember() -> None:
-    compiled = Rules([rule(resources=("pods",))])
+    compiled = RuleSet([rule(resources=("pods",))])
     for number in range(100):
         info = resource_request(name=f"web-{number}", namespace=f"ns-{number}")
         assert compiled.match(UserInfo(f"user-{number}"), info, "east")
-    assert compiled.remembered() == 1
+    assert compiled.cached() == 1
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,13 @@ def test_what_a_rule_looks_at_is_told_apart(fields: dict[str, Any], one: Questio
 
 
 def test_a_service_account_counts_beside_an_inverted_glob_that_it_begins_with() -> None:
-    compiled = Rules([rule(users=("-system:*",), service_accounts=(("x", "s"),))])
+    compiled = RuleSet([rule(users=("-system:*",), service_accounts=(("x", "s"),))])
     assert compiled.match(UserInfo("system:serviceaccount:x:s"), POD, "east")
     assert not compiled.match(UserInfo("system:serviceaccount:x:t"), POD, "east")
 
 
 def test_a_path_is_never_taken_for_a_group() -> None:
-    compiled = Rules([rule(api_groups=("/x",), non_resource_urls=())])
+    compiled = RuleSet([rule(api_groups=("/x",), non_resource_urls=())])
     assert not compiled.match(ALICE, other_request("/x"), "east")
     assert compiled.match(ALICE, resource_request(group="/x"), "east")
     assert not compiled.match(ALICE, other_request("/x"), "east")
@@ -148,22 +148,22 @@ def test_the_attributes_of_a_review_are_judged_as_the_request_is() -> None:
     listed = [rule(verbs=("list",), resource_names=("x",)), rule(verbs=("get",), non_resource_urls=("/a*",))]
     for target, expected in ((b"/api/v1/pods?fieldSelector=metadata.name=x", True), (b"/ab", True), (b"/b", False)):
         info = parse(b"GET", target)
-        compiled = Rules(listed)
+        compiled = RuleSet(listed)
         assert compiled.match(ALICE, info, "east") is expected
         assert compiled.match(ALICE, attributes_of(info, target), "east") is expected
-        assert Rules(listed).match(ALICE, attributes_of(info, target), "east") is expected
+        assert RuleSet(listed).match(ALICE, attributes_of(info, target), "east") is expected
 
 
 def test_decisions_are_bounded_in_number_and_those_in_use_stay() -> None:
-    compiled = Rules([rule(resource_names=("a",))], remembered=10)
+    compiled = RuleSet([rule(resource_names=("a",))], cache_size=10)
     for number in range(1000):
         assert not compiled.match(ALICE, resource_request(name=f"x-{number}"), "east")
         assert compiled.match(ALICE, resource_request(name="a"), "east")
-        assert compiled.remembered() <= 20
+        assert compiled.cached() <= 20
 
 
 def test_what_clients_make_up_takes_no_memory() -> None:
-    compiled = Rules([rule(resource_names=("a",), users=("x",), non_resource_urls=("/x",), user_groups=("y",))])
+    compiled = RuleSet([rule(resource_names=("a",), users=("x",), non_resource_urls=("/x",), user_groups=("y",))])
     tracemalloc.start()
     try:
         for number in range(3000):

@@ -1,55 +1,55 @@
-"""One field of many rules at once: which of them admit a value, as the bits of a number.
+"""One field of many rules at once: which of them match a value, as the bits of an integer.
 
-With one look-up for each field and a few conjunctions the first rule that matches is the highest bit that is left. A
-thousand rules are numbers of 125 bytes, so the time hardly grows with them, whichever field tells them apart. The first
-rule has the highest bit, for numbers get shorter where only later rules are left.
+With one look-up for each field and a few conjunctions the first matching rule is the highest bit that is left. A
+thousand rules are integers of 125 bytes, so the time hardly grows with their number, whichever field tells them apart.
+The first rule has the highest bit, because integers get shorter where only later rules are left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from mcproxy.dispatch.fields import Choice
+from mcproxy.dispatch.list_matcher import ListMatcher
 
 _NOTHING = (0, 0)
 
 
-class Table:
-    """The choices of one field, rule by rule. A value that hits an item adds rules, or takes away inverted ones."""
+class FieldIndex:
+    """The lists of one field, rule by rule. A listed value adds rules, or removes inverted ones."""
 
     __slots__ = ("_base", "_exact", "_lengths", "_prefixes", "_single")
 
-    def __init__(self, choices: Sequence[Choice], also: Sequence[Collection[str]] = ()) -> None:
-        """`also` has, for each rule, further values that it admits whatever its choice says."""
-        self._base = 0  # the rules that admit what hits nothing
+    def __init__(self, matchers: Sequence[ListMatcher], also: Sequence[Collection[str]] = ()) -> None:
+        """`also` has, for each rule, further values that it matches whatever its list says."""
+        self._base = 0  # the rules that match a value which no list has
         self._exact: dict[str, tuple[int, int]] = {}
         self._prefixes: dict[str, tuple[int, int]] = {}
-        last = len(choices) - 1
-        for number, choice in enumerate(choices):
+        last = len(matchers) - 1
+        for number, matcher in enumerate(matchers):
             bit = 1 << last - number
-            self._base |= bit if choice.inverted else 0
-            _mark(self._exact, choice.exact, bit, choice.inverted)
-            _mark(self._prefixes, choice.prefixes, bit, choice.inverted)
+            self._base |= bit if matcher.inverted else 0
+            _mark(self._exact, matcher.exact, bit, matcher.inverted)
+            _mark(self._prefixes, matcher.prefixes, bit, matcher.inverted)
         for number, values in enumerate(also):
             _mark(self._exact, values, 1 << last - number, inverted=False)
         self._lengths = sorted({len(prefix) for prefix in self._prefixes})
-        # Where there are no globs, the answer itself.
+        # Without globs: the answer itself.
         answers = {} if self._lengths else self._exact
         self._single = {value: self._base & ~removed | added for value, (added, removed) in answers.items()}
 
     @property
-    def decides(self) -> bool:
-        """Whether the value makes any difference."""
+    def discriminates(self) -> bool:
+        """Whether any list names a value."""
         return bool(self._exact or self._prefixes)
 
-    def of(self, value: str) -> int:
-        """Return the rules that admit a value."""
+    def match(self, value: str) -> int:
+        """Return the rules that match a value."""
         if self._lengths:
-            return self.of_any((value,))
+            return self.match_any((value,))
         return self._single.get(value, self._base)
 
-    def of_any(self, values: Iterable[str]) -> int:
-        """Return the rules that admit what has these names, or none."""
+    def match_any(self, values: Iterable[str]) -> int:
+        """Return the rules that match what has these names, or none."""
         added = removed = 0
         exact, prefixes, lengths = self._exact, self._prefixes, self._lengths
         for value in values:

@@ -9,9 +9,9 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import FlowControl, FlowControlType, Queue
-from mcproxy.dispatch.admission import Admission
-from mcproxy.dispatch.flow import FlowControls
+from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.permit import Permit
+from mcproxy.dispatch.request_limits import RequestLimits
 
 QUEUE = Queue(size=100, timeout=5.0)
 
@@ -28,21 +28,21 @@ def exempt(name: str = "unlimited") -> FlowControl:
     return FlowControl(name=name, type=FlowControlType.EXEMPT)
 
 
-def admit(*controls: FlowControl, clock: Clock | None = None, cluster: str = "east") -> Admission:
-    """The admission of all these controls."""
+def admit(*controls: FlowControl, clock: Clock | None = None, cluster: str = "east") -> RequestLimits:
+    """The limits of all these controls."""
     flows = FlowControls.build(controls, clock or Clock())
-    return flows.admission([control.name for control in controls], cluster)
+    return flows.limits_for([control.name for control in controls], cluster)
 
 
 class Waiting:
     """One request in a queue, and what became of it."""
 
     def __init__(
-        self, admission: Admission, user: str = "alice", long_running: bool = False, resource: str = ""
+        self, limits: RequestLimits, user: str = "alice", long_running: bool = False, resource: str = ""
     ) -> None:
         self.permit: Permit | None = None
         self.error: BaseException | None = None
-        self._deferred: Deferred[Permit] = admission.wait(user, long_running, resource)
+        self._deferred: Deferred[Permit] = limits.acquire(user, long_running, resource)
         self._deferred.addCallbacks(self._admitted, self._failed)
 
     @property

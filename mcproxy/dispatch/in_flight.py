@@ -1,18 +1,18 @@
-"""How many requests are under way, for each key; pure.
+"""Counts of requests in flight by key; pure.
 
-Only keys with a request under way take memory, so the table is as bounded as the connections of clients are.
+Only keys with a request in flight use memory, so the table is bounded by the number of client connections.
 """
 
 from __future__ import annotations
 
 
-class InFlight:
-    """Counts against one maximum. Without one (None) it counts too: a reload may set one for those under way."""
+class InFlightCounts:
+    """Counts against one maximum. Without one (None) it counts too: a reload may set one for requests in flight."""
 
     __slots__ = ("_counts", "in_use", "max")
 
     def __init__(self, maximum: int | None) -> None:
-        self.max = maximum  # for each key; may be changed at any time, and may then lie below what is under way
+        self.max = maximum  # for each key; may be changed at any time, also to less than what is in flight
         self.in_use = 0  # of all keys together
         self._counts: dict[str, int] = {}
 
@@ -25,8 +25,8 @@ class InFlight:
         self.in_use += 1
         return True
 
-    def give_back(self, key: str) -> None:
-        """Count one less. Raises KeyError if none is under way."""
+    def release(self, key: str) -> None:
+        """Count one less. Raises KeyError if none is in flight."""
         count = self._counts[key] - 1
         if count:
             self._counts[key] = count
@@ -35,9 +35,9 @@ class InFlight:
         self.in_use -= 1
 
     def count(self, key: str) -> int:
-        """Return how many are under way for a key."""
+        """Return how many are in flight for a key."""
         return self._counts.get(key, 0)
 
     def __len__(self) -> int:
-        """Return for how many keys something is under way."""
+        """Return for how many keys something is in flight."""
         return len(self._counts)

@@ -1,4 +1,4 @@
-"""What a request says to the cluster of its body, its connection and its time. Pure."""
+"""The framing and connection fields of a request to a cluster, and its response timeout. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from mcproxy.http.messages import CHUNKED, RequestHead
 from mcproxy.kube import duration
 from mcproxy.kube.requestinfo import RequestInfo, timeout_parameter
 
-_BODIED = frozenset({b"POST", b"PUT", b"PATCH"})  # these say it when their body is empty (RFC 9110 8.6)
+_BODIED = frozenset({b"POST", b"PUT", b"PATCH"})  # these send Content-Length: 0 for an empty body (RFC 9110 8.6)
 
 
-def framing(head: RequestHead) -> bytes:
-    """Return the fields that tell of the body and of the connection, as a block; most often there are none."""
+def framing_fields(head: RequestHead) -> bytes:
+    """Return the framing and connection fields as a block; most often it is empty."""
     if not head.length and head.upgrade is None and not head.te_trailers and head.method not in _BODIED:
         return b""
     fields = b""
@@ -28,9 +28,9 @@ def framing(head: RequestHead) -> bytes:
 
 
 def response_timeout(head: RequestHead, info: RequestInfo | None, target: bytes, usual: float) -> float:
-    """Return how long the response's first byte may take (seconds); 0 for requests that may take for ever.
+    """Return how long the response's first byte may take, in seconds; 0: no limit, for long-running requests.
 
-    `target` is as the cluster is asked: the time in its query counts instead of the `usual` one.
+    `target` is the one sent to the cluster; `timeout` in its query takes precedence over `usual`.
     """
     if info is None or info.long_running or head.upgrade is not None:
         return 0.0

@@ -1,4 +1,4 @@
-"""What goes wrong between the proxy and a cluster: what the client is told, and the line that tells the operator."""
+"""Failures between the proxy and a cluster: the client's Status, and the operator's log line."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = Logger()
 
 
 def no_credential(request: Request, cluster: Cluster, problem: CredentialError) -> StatusError:
-    """Return the refusal of a request that cannot be sent in the proxy's name. Whose credential it is has told why."""
+    """Return the refusal of a request that cannot be sent with the proxy's credential; its source has logged why."""
     request.reason = "no_credential"
     return StatusError(503, f'cluster "{cluster.name}" cannot be asked: {problem.cause}')
 
 
-def refuse_unknown_proxy(request: Request, cluster: Cluster) -> None:
-    """Answer a request that the cluster refused because it does not know the proxy.
+def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
+    """Answer a request that the cluster refused with 401 because it does not accept the proxy's credential.
 
-    To pass its 401 on would have the client throw a good credential away.
+    A client that got this 401 would discard its own, good credential.
     """
     log.warn(
         "cluster {cluster} does not accept the proxy's own credential",
@@ -40,7 +40,7 @@ def refuse_unknown_proxy(request: Request, cluster: Cluster) -> None:
 
 
 def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
-    """Answer a request that was sent and got no answer, or none that can be read."""
+    """Answer a request that was sent and got no answer, or a malformed one."""
     name = f'endpoint {endpoint.name} of cluster "{cluster.name}"'
     if isinstance(problem, ResponseTimeout):
         refusal, reason = StatusError(504, f"{name}: {problem}"), "upstream_timeout"

@@ -235,7 +235,7 @@ class Log:
         self.closed += 1
 
 
-class Stage:
+class Harness:
     """The proxy, its upstreams and its clients; `close` ends them all."""
 
     def __init__(self, reactor: Any) -> None:

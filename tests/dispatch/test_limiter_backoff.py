@@ -11,10 +11,10 @@ import pytest
 from twisted.internet.task import Clock
 
 from mcproxy.config.model import FlowControl, Per, Queue
-from mcproxy.dispatch.admission import Admission
-from mcproxy.dispatch.flow import FlowControls
+from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.request_limits import RequestLimits
 from mcproxy.kube.status import StatusError
-from tests.dispatch.flows import Waiting, bucket, inflight
+from tests.dispatch.flow_controls import Waiting, bucket, inflight
 
 RETRIES = 10
 
@@ -26,7 +26,7 @@ class Crowd:
         self.clock = Clock()
         self.latency = latency
         self.flows = FlowControls.build([control], self.clock)
-        self.admission: Admission = self.flows.admission([control.name], "east")
+        self.limits: RequestLimits = self.flows.limits_for([control.name], "east")
         self.done: list[float] = []  # when requests were admitted
         self.refusals = 0
         self.given_up = 0
@@ -36,14 +36,14 @@ class Crowd:
         if not requests:
             return
         try:
-            permit = self.admission.at_once(user, False)
+            permit = self.limits.try_acquire(user, False)
         except StatusError as error:
             self._refused(error, user, requests, tries)
             return
         if permit is not None:
             self._admitted(permit.release, user, requests)
             return
-        waiting = self.admission.wait(user, False)
+        waiting = self.limits.acquire(user, False)
         waiting.addCallbacks(
             lambda permit: self._admitted(permit.release, user, requests),
             lambda failure: self._refused(failure.value, user, requests, tries),
@@ -142,4 +142,4 @@ def test_a_maximum_is_held_and_used_up() -> None:
         crowd.run(1 / 128)
         assert control.in_use <= 10
     assert len(crowd.done) >= 0.99 * 640 * 5
-    assert Waiting(crowd.admission).error is None
+    assert Waiting(crowd.limits).error is None

@@ -11,10 +11,10 @@ from typing import Any
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Identity, Queue
-from mcproxy.dispatch.control import Control, InFlightControl
+from mcproxy.dispatch.flow_control import FlowController, InFlightController
 from mcproxy.proxy.request import Request
 from mcproxy.upstream.endpoint import Endpoint
-from tests.proxy.stage import OK, Client, Stage, UpstreamEnd, cluster, config, get
+from tests.proxy.harness import OK, Client, Harness, UpstreamEnd, cluster, config, get
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
@@ -28,13 +28,13 @@ PODS = (model.Rule(verbs=("*",), api_groups=("*",), resources=("pods",)),)
 KNOWN = model.TokenFile("users.csv", tuple(model.StaticToken(model.Secret(name), name) for name in ("ann", "bob")))
 
 #: Where a request may be when its client goes away, its upstream dies, or the configuration changes.
-PHASES = {
-    *("asking who", "asking for a role", "asking whether, or queueing", "queueing"),
+STATES = {
+    *("authenticating", "impersonating", "authorizing, or queueing", "queueing"),
     *("connecting", "sent", "answering", "tunnel"),
 }
 
 
-def phase(request: Request) -> str:
+def state_of(request: Request) -> str:
     """Where a request is that the proxy has not done with."""
     exchange = request.exchange
     if exchange.upgraded:
@@ -44,13 +44,13 @@ def phase(request: Request) -> str:
     if request.endpoint is not None:
         return "sent"
     if request.info is None:
-        return "asking who"
+        return "authenticating"
     if request.permit is not None:
         return "connecting"
     if request.plan is None:
-        return "asking for a role"
+        return "impersonating"
     assert request.server is not None
-    return "queueing" if request.server.authorizer is None else "asking whether, or queueing"
+    return "queueing" if request.server.authorizer is None else "authorizing, or queueing"
 
 
 @dataclass(eq=False)
@@ -75,29 +75,29 @@ class Pending:
         return b"\r\nUpgrade:" in self.head
 
     @property
-    def lasting(self) -> bool:
+    def long_running(self) -> bool:
         return self.upgrade or b"watch=" in self.head
 
 
-class Fates:
+class RandomTraffic:
     """`step` does something at random, `finish` lets everything end and looks at what is left."""
 
     WHOLE = "whole"  # the flow control that holds for every request and is only changed, never removed
 
-    def __init__(self, stage: Stage, random: Random) -> None:
-        self.stage = stage
+    def __init__(self, harness: Harness, random: Random) -> None:
+        self.harness = harness
         self.random = random
-        self.judge, *self.upstreams = [stage.upstream() for _ in range(4)]
+        self.reviewer, *self.upstreams = [harness.upstream() for _ in range(4)]
         self.pending: list[Pending] = []
         self.clients: list[Client] = []
         self.endpoints: set[Endpoint] = set()
-        self.controls: set[Control] = set()
+        self.controls: set[FlowController] = set()
         self.left_in: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
         self._seen: dict[UpstreamEnd, int] = {}
         self._allowed: dict[bool, float] = {False: 0, True: 0}
         self._serial = 0
-        for upstream in (self.judge, *self.upstreams):
+        for upstream in (self.reviewer, *self.upstreams):
             upstream.reply = self._received
 
     # -- configurations -----------------------------------------------------------------------------------------
@@ -130,7 +130,9 @@ class Fates:
             "connections": connections,
         }
         clusters = [
-            cluster(self.judge.endpoint("j"), name="judge", credentials=model.Credentials(token=model.Secret("own"))),
+            cluster(
+                self.reviewer.endpoint("j"), name="judge", credentials=model.Credentials(token=model.Secret("own"))
+            ),
             cluster(*east, name="east", **common),
             cluster(three, name="west", **common),
         ]
@@ -173,21 +175,21 @@ class Fates:
         )
 
     async def serve(self) -> None:
-        await self.stage.serve(self.config())
-        runtime = self.stage.service.runtime
+        await self.harness.serve(self.config())
+        runtime = self.harness.service.runtime
         assert runtime is not None
         self.controls.update(runtime.flow_controls.controls.values())
         for live in runtime.clusters.values():
             self.endpoints.update(live.endpoints)
-        for lasting, allowed in self._allowed.items():
-            self._allowed[lasting] = max(allowed, self._maximum(lasting))
+        for long_running, allowed in self._allowed.items():
+            self._allowed[long_running] = max(allowed, self._maximum(long_running))
 
     # -- what happens -------------------------------------------------------------------------------------------
 
     async def step(self) -> None:
-        steps = [self.arrive, self.leave, self.upstreams_act, self.serve, self.stage.turns]
+        steps = [self.arrive, self.leave, self.upstreams_act, self.serve, self.harness.turns]
         await self.random.choices(steps, weights=[10, 6, 10, 1, 1])[0]()
-        await self.stage.turns(2)
+        await self.harness.turns(2)
         self.check()
 
     async def arrive(self) -> None:
@@ -206,16 +208,16 @@ class Fates:
             lambda: get(b"/api/v1/pods?watch=1", *who),
             lambda: get(pod + b"/exec?command=sh", *who, *UPGRADE, method=b"POST"),
         ]
-        self.clients.append(await self.stage.asks(self.random.choice(requests)()))
+        self.clients.append(await self.harness.asks(self.random.choice(requests)()))
 
     async def leave(self) -> None:
         """A client goes away: each point where one may do so is as likely as any other."""
         ports = {client.port: client for client in self.clients if client.lost is None}
         there: dict[str, list[Client]] = {}
-        for request in self.stage.service.requests:
+        for request in self.harness.service.requests:
             address: Any = request.exchange.connection.client
             if address.port in ports:
-                there.setdefault(phase(request), []).append(ports[address.port])
+                there.setdefault(state_of(request), []).append(ports[address.port])
         if there:
             where = self.random.choice(sorted(there))
             self.left_in[where] += 1
@@ -228,20 +230,20 @@ class Fates:
             if self.pending:
                 self._act(self.random.choice(self.pending))
             if self.random.random() < 0.5:
-                await self.stage.turns(1)
+                await self.harness.turns(1)
 
     def _act(self, pending: Pending) -> None:
         if self.random.random() < 0.1:
             pending.end.abort()
         elif pending.review:
-            self._judge(pending)
+            self._review(pending)
         elif pending.upgrade:
             self._tunnel(pending)
         elif pending.begun:
             pending.end.send(self.random.choice([b"3\r\n{}\n\r\n", b"0\r\n\r\n"]))
             if self.random.random() < 0.5:
                 pending.end.abort()
-        elif pending.lasting or self.random.random() < 0.3:
+        elif pending.long_running or self.random.random() < 0.3:
             pending.begun = True
             pending.end.send(STREAM)
             return
@@ -253,7 +255,7 @@ class Fates:
             self.pending.remove(pending)
             pending.end.abort()
 
-    def _judge(self, pending: Pending) -> None:
+    def _review(self, pending: Pending) -> None:
         self.pending.remove(pending)
         review = json.loads(pending.body)
         if review["kind"] == "TokenReview":
@@ -293,31 +295,31 @@ class Fates:
 
     # -- what must hold -----------------------------------------------------------------------------------------
 
-    def _whole(self) -> InFlightControl:
-        runtime = self.stage.service.runtime
+    def _whole(self) -> InFlightController:
+        runtime = self.harness.service.runtime
         assert runtime is not None
         control = runtime.flow_controls.controls[self.WHOLE]
-        assert isinstance(control, InFlightControl)
+        assert isinstance(control, InFlightController)
         return control
 
-    def _maximum(self, lasting: bool) -> int:
+    def _maximum(self, long_running: bool) -> int:
         config = self._whole().config
-        return (config.max_long_running if lasting else config.max) or 0
+        return (config.max_long_running if long_running else config.max) or 0
 
     def check(self) -> None:
         """No more are under way at the upstreams than the maximum; those under an earlier one only become fewer."""
         whole = self._whole()
-        for lasting in (False, True):
-            in_use = whole.in_use_long_running if lasting else whole.in_use
-            allowed = self._allowed[lasting]
+        for long_running in (False, True):
+            in_use = whole.in_use_long_running if long_running else whole.in_use
+            allowed = self._allowed[long_running]
             assert in_use <= allowed
-            there = sum(each.alive and not each.review and each.lasting == lasting for each in self.pending)
+            there = sum(each.alive and not each.review and each.long_running == long_running for each in self.pending)
             assert there <= allowed
-            self._allowed[lasting] = max(self._maximum(lasting), min(allowed, in_use))
+            self._allowed[long_running] = max(self._maximum(long_running), min(allowed, in_use))
 
     async def finish(self) -> None:
         """Let everything end; nothing may be left."""
-        service = self.stage.service
+        service = self.harness.service
         for client in self.clients[::2]:
             client.abort()
         for _ in range(400):
@@ -330,13 +332,13 @@ class Fates:
             for client in self.clients:
                 if b"200 OK" not in client.received and self.random.random() < 0.05:
                     client.abort()
-            await self.stage.turns(2)
-        assert not service.requests, Counter(map(phase, service.requests))
+            await self.harness.turns(2)
+        assert not service.requests, Counter(map(state_of, service.requests))
         for client in self.clients:
             if client.received.startswith(b"HTTP/1.1 "):
                 self.statuses[int(client.received[9:12])] += 1
             client.abort()
-        await self.stage.turns()
+        await self.harness.turns()
         counts = [(each.config.name, each.in_use, each.in_use_long_running, each.waiting) for each in self.controls]
         assert [count for count in counts if any(count[1:])] == []
         assert [endpoint for endpoint in self.endpoints if endpoint.in_flight or endpoint.load] == []

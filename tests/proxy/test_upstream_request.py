@@ -6,7 +6,7 @@ import pytest
 
 from mcproxy.http.messages import RequestHead
 from mcproxy.kube.requestinfo import parse
-from mcproxy.proxy.outgoing import response_timeout
+from mcproxy.proxy.upstream_request import response_timeout
 
 
 def head_of(upgrade: bytes | None = None) -> RequestHead:

@@ -1,0 +1,61 @@
+"""The flow controls of one configuration, and what a reload does to them.
+
+A controller whose type and `per` stay is the same object before and after, with its buckets, its requests in flight and
+its queues. `build` does not change it, since the new configuration may still fail to come into force. `activate`
+then sets the new figures: they apply to the next request, of whichever Runtime, and to requests that wait.
+
+A controller that was removed, or changed its type, keeps its old figures for the requests that began with it: those in
+flight go on until they end, and those that wait are admitted or refused within the queue's timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.config import model
+from mcproxy.config.model import FlowControlType
+from mcproxy.dispatch.flow_control import FlowController, make_controller
+from mcproxy.dispatch.request_limits import RequestLimits, make_limits
+
+
+class FlowControls:
+    """All flow controls, by name."""
+
+    __slots__ = ("_config", "controls")
+
+    def __init__(self, config: Mapping[str, model.FlowControl], controls: Mapping[str, FlowController]) -> None:
+        self._config = config
+        self.controls = MappingProxyType(controls)  #: by name; without those that limit nothing
+
+    @classmethod
+    def build(
+        cls, config: Sequence[model.FlowControl], clock: IReactorTime, previous: FlowControls | None = None
+    ) -> FlowControls:
+        """Make the flow controls of `config`, keeping those of `previous` that differ in their figures at most."""
+        live: dict[str, FlowController] = {}
+        for item in config:
+            old = None if previous is None else previous.controls.get(item.name)
+            if old is not None and (old.config.type, old.config.per) == (item.type, item.per):
+                live[item.name] = old
+                continue
+            new = make_controller(item, clock)
+            if new is not None:
+                live[item.name] = new
+        return cls({item.name: item for item in config}, live)
+
+    def activate(self) -> None:
+        """Apply the new figures to controllers that were kept. Call it when the Runtime begins to serve."""
+        for name, control in self.controls.items():
+            if control.config != self._config[name]:
+                control.change(self._config[name])
+
+    def limits_for(self, names: Sequence[str], cluster_name: str) -> RequestLimits:
+        """Return the limits on requests to a cluster; `names` are the policy's flow control, then the cluster's own.
+
+        A name that is given twice counts once. Raises KeyError for one that is not in the configuration.
+        """
+        limiting = [name for name in dict.fromkeys(names) if self._config[name].type is not FlowControlType.EXEMPT]
+        return make_limits([self.controls[name] for name in limiting], cluster_name)
