@@ -30,7 +30,9 @@ class Fields:
 
     def integer(self, key: str, default: int) -> int:
         place = self._get(key)
-        return place.value if place is not None and isinstance(place.value, int) else default
+        if place is None or not isinstance(place.value, int | float):
+            return default
+        return int(place.value)  # 1e3 and 2.0 are whole numbers too
 
     def number(self, key: str, default: float) -> float:
         place = self._get(key)
