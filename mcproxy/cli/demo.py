@@ -38,7 +38,7 @@ PATIENCE = 20.0
 """Seconds that a part may take to start; on an idle machine each takes less than one."""
 STOP_PATIENCE = 5.0
 """Seconds that a part may take to end before it is killed."""
-CLUSTER_OPTIONS = ("--live", "--drain-seconds", "0.5")
+CLUSTER_OPTIONS = ("--live", "--drain-seconds", "0.5", "--starting-seconds", "0")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

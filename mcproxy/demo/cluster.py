@@ -17,6 +17,7 @@ from mcproxy.demo.apimachinery.resources import Registry
 from mcproxy.demo.apimachinery.user import User
 from mcproxy.demo.diagnostics.audit import AuditLog
 from mcproxy.demo.diagnostics.faults import Faults
+from mcproxy.demo.diagnostics.starting import StartingEndpoints
 from mcproxy.demo.storage.store import StorageOptions, Store
 
 JSONDict = dict[str, Any]
@@ -50,6 +51,7 @@ class SimulatedCluster:
         self.resources = Registry()
         self.audit = AuditLog()
         self.faults = Faults()
+        self.starting = StartingEndpoints()
         self.tokens: dict[str, User] = {}
         """Static bearer tokens."""
         self.client_ca_pem: bytes = b""

@@ -111,9 +111,13 @@ class ControlClient:
         """Connections to this endpoint are refused from now on; `reset` breaks the open ones."""
         return self._json("POST", f"/endpoints/{index}/stop", {"reset": str(reset).lower()})
 
-    def start_endpoint(self, index: int = 0) -> JSONDict:
-        """It listens again, on the same port."""
-        return self._json("POST", f"/endpoints/{index}/start")
+    def start_endpoint(self, index: int = 0, *, starting: float = 0.0) -> JSONDict:
+        """It listens again, on the same port, and answers 403 for `starting` seconds, or until `finish_starting`."""
+        return self._json("POST", f"/endpoints/{index}/start", {"starting": starting})
+
+    def finish_starting(self, index: int = 0) -> JSONDict:
+        """The endpoint has read the roles and authorizes from now on."""
+        return self._json("POST", f"/endpoints/{index}/finish")
 
     def hang_endpoint(self, index: int = 0) -> JSONDict:
         """TCP connections are taken and nothing is answered."""

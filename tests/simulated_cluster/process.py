@@ -40,6 +40,9 @@ class Credentials:
 class SimulatedClusterProcess:
     """One simulated cluster. `options` are arguments of `mcproxy.demo.server.serve`, such as `("--endpoints", "4")`.
 
+    Unlike a real apiserver, and the module's own default, it authorizes as soon as its port is open, so that tests need
+    not wait; `("--starting-seconds", "1")` asks for the second in which it answers 403.
+
     After `start()`: `url` and `urls` (one per endpoint), `ports`, `control_url`, `ca` (path), `users` (admin, alice,
     mcproxy), `front_proxy`, `tokens` (by user) and `kubeconfig` (path). Also a context manager.
     """
@@ -60,7 +63,7 @@ class SimulatedClusterProcess:
         environment = {**os.environ, "SSL_CERT_FILE": os.devnull}
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, *self.options],
+                [*command, "--starting-seconds", "0", *self.options],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

@@ -53,7 +53,9 @@ class Wanted:
         return (parts[0], parts[1]) if self.user.startswith(SERVICE_ACCOUNT) and len(parts) == 2 else None
 
 
-def impersonate(cluster: SimulatedCluster, request: web.BaseRequest, user: User, info: RequestInfo) -> User:
+def impersonate(
+    cluster: SimulatedCluster, request: web.BaseRequest, user: User, info: RequestInfo, *, starting: bool = False
+) -> User:
     """The user to go on with: `user` itself without Impersonate headers. Raises 400 and 403."""
     wanted = Wanted.of(list(request.headers.items()))
     if wanted is None:
@@ -64,11 +66,11 @@ def impersonate(cluster: SimulatedCluster, request: web.BaseRequest, user: User,
     rights = list(_rights(wanted))
     for index, right in enumerate(rights):
         try:
-            check(cluster, user, replace(right, verb="impersonate"))
+            check(cluster, user, replace(right, verb="impersonate"), starting=starting)
         except APIError:
             if not constrained or index > 0:
                 raise
-            _check_constrained(cluster, user, info, wanted)
+            _check_constrained(cluster, user, info, wanted, starting=starting)
             break
     target = _impersonated(wanted)
     note_user(request, target, impersonated=True)
@@ -90,19 +92,21 @@ def _rights(wanted: Wanted) -> Iterator[Attributes]:
         yield Attributes("", AUTHENTICATION, "uids", name=wanted.uid)
 
 
-def _check_constrained(cluster: SimulatedCluster, user: User, info: RequestInfo, wanted: Wanted) -> None:
+def _check_constrained(
+    cluster: SimulatedCluster, user: User, info: RequestInfo, wanted: Wanted, *, starting: bool
+) -> None:
     mode = "user-info"
     if wanted.service_account is not None:
         mode = "serviceaccount"
     elif wanted.user.startswith(NODE):
         mode = "arbitrary-node"
     on = Attributes.of(info)
-    check(cluster, user, replace(on, verb=f"impersonate-on:{mode}:{on.verb}"))
+    check(cluster, user, replace(on, verb=f"impersonate-on:{mode}:{on.verb}"), starting=starting)
     for right in _rights(wanted):
         named = right
         if right.resource == "users" and mode == "arbitrary-node":
             named = replace(right, resource="nodes", name=wanted.user.removeprefix(NODE))
-        check(cluster, user, replace(named, verb=f"impersonate:{mode}", group=AUTHENTICATION))
+        check(cluster, user, replace(named, verb=f"impersonate:{mode}", group=AUTHENTICATION), starting=starting)
 
 
 def _impersonated(wanted: Wanted) -> User:

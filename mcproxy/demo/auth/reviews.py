@@ -149,7 +149,7 @@ def _check_access_spec(spec: Mapping[str, Any], *, subject: bool) -> None:
 
 
 def _decision(call: Call, user: User, spec: Mapping[str, Any]) -> JSONDict:
-    decision = decide(call.cluster, user, _attributes(spec))
+    decision = decide(call.cluster, user, _attributes(spec), starting=call.starting)
     return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Set
 from importlib import resources as package_files
 from typing import Any
 
@@ -18,6 +19,8 @@ JSONDict = dict[str, Any]
 TEXT = "text/plain; charset=utf-8"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
+ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"
+"""The check that fails while an endpoint is starting."""
 
 
 @functools.cache
@@ -55,13 +58,27 @@ def _health(call: Call, kind: str, check: str) -> web.StreamResponse:
     if check:
         if check not in checks:
             raise status.page_not_found()
+        if call.starting and check == ROLES_HOOK:
+            text = "internal server error: not finished\n"
+            return negotiation.finish(call.request, text.encode(), TEXT, 500, headers)
         return negotiation.finish(call.request, b"ok", TEXT, 200, negotiation.base_headers(call))
+    excluded = set(call.request.query.getall("exclude", []))
+    failing = {ROLES_HOOK} - excluded if call.starting else set()
+    if failing:
+        lines = [_check_line(name, failing, excluded) for name in checks]
+        text = "\n".join([*lines, f"{kind} check failed", ""])
+        return negotiation.finish(call.request, text.encode(), TEXT, 500, headers)
     if "verbose" not in call.query:
         return negotiation.finish(call.request, b"ok", TEXT, 200, headers)
-    excluded = set(call.request.query.getall("exclude", []))
-    lines = [f"[+]{name} excluded: ok" if name in excluded else f"[+]{name} ok" for name in checks]
+    lines = [_check_line(name, failing, excluded) for name in checks]
     text = "\n".join([*lines, f"{kind} check passed", ""])
     return negotiation.finish(call.request, text.encode(), TEXT, 200, headers)
+
+
+def _check_line(name: str, failing: Set[str], excluded: Set[str]) -> str:
+    if name in failing:
+        return f"[-]{name} failed: reason withheld"
+    return f"[+]{name} excluded: ok" if name in excluded else f"[+]{name} ok"
 
 
 def _metrics(call: Call) -> web.StreamResponse:

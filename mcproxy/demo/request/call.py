@@ -26,6 +26,8 @@ class Call:
     info: RequestInfo
     user: User
     resource: ResourceInfo | None
+    starting: bool = False
+    """Whether the endpoint has not read the RBAC roles yet (`diagnostics.starting`)."""
     warnings: list[str] = field(default_factory=list)
     """Texts for Warning headers (code 299 and the quotes are added)."""
 

@@ -73,11 +73,12 @@ class Server:
         """Who is it, what do they want, may they, do it."""
         cluster = self.cluster
         info = request_info.parse(request.method, request.path, request.query)
+        starting = cluster.starting(self.endpoint, cluster.now().timestamp())
         caller = authentication.authenticate(cluster, request)
-        user = impersonation.impersonate(cluster, request, caller, info)
+        user = impersonation.impersonate(cluster, request, caller, info, starting=starting)
         note_user(request[RECORD], caller, user)
-        rbac.authorize(cluster, user, info)
-        call = Call(cluster, request, info, user, None)
+        rbac.authorize(cluster, user, info, starting=starting)
+        call = Call(cluster, request, info, user, None, starting)
         request[CALL] = call
         return await route(call)
 

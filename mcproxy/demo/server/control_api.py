@@ -8,7 +8,9 @@ POST   /objects                              {"items": [object, ...]}: stored as
 POST   /logs?namespace=&pod=&container=      body: lines for a container's log
 POST   /files?namespace=&pod=&container=&path=   body: a file in a container;  GET reads it
 GET    /stats                                connections, requests in flight, watches, endpoints
-POST   /endpoints/N/stop[?reset=false] | start | hang | resume | reset
+POST   /endpoints/N/stop[?reset=false] | start[?starting=SECONDS] | finish | hang | resume | reset
+
+`starting` is the time for which the endpoint has not read the roles and answers 403; `finish` ends it at once.
 """
 
 from __future__ import annotations
@@ -159,7 +161,11 @@ class _Control:
             await endpoint.stop(reset=request.query.get("reset", "true") != "false")
         elif action == "reset":
             endpoint.reset_connections()
-        elif action in ("start", "hang", "resume"):
+        elif action == "start":
+            await endpoint.start(starting=float(request.query.get("starting", "0")))
+        elif action == "finish":
+            self._cluster.starting.finish(index)
+        elif action in ("hang", "resume"):
             await getattr(endpoint, action)()
         else:
             return web.json_response({"error": f"unknown action {action}"}, status=404)

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo.diagnostics.faults import Faults
+from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.request.fault_injection import reset_transport
 
 __all__ = ["Endpoint"]
@@ -24,18 +24,25 @@ class Endpoint:
     kernel does that) while nobody speaks TLS with the client: what a stopped process looks like.
     """
 
-    def __init__(self, index: int, faults: Faults, runner: web.AppRunner, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, index: int, cluster: SimulatedCluster, runner: web.AppRunner, context: ssl.SSLContext | None
+    ) -> None:
         self.index = index
         self.state = "closed"
         self.port = 0
-        self._faults = faults
+        self._cluster = cluster
         self._runner = runner
         self._context = context
         self._host = ""
         self._socket: socket.socket | None = None
 
-    async def open(self, host: str, port: int) -> int:
-        """Listens and gives the port; 0 chooses a free one. The runner must be set up."""
+    async def open(self, host: str, port: int, *, starting: float = 0.0) -> int:
+        """Listen and return the port; 0 chooses a free one. The runner must be set up.
+
+        For `starting` seconds the endpoint is one that has not read the roles (`diagnostics.starting`).
+        """
+        if starting > 0:
+            self._cluster.starting.begin(self.index, self._cluster.now().timestamp() + starting)
         self._host = host
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -78,10 +85,10 @@ class Endpoint:
             if transport is not None:
                 reset_transport(transport)
 
-    async def start(self) -> None:
-        """Listens again on the same port after `stop`."""
+    async def start(self, *, starting: float = 0.0) -> None:
+        """Listen again on the same port after `stop`, as `open` does."""
         if self._socket is None:
-            await self.open(self._host, self.port)
+            await self.open(self._host, self.port, starting=starting)
         elif self.state == "hanging":
             await self.resume()
 
@@ -89,13 +96,13 @@ class Endpoint:
         """New connections get no TLS handshake, requests on open ones no answer, until `resume`."""
         if self.state != "serving":
             return
-        self._faults.hang(self.index)
+        self._cluster.faults.hang(self.index)
         await self._stop_accepting()
         self.state = "hanging"
 
     async def resume(self) -> None:
         """Goes on with everything that waited."""
-        self._faults.resume(self.index)
+        self._cluster.faults.resume(self.index)
         if self.state == "hanging":
             await self._accept()
 

@@ -52,6 +52,12 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--drain-seconds", type=float, default=0.5, help="how long open requests may go on after SIGTERM"
     )
+    parser.add_argument(
+        "--starting-seconds",
+        type=float,
+        default=1.0,
+        help="how long an endpoint answers 403 after its port is open, as one that has not read the roles (default 1)",
+    )
     parser.add_argument("--seed", type=int, default=None, help="makes uids and generated names repeatable")
     return parser.parse_args(argv)
 
@@ -83,16 +89,16 @@ class Endpoints:
         self.each: list[Endpoint] = []
         self._runners: list[web.AppRunner] = []
 
-    async def open(self, count: int, port: int, certificate: Path, key: Path) -> None:
-        """Listen on `count` ports, the first being `port`."""
+    async def open(self, count: int, port: int, certificate: Path, key: Path, *, starting: float) -> None:
+        """Listen on `count` ports, the first being `port`; each has no roles for `starting` seconds."""
         context = server_context(certificate, key, self.cluster.client_ca_pem + self.cluster.front_proxy_ca_pem)
         for index in range(count):
             runner = web.AppRunner(
                 app.build(self.cluster, endpoint=index), access_log=None, handle_signals=False, keepalive_timeout=180.0
             )
             await runner.setup()
-            endpoint = Endpoint(index, self.cluster.faults, runner, context)
-            self.ports.append(await endpoint.open(self.host, port if index == 0 else 0))
+            endpoint = Endpoint(index, self.cluster, runner, context)
+            self.ports.append(await endpoint.open(self.host, port if index == 0 else 0, starting=starting))
             self.each.append(endpoint)
             self._runners.append(runner)
 
@@ -160,7 +166,7 @@ async def run(args: argparse.Namespace) -> int:
     cluster = make_cluster(args)
     files, certificate, key = write_credentials(cluster, args.dir, args.host)
     endpoints = Endpoints(cluster, args.dir, args.host)
-    await endpoints.open(args.endpoints, args.port, certificate, key)
+    await endpoints.open(args.endpoints, args.port, certificate, key, starting=args.starting_seconds)
     control_runner, control_url = await control_api.start(cluster, endpoints.each)
     host = f"[{args.host}]" if ":" in args.host else args.host
     urls = [f"https://{host}:{port}" for port in endpoints.ports]

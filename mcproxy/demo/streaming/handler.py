@@ -46,7 +46,7 @@ async def handle(call: Call) -> web.StreamResponse:
 def _require_create(call: Call) -> None:
     """Since 1.35 a WebSocket needs verb create beside get (gate AuthorizePodWebsocketUpgradeCreatePermission)."""
     wanted = replace(Attributes.of(call.info), verb="create")
-    decision = decide(call.cluster, call.user, wanted)
+    decision = decide(call.cluster, call.user, wanted, starting=call.starting)
     if not decision.allowed:
         name = call.info.name
         raise APIError(403, "Forbidden", f'pods "{name}" is forbidden: {decision.reason}', details(name, "", "pods"))
