@@ -12,7 +12,7 @@ help:
 	@echo "make demo  [ARGS='--dir DIR --port P']   two simulated clusters behind mcproxy, to try it"
 	@echo "make test  [ARGS='-k name']              lint, then all tests"
 	@echo "make lint                                ruff, mypy, import-linter"
-	@echo "make bench [ARGS=...]                    measure against nginx; writes bench/RESULTS.md"
+	@echo "make bench [ARGS=...]                    measure against nginx, Go and Twisted; writes bench/RESULTS.md"
 	@echo "make format                              rewrite the code as ruff formats it"
 	@echo "make clean                               remove what the other targets made"
 

@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: ``python -m bench [rate|identity|watches|stream|start|rules|memory|profile|all]``.
+"""Command line of the benchmarks: ``python -m bench [WHAT]``, where WHAT is a measurement, `profile` or `all`.
 
 Exit status: 0 when every target was reached, 1 when one was missed, 2 when something could not be measured.
 """
@@ -14,15 +14,30 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import identity, memory, profiling, rate, report, rules, start, stream, watches
+from bench import cost, floods, golang, identity, memory, profiling, python, report, rules, start, stream, watches
 from bench.lab import Lab, open_lab, require
 from bench.processes import Failed
-from bench.subjects import DIRECT, MCPROXY, NGINX, TWISTED, Direct, Mcproxy, Nginx, Subject, TwistedWeb, parse_command
+from bench.subjects import (
+    CACHE,
+    DIRECT,
+    GO,
+    MCPROXY,
+    NGINX,
+    TWISTED,
+    Direct,
+    GoReverseProxy,
+    Mcproxy,
+    Nginx,
+    Subject,
+    TwistedWeb,
+    parse_command,
+)
 
 RESULTS = Path(__file__).resolve().with_name("RESULTS.md")
-MEASUREMENTS = ("rate", "identity", "watches", "stream", "start", "rules", "memory")
-ALONE = ("rules", "memory")
-"""Those that need no other program."""
+MEASUREMENTS = ("cost", "identity", "floods", "watches", "stream", "start", "rules", "memory")
+PROGRAMS = {"rules": (), "memory": (), "floods": ("taskset", "setpriv")}
+"""What a measurement needs beside Python; the others need all of `EVERY_PROGRAM`."""
+EVERY_PROGRAM = ("nginx", "wrk", "taskset", "setpriv")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,8 +45,14 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        require([] if options.what in ALONE else ["nginx", "wrk", "taskset", "setpriv"])
-        return _profile(options) if options.what == "profile" else _measure(options)
+        require(PROGRAMS.get(options.what, EVERY_PROGRAM))
+        subject_python = python.choose(options.python, CACHE)
+        if warning := subject_python.warning():
+            print(f"bench: warning: {warning}", file=sys.stderr)
+        print(f"bench: mcproxy runs on Python {subject_python.show()}", file=sys.stderr)
+        if options.what == "profile":
+            return _profile(options, subject_python)
+        return _measure(options, subject_python)
     except Failed as failure:
         print(f"bench: {failure}", file=sys.stderr)
         return 2
@@ -40,11 +61,13 @@ def main(arguments: Sequence[str]) -> int:
         return 130
 
 
-def _measure(options: argparse.Namespace) -> int:
+def _measure(options: argparse.Namespace, subject_python: python.Python) -> int:
     sections = []
+    if options.what in ("cost", "all") and any(subject.name == GO for subject in _cost_subjects(options)):
+        golang.reverse_proxy(CACHE)  # before anything is measured: the compiler would disturb it
     for what in MEASUREMENTS if options.what == "all" else (options.what,):
         print(f"bench: {what} ...", file=sys.stderr, flush=True)
-        with open_lab() as lab:
+        with open_lab(subject_python) as lab:
             section = _measurements(options)[what](lab)
         print(report.show_section(section), flush=True)
         sections.append(section)
@@ -52,8 +75,9 @@ def _measure(options: argparse.Namespace) -> int:
     output = options.output or (RESULTS if options.what == "all" and not options.quick else None)
     if output is not None:
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+        warnings = [warning] if (warning := subject_python.warning()) else []
         command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
-        output.write_text(report.document(sections, command, now, report.machine()))
+        output.write_text(report.document(sections, command, now, report.machine(subject_python), warnings))
         print(f"written to {output}")
     return 0 if all(target.met for section in sections for target in section.targets) else 1
 
@@ -63,8 +87,9 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
     rounds = options.rounds or (2 if quick else 7)
     seconds = options.seconds or (1 if quick else 5)
     return {
-        "rate": lambda lab: rate.measure(lab, _subjects(options, DIRECT, NGINX, TWISTED), rounds, seconds, rng),
+        "cost": lambda lab: cost.measure(lab, _cost_subjects(options), rounds, seconds, rng),
         "identity": lambda lab: identity.measure(lab, rounds, seconds, rng),
+        "floods": lambda lab: floods.measure(lab, options.before, 2 if quick else max(seconds, 5)),
         "watches": lambda lab: watches.measure(lab, _subjects(options, NGINX), 100 if quick else 1000),
         "stream": lambda lab: stream.measure(
             lab,
@@ -80,21 +105,32 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
     }
 
 
-def _subjects(options: argparse.Namespace, *yardsticks: str) -> list[Subject]:
-    """Return the yardsticks of a measurement, mcproxy and what --with adds; --only leaves just the named ones."""
-    known: list[Subject] = [Direct(), Nginx(), TwistedWeb(), Mcproxy()]
-    chosen = {subject.name: subject for subject in known if subject.name in (*yardsticks, MCPROXY)}
-    chosen.update((subject.name, subject) for subject in options.extra)
-    only = options.only.split(",") if options.only else list(chosen)
-    return [subject for name, subject in chosen.items() if name in only]
+def _subjects(options: argparse.Namespace, *references: str) -> list[Subject]:
+    """Return the references of a measurement, mcproxy and what --with adds, as --only and --without choose."""
+    known: list[Subject] = [Direct(), Nginx(), GoReverseProxy(), TwistedWeb(), Mcproxy()]
+    chosen = {subject.name: subject for subject in known if subject.name in (*references, MCPROXY)}
+    return _chosen(options, [*chosen.values(), *options.extra])
 
 
-def _profile(options: argparse.Namespace) -> int:
+def _cost_subjects(options: argparse.Namespace) -> list[Subject]:
+    subjects = _subjects(options, DIRECT, NGINX, GO, TWISTED)
+    return [*subjects, *_chosen(options, cost.chains())]
+
+
+def _chosen(options: argparse.Namespace, subjects: Sequence[Subject]) -> list[Subject]:
+    """Return those that --only and --without leave; of two with one name the later one."""
+    by_name = {subject.name: subject for subject in subjects}
+    only = options.only.split(",") if options.only else list(by_name)
+    without = options.without.split(",") if options.without else []
+    return [subject for name, subject in by_name.items() if name in only and name not in without]
+
+
+def _profile(options: argparse.Namespace, subject_python: python.Python) -> int:
     name = options.only or MCPROXY
     subject = {subject.name: subject for subject in (Mcproxy(), TwistedWeb(), *options.extra)}.get(name)
     if subject is None:
         raise Failed(f"no subject {name!r} to profile")
-    with open_lab() as lab:
+    with open_lab(subject_python) as lab:
         print(profiling.profile(lab, subject, options.seconds or 8, options.tool))
     return 0
 
@@ -109,16 +145,30 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds",
         type=int,
-        help="rounds of rate, identity and rules (7), stream and start (5 of them at most), memory (3)",
+        help="rounds of cost, identity and rules (7), stream and start (5 of them at most), memory (3)",
     )
     parser.add_argument(
         "--seconds",
         type=float,
-        help="of a load: 5 in rate and identity, 8 in profile; less spoils p99",
+        help="of a load: 5 in cost, identity and floods, 8 in profile; less spoils p99",
     )
     parser.add_argument("--quick", action="store_true", help="small and short: does it work? The figures say nothing")
     parser.add_argument("--output", type=Path, help="write the report here; RESULTS.md after a complete run")
-    parser.add_argument("--only", help="names of the subjects, with commas: direct,nginx,twisted.web,mcproxy")
+    names = "direct,nginx,go,twisted.web,mcproxy,mcproxy-chain,mcproxy-chain-logged"
+    parser.add_argument("--only", help=f"names of the subjects, with commas: {names}")
+    parser.add_argument("--without", help="names of subjects to leave out, with commas")
+    parser.add_argument(
+        "--python",
+        type=Path,
+        help="the Python that mcproxy and twisted.web run on (it has what mcproxy requires). Default: this one if it "
+        "is an optimised build, else /usr/bin/python3 in a virtual environment that is made in .tools/bench",
+    )
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="DIR",
+        help="another checkout of mcproxy, of which floods shows the figures beside this one's",
+    )
     parser.add_argument("--tool", choices=["cprofile", "py-spy"], default="cprofile", help="of profile")
     parser.add_argument(
         "--with",

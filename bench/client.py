@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 from dataclasses import dataclass
 
 from bench import configs
@@ -85,16 +86,15 @@ def unchunk(body: bytes) -> bytes | None:
 
 
 def check_subject(
-    lab: Lab, subject: Running, context: ssl.SSLContext | None = None, fields: str = "", *, told: str = ""
+    lab: Lab, subject: Running, context: ssl.SSLContext | None = None, fields: str = "", *, impersonated: str = ""
 ) -> None:
     """Raise Failed unless the object comes whole and both sides speak the run's TLS version and cipher.
 
-    `told` is the user that the upstream must be told of. `context` and `fields` are the client's, if they are special.
+    `impersonated` is the user that the upstream must see in Impersonate-User. `context` and `fields` are the client's,
+    if they are special.
     """
     context = context or client_context(lab)
-    with connect(subject.port, context) as connection:
-        cipher = connection.cipher()
-        front = f"{connection.version()} {cipher[0] if cipher else None}"
+    front = _negotiated(subject.port)
     answer = get(subject.port, context, configs.OBJECT_PATH, fields)
     if answer != Answer(200, configs.object_body()):
         raise Failed(f"{subject.name} answers {answer.status} with {answer.body[:200]!r} instead of the object")
@@ -103,8 +103,30 @@ def check_subject(
     if (front, back) != (wanted, wanted):
         raise Failed(f"{subject.name} speaks {front} to clients and {back} to the upstream, not {wanted}")
     user = get(subject.port, context, configs.WHO_PATH, fields).body.decode()
-    if user != told:
-        raise Failed(f"{subject.name} tells the upstream that {user!r} asks, not {told!r}")
+    if user != impersonated:
+        raise Failed(f"{subject.name} impersonates {user!r} towards the upstream, not {impersonated!r}")
+
+
+def _negotiated(port: int) -> str:
+    """Return TLS version and cipher of a connection to localhost:`port` that offers `configs.CIPHER` alone.
+
+    wrk offers no other either; a subject that prefers another one (Go does) speaks this one then.
+    """
+    from OpenSSL import SSL
+
+    context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+    context.set_tls13_ciphersuites(configs.CIPHER.encode())
+    with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT) as plain:
+        plain.setblocking(True)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(_TIMEOUT), 0))
+        connection = SSL.Connection(context, plain)
+        connection.set_tlsext_host_name(b"localhost")
+        connection.set_connect_state()
+        try:
+            connection.do_handshake()
+        except SSL.Error as error:
+            raise Failed(f"port {port} does not speak TLS 1.3 with {configs.CIPHER}: {error}") from None
+        return f"{connection.get_protocol_version_name()} {connection.get_cipher_name()}"
 
 
 def open_watch(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,8 @@ CIPHER = "TLS_AES_256_GCM_SHA384"  # what OpenSSL's defaults agree on; written o
 TOKEN = "bench-token"
 OBJECT_PATH = "/api/v1/namespaces/default/configmaps/bench"
 TLS_PATH = "/bench/tls"  # answers with the TLS version and cipher of the connection to the upstream
-WHO_PATH = "/bench/who"  # answers with whom the upstream is told to take the request for
-REVIEWED_USER = "system:serviceaccount:bench:reviewed"  # whom the upstream says every token to belong to
+WHO_PATH = "/bench/who"  # answers with the Impersonate-User of the request
+REVIEWED_USER = "system:serviceaccount:bench:reviewed"  # the user that TokenReview gives for every token
 OBJECT_BYTES = 1126  # 1.1 KiB
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -65,8 +66,11 @@ def openssl_config() -> str:
     )
 
 
-def nginx_upstream(directory: Path, port: int, hosts: Sequence[VirtualHost]) -> Path:
-    """Write an nginx that serves the object, /readyz and /version under each of `hosts`; return its configuration."""
+def nginx_upstream(directory: Path, port: int, hosts: Sequence[VirtualHost], status: int) -> Path:
+    """Write an nginx that serves the object, /readyz and /version under each of `hosts`; return its configuration.
+
+    On port `status` it says without TLS how many requests it has had (see `served`).
+    """
     (directory / "object.json").write_bytes(object_body())
     servers = "".join(
         f"""
@@ -91,8 +95,20 @@ def nginx_upstream(directory: Path, port: int, hosts: Sequence[VirtualHost]) -> 
   server_names_hash_max_size 2048;
   server_names_hash_bucket_size 128;
   open_file_cache max=16 inactive=1h;
-  open_file_cache_valid 1h;{servers}""",
+  open_file_cache_valid 1h;
+  server {{
+    listen 127.0.0.1:{status};
+    location / {{ stub_status; }}
+  }}{servers}""",
     )
+
+
+def served(status: str) -> int:
+    """Return the requests of nginx's stub_status page; ValueError when it is another text."""
+    found = re.search(r"server accepts handled requests\s+\d+ \d+ (\d+)", status)
+    if found is None:
+        raise ValueError(f"not a status page of nginx: {status[:200]!r}")
+    return int(found[1])
 
 
 def nginx_proxy(directory: Path, listen: int, upstream: int, identity: Identity) -> Path:
@@ -107,7 +123,7 @@ def nginx_proxy(directory: Path, listen: int, upstream: int, identity: Identity)
         f"""
   upstream bench {{
     server 127.0.0.1:{upstream};
-    keepalive 64;
+    keepalive 4096;
     keepalive_requests 1000000000;
     keepalive_timeout 1h;
   }}
@@ -151,16 +167,17 @@ def mcproxy(
     cluster: Mapping[str, Any] = _NOTHING,
     server: Mapping[str, Any] = _NOTHING,
     sections: Mapping[str, Any] = _NOTHING,
+    listener: Mapping[str, Any] = _NOTHING,
 ) -> Path:
     """Write an mcproxy.yaml with one listener, one server and one cluster of one endpoint; return its name.
 
-    `cluster`, `server` and `sections` (of the whole file) are what a measurement has otherwise than bare forwarding.
+    `cluster`, `server`, `listener` and `sections` (of the whole file) are what differs from bare forwarding.
     """
     token = directory / "token"
     token.write_text(TOKEN)
     one = {**_cluster("bench", upstream, identity.authority, "localhost", token), **cluster}
     backend = {"cluster": "bench"}
-    return _mcproxy(directory / "mcproxy.yaml", listen, identity, [one], backend, server, sections)
+    return _mcproxy(directory / "mcproxy.yaml", listen, identity, [one], backend, server, sections, listener)
 
 
 def mcproxy_many(directory: Path, listen: int, upstream: int, identity: Identity, hosts: Sequence[VirtualHost]) -> Path:
@@ -196,6 +213,7 @@ def _mcproxy(
     backend: dict[str, Any],
     server: Mapping[str, Any] = _NOTHING,
     sections: Mapping[str, Any] = _NOTHING,
+    listener: Mapping[str, Any] = _NOTHING,
 ) -> Path:
     document = {
         "version": 1,
@@ -206,6 +224,7 @@ def _mcproxy(
                 "serves": "API",
                 "bind": f"127.0.0.1:{listen}",
                 "tls": {"certificates": ["bench"], "minVersion": "1.3"},
+                **listener,
             }
         ],
         "certificates": [{"name": "bench", "certFile": str(identity.certificate), "keyFile": str(identity.key)}],

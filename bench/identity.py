@@ -1,13 +1,12 @@
-"""`bench identity`: what it costs to know who calls, to tell the cluster, and to judge and limit each request.
+"""`bench identity`: what authentication, impersonation, dispatch and limits add to the cost of a request.
 
-Bare forwarding is mcproxy with `authentication: none`, and a cluster that is told nobody. Against it: a client
-certificate, and a bearer token that a TokenReview vouched for and the cache knows, each told to the cluster by
-impersonation. The token is held against bare forwarding of the very same requests: a head that is longer by 1,000
-bytes costs something whoever reads it. The whole chain is the certificate, impersonation, 50 policies of which the last
-matches and a token bucket for each user; then the same with the access log, the one hook that is called for each
-request.
+Bare forwarding is mcproxy with `authentication: none` and `identity: Proxy`. Against it: a client certificate, and a
+bearer token that a TokenReview accepted and the cache has, each passed on to the cluster by impersonation. The token is
+compared with bare forwarding of the very same requests: a head that is longer by 1,000 bytes costs something whoever
+reads it. The whole chain is the certificate, impersonation, 50 policies of which the last matches and a token bucket
+for each user; then the same with the access log, the one hook that is called for each request.
 
-All of them see the same client (`bench.load`). Throughput is judged twice: as the ratio of rates, and as that of the
+All of them see the same client (`bench.load`). There are two targets for each: the ratio of rates, and that of the
 processor time for a request the other way round, which is the same for a proxy whose core is busy, and steadier.
 """
 
@@ -15,8 +14,8 @@ from __future__ import annotations
 
 import random
 import ssl
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from bench.meter import Meter, Usage
 from bench.processes import Failed
 from bench.report import Section, limit
 from bench.stats import paired_ratios, shuffled_rounds, spread
-from bench.subjects import Place, mcproxy_argv
+from bench.subjects import Mcproxy
 
 BARE, SENT, TOKEN = "bare", "token, not judged", "token"
 CERTIFICATE, CHAIN, LOGGED, LOG = "certificate", "whole chain", "whole chain, logged", "access log alone"
@@ -36,40 +35,28 @@ TARGETS = ((TOKEN, SENT, 0.85), (CERTIFICATE, BARE, 0.85), (CHAIN, BARE, 0.8), (
 POLICIES = 50
 CONNECTIONS = 16
 
+TOKEN_REVIEW = {"name": "bench", "tokenReview": {"cluster": "bench", "cacheSuccess": "1h"}}
+"""The set of authenticators of which the upstream's TokenReview is the one."""
+CLIENT_TOKEN = "t" * 1000  # about as long as a service account's
+
 _USER, _GROUPS = "alice", ("dev", "team-a")
-_TOKEN_BYTES = 1000  # about what a service account's has
 _IMPERSONATE = {"identity": "Impersonate"}
 _WITH_IDENTITY = {"authentication": "bench"}
+_ACCESS_LOG = {"logging": {"level": "warn", "access": {"file": "/dev/null", "format": "json"}}}
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One way to configure mcproxy, and how its clients show who they are. A `Subject`."""
+class Setting(Mcproxy):
+    """One way to configure mcproxy, and how its clients authenticate."""
 
-    name: str
-    told: str = ""  # whom the upstream must be told
+    impersonated: str = ""  # the user that the upstream must be told of
     shows_certificate: bool = False
     token: str = ""
-    cluster: Mapping[str, Any] = field(default_factory=dict)
-    server: Mapping[str, Any] = field(default_factory=dict)
-    sections: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def fields(self) -> str:
         """What its clients add to a request."""
         return f"Authorization: Bearer {self.token}\r\n" if self.token else ""
-
-    def argv(self, place: Place) -> list[str]:
-        file = configs.mcproxy(
-            place.directory,
-            place.listen,
-            place.upstream,
-            place.identity,
-            cluster=self.cluster,
-            server=self.server,
-            sections=self.sections,
-        )
-        return mcproxy_argv(file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +77,27 @@ Round = dict[str, Sample]
 
 def settings(client_authority: Path) -> list[Setting]:
     """Return what is compared, bare forwarding first."""
-    reviewed = {"name": "bench", "tokenReview": {"cluster": "bench", "cacheSuccess": "1h"}}
     certified = {"name": "bench", "clientCertificates": {"caFile": str(client_authority)}}
-    logged = {"logging": {"level": "warn", "access": {"file": "/dev/null", "format": "json"}}}
-    whole = {
-        "authentication": [certified],
-        "flowControls": [{"name": "each", "type": "TokenBucket", "qps": 1_000_000, "burst": 1_000_000, "per": "User"}],
-    }
-    chain = {**_WITH_IDENTITY, "dispatch": policies(POLICIES)}
-    told: dict[str, Any] = {"cluster": _IMPERSONATE, "server": _WITH_IDENTITY}
-    token = "t" * _TOKEN_BYTES
-    certificate: dict[str, Any] = {"told": _USER, "shows_certificate": True, "cluster": _IMPERSONATE}
+    known: dict[str, Any] = {"cluster": _IMPERSONATE, "server": _WITH_IDENTITY}
+    certificate: dict[str, Any] = {"impersonated": _USER, "shows_certificate": True}
+    token: dict[str, Any] = {"impersonated": configs.REVIEWED_USER, "token": CLIENT_TOKEN}
     return [
         Setting(BARE),
-        Setting(SENT, token=token),
-        Setting(TOKEN, configs.REVIEWED_USER, token=token, sections={"authentication": [reviewed]}, **told),
-        Setting(CERTIFICATE, _USER, shows_certificate=True, sections={"authentication": [certified]}, **told),
-        Setting(CHAIN, server=chain, sections=whole, **certificate),
-        Setting(LOGGED, server={**chain, "accessLog": True}, sections={**whole, **logged}, **certificate),
-        Setting(LOG, server={"accessLog": True}, sections=logged),
+        Setting(SENT, token=CLIENT_TOKEN),
+        Setting(TOKEN, sections={"authentication": [TOKEN_REVIEW]}, **token, **known),
+        Setting(CERTIFICATE, sections={"authentication": [certified]}, **certificate, **known),
+        Setting(CHAIN, **certificate, **whole_chain(certified)),
+        Setting(LOGGED, **certificate, **whole_chain(certified, access_log=True)),
+        Setting(LOG, server={"accessLog": True}, sections=_ACCESS_LOG),
     ]
+
+
+def whole_chain(authentication: dict[str, Any], *, access_log: bool = False) -> dict[str, Any]:
+    """Return cluster, server and sections of a file that does everything: who, impersonation, policies, a bucket."""
+    limits = [{"name": "each", "type": "TokenBucket", "qps": 1_000_000, "burst": 1_000_000, "per": "User"}]
+    sections = {"authentication": [authentication], "flowControls": limits, **(_ACCESS_LOG if access_log else {})}
+    server = {**_WITH_IDENTITY, "dispatch": policies(POLICIES), "accessLog": access_log}
+    return {"cluster": _IMPERSONATE, "server": server, "sections": sections}
 
 
 def policies(count: int) -> list[dict[str, Any]]:
@@ -144,7 +132,7 @@ def measure(lab: Lab, rounds: int, seconds: float, rng: random.Random) -> Sectio
     running = {name: lab.start_subject(setting, upstream) for name, setting in known.items()}
     contexts = {name: _context(lab, setting, client) for name, setting in known.items()}
     for name, setting in known.items():
-        check_subject(lab, running[name], contexts[name], setting.fields, told=setting.told)
+        check_subject(lab, running[name], contexts[name], setting.fields, impersonated=setting.impersonated)
         _sample(lab, setting, running[name], contexts[name], 0.3)  # fills caches
     taken = [
         {name: _sample(lab, known[name], running[name], contexts[name], seconds) for name in order}

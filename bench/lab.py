@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from bench import configs, pki
 from bench.processes import Failed, Process, Processes, free_port, wait_for_port
+from bench.python import Python, describe
 from bench.subjects import Place, Subject, nginx_argv, script_argv
 
 
@@ -47,20 +50,31 @@ class Running:
 class Lab:
     """Starts what a measurement needs; `open_lab` makes one and cleans up after it."""
 
-    def __init__(self, directory: Path, cores: Cores, processes: Processes) -> None:
+    def __init__(self, directory: Path, cores: Cores, processes: Processes, python: Python) -> None:
         self.directory = directory
         self.cores = cores
         self.processes = processes
+        self.python = python
+        self._status_port = 0
         self.identity = pki.make_identity(directory / "tls", "localhost", "localhost")
 
     def start_nginx_upstream(self, hosts: Sequence[configs.VirtualHost] = ()) -> int:
         """Start the upstream of small objects; return its port."""
-        port = free_port()
+        port, self._status_port = free_port(), free_port()
         first = configs.VirtualHost("localhost", self.identity)
-        file = configs.nginx_upstream(self.directory, port, [first, *hosts])
+        file = configs.nginx_upstream(self.directory, port, [first, *hosts], self._status_port)
         process = self.processes.start("upstream", nginx_argv(self.directory, file), self.cores.upstream)
         wait_for_port(process, port)
         return port
+
+    def requests_served(self) -> int:
+        """Return how many requests the upstream of small objects has got since its start, this look included."""
+        with socket.create_connection(("127.0.0.1", self._status_port), timeout=5) as connection:
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            received = b""
+            while data := connection.recv(4096):
+                received += data
+        return configs.served(received.decode())
 
     def start_origin(self) -> int:
         """Start the upstream of watches and logs; return its port."""
@@ -83,12 +97,12 @@ class Lab:
         # Not `name` itself: a directory "mcproxy" in the working directory would hide the package of that name.
         directory = self.directory / f"{name}-files"
         directory.mkdir(exist_ok=True)
-        return Place(directory, self.identity, free_port(), upstream)
+        return Place(directory, self.identity, free_port(), upstream, self.python.program)
 
 
 @contextmanager
-def open_lab() -> Iterator[Lab]:
-    """Make a laboratory; whatever happens, its processes and files are gone afterwards.
+def open_lab(python: Python | None = None) -> Iterator[Lab]:
+    """Make a laboratory whose Python subjects run on `python` (None: on this one); nothing of it is left afterwards.
 
     The harness itself moves to the core of the load for as long, and may open as many files as the system lets it.
     """
@@ -100,7 +114,7 @@ def open_lab() -> Iterator[Lab]:
     try:
         with Processes(directory) as processes:
             os.sched_setaffinity(0, {cores.load})
-            yield Lab(directory, cores, processes)
+            yield Lab(directory, cores, processes, python or describe(Path(sys.executable)))
     finally:
         os.sched_setaffinity(0, before)
         shutil.rmtree(directory, ignore_errors=True)

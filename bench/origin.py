@@ -1,7 +1,9 @@
-"""The upstream of watches and log streams: a small TLS server with one thread per connection.
+"""The upstream of watches, log streams and reviews: a small TLS server with one thread per connection.
 
 A watch gets one event and is then left open without a thread, so that a thousand cost this process little; a log is
-written as fast as it is read, in chunks of 32 KiB as a kube-apiserver copies them.
+written as fast as it is read, in chunks of 32 KiB as a kube-apiserver copies them. A TokenReview accepts tokens that
+begin with `legitimate`, a SubjectAccessReview allows everything, both after REVIEW_SECONDS, as a webhook behind a
+cluster would take; any other path below /api gives a small object.
 
 usage: python -P origin.py PORT CERTIFICATE KEY
 """
@@ -13,9 +15,12 @@ import socket
 import ssl
 import sys
 import threading
+import time
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 WATCH_PATH = "/api/v1/namespaces/default/configmaps?watch=true"
+REVIEW_SECONDS = 0.2
 LOG_PATH = "/api/v1/namespaces/default/pods/bench/log"
 _LINE = b"2026-01-01T00:00:00.000000000Z stdout F the quick brown fox jumps over the lazy dog, and again: 0123456789\n"
 CHUNK = (_LINE * (32768 // len(_LINE) + 1))[:32768]
@@ -55,14 +60,14 @@ class Origin:
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = self._context.wrap_socket(plain, server_side=True)
-            while (target := _read_target(connection)) is not None:
-                if self._answer(connection, target):
+            while (request := _read_request(connection)) is not None:
+                if self._answer(connection, *request):
                     return
             connection.close()
         except OSError:
             plain.close()
 
-    def _answer(self, connection: ssl.SSLSocket, target: str) -> bool:
+    def _answer(self, connection: ssl.SSLSocket, target: str, body: bytes) -> bool:
         """Answer one request; True when the connection now belongs to a watch."""
         url = urlsplit(target)
         query = parse_qs(url.query)
@@ -75,9 +80,32 @@ class Origin:
             _send_log(connection, int(query["limitBytes"][0]))
         elif url.path == "/readyz":
             connection.sendall(_ANSWER % (b"200 OK", b"text/plain", 2, b"ok"))
+        elif url.path.endswith("reviews"):
+            time.sleep(REVIEW_SECONDS)
+            _send_json(connection, b"201 Created", reviewed(json.loads(body)))
+        elif url.path.startswith("/api/"):
+            _send_json(connection, b"200 OK", {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "bench"}})
         else:
             connection.sendall(_ANSWER % (b"404 Not Found", b"text/plain", 0, b""))
         return False
+
+
+def reviewed(review: dict[str, Any]) -> dict[str, Any]:
+    """Return a TokenReview or SubjectAccessReview with its status."""
+    if review["kind"] == "SubjectAccessReview":
+        return {**review, "status": {"allowed": True}}
+    token = review["spec"]["token"]
+    if not token.startswith("legitimate"):
+        return {**review, "status": {"authenticated": False}}
+    return {
+        **review,
+        "status": {"authenticated": True, "user": {"username": token.partition(".")[0], "groups": ["dev"]}},
+    }
+
+
+def _send_json(connection: ssl.SSLSocket, status: bytes, content: dict[str, Any]) -> None:
+    body = json.dumps(content).encode()
+    connection.sendall(_ANSWER % (status, b"application/json", len(body), body))
 
 
 def _send_log(connection: ssl.SSLSocket, size: int) -> None:
@@ -88,15 +116,25 @@ def _send_log(connection: ssl.SSLSocket, size: int) -> None:
     connection.sendall(chunk(CHUNK) * (whole % _BATCH) + (chunk(CHUNK[:rest]) if rest else b"") + b"0\r\n\r\n")
 
 
-def _read_target(connection: ssl.SSLSocket) -> str | None:
-    """Read one request without a body; return its target, None at the end of the connection."""
-    head = b""
-    while b"\r\n\r\n" not in head:
-        received = connection.recv(65536)
-        if not received:
+def _read_request(connection: ssl.SSLSocket) -> tuple[str, bytes] | None:
+    """Read one request, with a body if it has Content-Length; return target and body, None at the connection's end."""
+    received = b""
+    while True:
+        head, end, body = received.partition(b"\r\n\r\n")
+        if end and len(body) >= (length := _content_length(head)):
+            return head.split(b" ", 2)[1].decode(), body[:length]
+        more = connection.recv(65536)
+        if not more:
             return None
-        head += received
-    return head.split(b" ", 2)[1].decode()
+        received += more
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    return 0
 
 
 if __name__ == "__main__":

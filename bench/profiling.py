@@ -1,4 +1,4 @@
-"""`bench profile`: where a Python proxy spends its time under the load of `bench rate`.
+"""`bench profile`: where a Python proxy spends its time under the load of `bench cost` at 16 connections.
 
 cProfile needs nothing but slows Python code down about twofold, calls into C much less: read it as shares, not as
 times. py-spy, where it is installed (``pip install py-spy``; needs the right to trace, so root), samples without that
@@ -18,7 +18,6 @@ from bench import configs, wrk
 from bench.client import check_subject
 from bench.lab import Lab, Running
 from bench.processes import Failed, wait_for_port
-from bench.rate import CONNECTIONS
 from bench.subjects import Subject
 
 
@@ -39,7 +38,7 @@ def profile(lab: Lab, subject: Subject, seconds: float, tool: str, lines: int = 
     report = wrk.run(
         place.listen,
         configs.OBJECT_PATH,
-        connections=CONNECTIONS,
+        connections=16,
         seconds=seconds,
         core=lab.cores.load,
         directory=lab.directory,

@@ -12,15 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.python import Python
 from bench.stats import paired_ratios, spread
+from bench.subjects import CACHE
 
+_LIBRARIES = (
+    "import OpenSSL, twisted; print(f'Twisted {twisted.__version__}, pyOpenSSL {OpenSSL.version.__version__} "
+    "({OpenSSL.SSL.OpenSSL_version(OpenSSL.SSL.OPENSSL_VERSION).decode()})')"
+)
 NOISE = (
-    "Single figures from a shared or virtual machine are worth little: nginx itself was seen between 24,000 and "
-    "52,000 requests/s on one machine within a day. Only ratios taken within one round are compared here, as the "
-    "median of the rounds with the smallest and the largest beside it; a difference under 20 % between two "
-    "request rates is no result. On a machine of two cores the load and the upstream share the second one, so a "
-    "fast proxy may be waiting for them (a core that is not busy tells); then its rate is a lower bound, and "
-    "processor time per request the better measure."
+    "Request rates from a shared or virtual machine are worth little: nginx itself was seen between 24,000 and "
+    "52,000 requests/s on one machine within a day. Processor time per request is steadier, and is what targets are "
+    "set for; it is compared only by ratios taken within one round, as the median of the rounds with the smallest and "
+    "the largest beside it. A difference under 20 % between two request rates is no result. On a machine of two cores "
+    "the load and the upstream share the second one, so a fast proxy may be waiting for them (a core that is not busy "
+    "shows it); then its rate is a lower bound."
 )
 
 
@@ -92,12 +98,15 @@ def show_targets(sections: Sequence[Section]) -> str:
     return table(["target", "wanted", "measured: median [spread]", "result"], rows)
 
 
-def document(sections: Sequence[Section], command: str, when: str, facts: Mapping[str, str]) -> str:
+def document(
+    sections: Sequence[Section], command: str, when: str, facts: Mapping[str, str], warnings: Sequence[str] = ()
+) -> str:
     """Return RESULTS.md; it holds for the machine that `facts` describes and for no other."""
     parts = [
         "# Results of the benchmarks\n",
         f"Written by `{command}` (also: `make bench`) on {when}.\n",
         "".join(f"- {name}: {value}\n" for name, value in facts.items()),
+        *(f"**Warning: {warning}**\n" for warning in warnings),
         "TLS 1.3 with one cipher and verified certificates on both sides of every proxy, one process each.\n",
         "## Targets\n",
         show_targets(sections),
@@ -108,27 +117,29 @@ def document(sections: Sequence[Section], command: str, when: str, facts: Mappin
     return "\n".join(parts)
 
 
-def machine() -> dict[str, str]:
-    """Return what the figures depend on: processor, cores, kernel and versions."""
-    import OpenSSL
-    import twisted
-
+def machine(python: Python) -> dict[str, str]:
+    """Return what the figures depend on: processor, cores, kernel and versions, those that mcproxy has in `python`."""
     model = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     cores = len(re.findall(r"^processor\s*:", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
     nginx = _output("nginx", "-V")
     running = re.search(r"running with (OpenSSL [\w.]+)", nginx) or re.search(r"built with (OpenSSL [\w.]+)", nginx)
     version = re.search(r"nginx/[\w.]+", nginx)
-    own = OpenSSL.SSL.OpenSSL_version(OpenSSL.SSL.OPENSSL_VERSION).decode()
+    libraries = _output(str(python.program), "-c", _LIBRARIES).strip()
+    go = _output(str(built[0]), "version") if (built := sorted(CACHE.glob("go/bin/go"))) else _output("go", "version")
     wrk = re.search(r"wrk \S+", _output("wrk", "-v"))
     return {
         "processor": f"{model[1] if model else platform.machine()}, {cores} cores",
         "kernel": platform.release(),
-        "Python": f"{platform.python_version()}, Twisted {twisted.__version__}, pyOpenSSL {OpenSSL.version.__version__}"
-        f" ({own})",
+        "Python of mcproxy and twisted.web": f"{python.show()}, {libraries}",
+        "Go": go.strip().removeprefix("go version ") or "none",
         "nginx": f"{version[0] if version else '?'} ({running[1] if running else '?'}), {wrk[0] if wrk else 'wrk'}",
     }
 
 
 def _output(*argv: str) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    """Return what a command prints, "" when there is no such program."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
     return done.stdout + done.stderr

@@ -31,7 +31,7 @@ def measure(lab: Lab, clusters: int, rounds: int) -> Section:
     place = lab.place("start", lab.start_nginx_upstream(hosts))
     file = configs.mcproxy_many(place.directory, place.listen, place.upstream, place.identity, hosts)
     path = f"/clusters/{names[-1]}{configs.OBJECT_PATH}"
-    taken = [_start(lab, mcproxy_argv(file), place.listen, path) for _ in range(rounds + 1)][1:]
+    taken = [_start(lab, mcproxy_argv(file, place.python), place.listen, path) for _ in range(rounds + 1)][1:]
     listening, answered, memory = (spread(values) for values in zip(*taken, strict=True))
     section = Section(f"Start with {clusters} clusters", ["subject", "listening s", "first answer s", "RSS MiB"])
     section.rows.append([MCPROXY, listening.show(), answered.show(), memory.show(1, 2**20)])

@@ -10,6 +10,9 @@ import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +37,23 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values), len(values))
 
 
+def percentile(values: Sequence[float], part: float) -> float:
+    """Return the value below which `part` (0 to 1) of `values` lies; ValueError when there are none."""
+    if not values:
+        raise ValueError("no values")
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+
+
 def paired_ratios(rounds: Sequence[Mapping[str, float]], over: str, under: str) -> list[float]:
     """Return over/under of each round in which both were measured; `rounds` maps subject to value."""
     return [values[over] / values[under] for values in rounds if over in values and values.get(under)]
 
 
-def shuffled_rounds(names: Sequence[str], rounds: int, rng: random.Random) -> list[list[str]]:
-    """Return the order of the subjects in each round, so that none always runs after the same neighbour."""
+def shuffled_rounds(subjects: Sequence[T], rounds: int, rng: random.Random) -> list[list[T]]:
+    """Return the order of `subjects` in each round, so that none always runs after the same neighbour."""
     orders = []
     for _ in range(rounds):
-        order = list(names)
+        order = list(subjects)
         rng.shuffle(order)
         orders.append(order)
     return orders

@@ -14,10 +14,9 @@ from bench.lab import Lab, Running
 from bench.meter import Meter, Usage
 from bench.origin import CHUNK
 from bench.processes import Failed, Process
-from bench.rate import pairs
 from bench.report import Section, comparison, limit
 from bench.stats import paired_ratios, shuffled_rounds, spread
-from bench.subjects import MCPROXY, NGINX, Subject
+from bench.subjects import MCPROXY, NGINX, Subject, pairs
 
 _BUFFER = 1 << 18
 _WARM = 1 << 20

@@ -1,30 +1,37 @@
-"""What is measured: nobody in between, nginx, a plain twisted.web proxy, mcproxy, and any other command.
+"""What is measured: nobody in between, nginx, Go's ReverseProxy, a plain twisted.web proxy, mcproxy, any other command.
 
 A subject only knows its command line; `bench.lab` starts it.
 """
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from bench import configs
+from bench import configs, golang
 from bench.pki import Identity
 
-MCPROXY, NGINX, TWISTED, DIRECT = "mcproxy", "nginx", "twisted.web", "direct"
+MCPROXY, NGINX, GO, TWISTED, DIRECT = "mcproxy", "nginx", "go", "twisted.web", "direct"
+REFERENCES = (NGINX, GO, TWISTED)
+"""What mcproxy is compared with."""
+CACHE = Path(__file__).resolve().parents[1] / ".tools" / "bench"
+"""Where what takes long to build or install is kept; git ignores it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a subject finds and writes its files, and between which loopback ports it stands."""
+    """Where a subject finds and writes its files, between which loopback ports it stands, and the Python it runs on."""
 
     directory: Path
     identity: Identity
     listen: int
     upstream: int
+    python: Path = Path(sys.executable)
 
 
 class Subject(Protocol):
@@ -47,7 +54,7 @@ class Direct:
 
 
 class Nginx:
-    """nginx with one worker, the mark to reach."""
+    """nginx with one worker: the reference that targets are set against."""
 
     name = NGINX
 
@@ -56,23 +63,51 @@ class Nginx:
         return nginx_argv(place.directory, file)
 
 
+class GoReverseProxy:
+    """net/http/httputil.ReverseProxy, what gateways in Go are made of."""
+
+    name = GO
+
+    def argv(self, place: Place) -> list[str]:
+        return [str(golang.reverse_proxy(CACHE)), *_proxy_arguments(place)]
+
+
 class TwistedWeb:
     """What Twisted offers without a data plane of one's own."""
 
     name = TWISTED
 
     def argv(self, place: Place) -> list[str]:
-        files = [str(file) for file in (place.identity.certificate, place.identity.key, place.identity.authority)]
-        return [*script_argv("twisted_proxy.py"), str(place.listen), str(place.upstream), *files, configs.TOKEN]
+        return [*script_argv("twisted_proxy.py", place.python), *_proxy_arguments(place)]
 
 
+@dataclass(frozen=True, slots=True)
 class Mcproxy:
-    """The daemon, as it is started by hand."""
+    """The daemon, as it is started by hand; bare forwarding, unless its parts of the file say otherwise.
 
-    name = MCPROXY
+    `cluster`, `server` and `sections` are what `configs.mcproxy` takes; `tree` is another checkout to run, if not None.
+    """
+
+    name: str = MCPROXY
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    server: Mapping[str, Any] = field(default_factory=dict)
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    listener: Mapping[str, Any] = field(default_factory=dict)
+    tree: Path | None = None
 
     def argv(self, place: Place) -> list[str]:
-        return mcproxy_argv(configs.mcproxy(place.directory, place.listen, place.upstream, place.identity))
+        file = configs.mcproxy(
+            place.directory,
+            place.listen,
+            place.upstream,
+            place.identity,
+            cluster=self.cluster,
+            server=self.server,
+            sections=self.sections,
+            listener=self.listener,
+        )
+        other_tree = ["env", f"PYTHONPATH={self.tree}"] if self.tree else []
+        return [*other_tree, *mcproxy_argv(file, place.python)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +141,27 @@ def parse_command(text: str) -> Command:
     return Command(name, command)
 
 
-def mcproxy_argv(config: Path) -> list[str]:
-    return [sys.executable, "-m", "mcproxy", "run", "-c", str(config)]
+def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the subjects to compare: mcproxy and what --with added, with each reference and with each other."""
+    references = [name for name in REFERENCES if name in names]
+    others = [name for name in names if name not in (*REFERENCES, DIRECT)]
+    return [(over, under) for over in others for under in references] + list(itertools.combinations(others, 2))
+
+
+def mcproxy_argv(config: Path, python: Path) -> list[str]:
+    return [str(python), "-m", "mcproxy", "run", "-c", str(config)]
 
 
 def nginx_argv(directory: Path, config: Path) -> list[str]:
     return ["nginx", "-p", str(directory), "-c", str(config)]
 
 
-def script_argv(name: str) -> list[str]:
+def script_argv(name: str, python: Path = Path(sys.executable)) -> list[str]:
     """Return the command of a file of this package (-P: its neighbours must not hide modules of the same name)."""
-    return [sys.executable, "-P", str(Path(__file__).resolve().with_name(name))]
+    return [str(python), "-P", str(Path(__file__).resolve().with_name(name))]
+
+
+def _proxy_arguments(place: Place) -> list[str]:
+    """Return what the proxies of this package are started with: ports, files, the token for the upstream."""
+    files = (place.identity.certificate, place.identity.key, place.identity.authority)
+    return [str(place.listen), str(place.upstream), *map(str, files), configs.TOKEN]

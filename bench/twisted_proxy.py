@@ -100,7 +100,7 @@ def main(listen: int, upstream: int, certificate: str, key: str, authority: str,
     """Serve until SIGTERM."""
     loop: Any = reactor
     pool = HTTPConnectionPool(loop)
-    pool.maxPersistentPerHost = 64
+    pool.maxPersistentPerHost = 4096
     policy = BrowserLikePolicyForHTTPS(ssl.Certificate.loadPEM(Path(authority).read_bytes()))
     pair = ssl.PrivateCertificate.loadPEM(Path(certificate).read_bytes() + Path(key).read_bytes())
     endpoint = endpoints.SSL4ServerEndpoint(loop, listen, pair.options(), backlog=4096, interface="127.0.0.1")

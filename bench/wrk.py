@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from bench import configs
 from bench.processes import Failed, pinned
@@ -29,25 +31,65 @@ class Report:
     errors: str
 
 
-def run(port: int, path: str, *, connections: int, seconds: float, core: int, directory: Path) -> Report:
-    """Load localhost:`port` for `seconds` (whole ones, at least 1) over kept TLS connections."""
+class Load:
+    """A wrk that runs: `report` waits for its end. A context, which ends it in any case."""
+
+    def __init__(self, popen: subprocess.Popen[str], seconds: int) -> None:
+        self._popen = popen
+        self._seconds = seconds
+
+    def report(self) -> Report:
+        """Wait for the end and return what wrk found; Failed when it failed or hangs."""
+        try:
+            output, errors = self._popen.communicate(timeout=self._seconds + 20)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"wrk did not end within {self._seconds + 20} s") from None
+        if self._popen.returncode:
+            raise Failed(f"wrk ended with status {self._popen.returncode}: {output}{errors}")
+        return parse(output)
+
+    def __enter__(self) -> Load:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._popen.poll() is None:
+            self._popen.kill()
+            self._popen.communicate()
+
+
+def start(
+    port: int,
+    path: str,
+    *,
+    connections: int,
+    seconds: float,
+    core: int,
+    directory: Path,
+    fields: Sequence[str] = (),
+) -> Load:
+    """Begin to load localhost:`port` for `seconds` (whole ones, at least 1) over kept TLS connections.
+
+    `fields` are header lines of each request, without their CRLF.
+    """
     settings = directory / "openssl.cnf"
     settings.write_text(configs.openssl_config())
     duration = max(1, round(seconds))
     options = ["-t1", f"-c{connections}", f"-d{duration}s", "--timeout", "5s", "--latency"]
+    for line in fields:
+        options += ["-H", line]
     # localhost, not 127.0.0.1: wrk sends the name as SNI and Host
     argv = pinned(["wrk", *options, f"https://localhost:{port}{path}"], core)
-    done = subprocess.run(
-        argv,
-        env={**os.environ, "OPENSSL_CONF": str(settings)},
-        capture_output=True,
-        text=True,
-        timeout=duration + 20,
-        check=False,
-    )
-    if done.returncode:
-        raise Failed(f"wrk ended with status {done.returncode}: {done.stdout}{done.stderr}")
-    return parse(done.stdout)
+    environ = {**os.environ, "OPENSSL_CONF": str(settings)}
+    popen = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Load(popen, duration)
+
+
+def run(port: int, path: str, *, connections: int, seconds: float, core: int, directory: Path) -> Report:
+    """Load as `start` does, and wait for the end."""
+    with start(port, path, connections=connections, seconds=seconds, core=core, directory=directory) as load:
+        return load.report()
 
 
 def parse(text: str) -> Report:

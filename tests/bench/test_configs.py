@@ -56,7 +56,7 @@ def test_each_of_many_clusters_has_its_own_authority_and_token(tmp_path: Path, i
 def test_nginx_files_have_balanced_blocks_one_cipher_and_unlimited_keep_alive(
     tmp_path: Path, identity: pki.Identity
 ) -> None:
-    upstream = configs.nginx_upstream(tmp_path, 9443, [configs.VirtualHost("localhost", identity)]).read_text()
+    upstream = configs.nginx_upstream(tmp_path, 9443, [configs.VirtualHost("localhost", identity)], 9500).read_text()
     proxy = configs.nginx_proxy(tmp_path, 8443, 9443, identity).read_text()
     for text in (upstream, proxy):
         without_strings = re.sub(r"'[^']*'", "", text)

@@ -1,4 +1,4 @@
-"""What `bench identity` compares: configurations that load, told callers, and ratios to bare forwarding."""
+"""What `bench identity` compares: configurations that load, impersonated users, and ratios to bare forwarding."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def test_all_have_the_same_listener_and_differ_in_what_is_known_of_the_client(lo
     assert list(loaded) == [BARE, SENT, TOKEN, CERTIFICATE, CHAIN, LOGGED, LOG]
     assert len({config.listeners for config in loaded.values()}) == 1
     assert loaded[BARE].servers[0].authentication is None
-    told = {name for name, config in loaded.items() if config.clusters[0].identity is model.Identity.IMPERSONATE}
-    assert told == {TOKEN, CERTIFICATE, CHAIN, LOGGED}
+    impersonating = {
+        name for name, config in loaded.items() if config.clusters[0].identity is model.Identity.IMPERSONATE
+    }
+    assert impersonating == {TOKEN, CERTIFICATE, CHAIN, LOGGED}
     assert loaded[TOKEN].authentication[0].token_review is not None
     assert loaded[CERTIFICATE].authentication[0].client_ca is not None
     assert [name for name, config in loaded.items() if config.servers[0].access_log] == [LOGGED, LOG]
@@ -99,7 +101,7 @@ def test_targets_are_judged_by_ratios_within_a_round() -> None:
     assert "token adds to a request: 22.5 [15.0 to 30.0] us of processor time" in section.comparisons
 
 
-def test_a_sample_with_an_error_counts_in_nothing_and_is_told() -> None:
+def test_a_sample_with_an_error_counts_in_nothing_and_is_shown() -> None:
     broken = sample(2000, 0.01, "a connection ended")
     section = identity.summarise([{BARE: sample(1000, 0.1), TOKEN: broken}])
     assert next(row for row in section.rows if row[0] == TOKEN)[1] == "-"
