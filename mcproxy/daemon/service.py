@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.config.urls import is_loopback
 from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.rights_check import RightsCheck
 from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.server_factory import ServerFactory
@@ -87,6 +88,7 @@ class Service:
             make_shared(reactor, self._deadlines, self._in_flight.endpoint_out), self._in_flight, access_log_opener
         )
         self._runtime: Runtime | None = None
+        self._rights_check = RightsCheck(reactor)
         self._listeners: dict[model.Bind, LiveListener] = {}
         self._retired: set[LiveListener] = set()
 
@@ -135,6 +137,7 @@ class Service:
         gone = [live for bind, live in self._listeners.items() if bind not in listeners]
         self._listeners = listeners
         runtime.activate()
+        self._rights_check.start(runtime)
         if before is not None:
             before.discard(keep=runtime)
             self._retire(runtime, gone)
@@ -209,6 +212,7 @@ class Service:
             live.abort()
         self._retired.clear()
         self._listeners = {}
+        self._rights_check.stop()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             runtime.discard(keep=None)

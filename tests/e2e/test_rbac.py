@@ -21,6 +21,7 @@ from tests.simulated_cluster.process import SimulatedClusterProcess
 
 CONFIG = """\
 version: 1
+daemon: {{controlSocket: control.sock}}
 listeners:
   - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
 certificates:
@@ -67,7 +68,7 @@ class Place:
         self.port = free_port()
         config = CONFIG.format(port=self.port, east=self.cluster.url, ca=self.cluster.ca)
         self.daemon = Daemon(self.directory, config).start()
-        self.daemon.wait_for("/readyz answered 403")
+        self.daemon.wait_for("does not grant the proxy the right", count=8)
         path = "/api/v1/namespaces/demo/serviceaccounts/builder/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         self.account: str = self.direct("POST", path, body).json["status"]["token"]
@@ -109,7 +110,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def healthy(place: Place) -> bool:
-    """An endpoint that refuses the check counts as alive, so only the cluster knows."""
+    """A refused endpoint is undecided and takes requests while none is ready, so only the cluster knows."""
     return bool(place.control.audit(path="/readyz")[-1]["status"] == 200)
 
 
@@ -181,3 +182,18 @@ def test_printed_rights_are_enough_and_each_is_needed(place: Place, kubectl: str
         assert place.direct("PUT", path, role).status == 200
         wait_until("all features work again", lambda: failing(place) == [])
     assert {name for names in broken.values() for name in names} == set(FEATURES)
+    assert place.daemon is not None
+    place.daemon.reload()
+    place.daemon.wait_for("cluster east grants the proxy all rights that it needs")
+
+
+def test_missing_rights_are_logged_one_by_one_at_the_start(place: Place) -> None:
+    assert place.daemon is not None
+    printed = mcproxy("rbac", "-c", str(place.directory / "mcproxy.yaml"), "--cluster", "east", "--user", "mcproxy")
+    (role,) = [item for item in yaml.safe_load_all(printed.stdout) if item["kind"] == "ClusterRole"]
+    lines = place.daemon.lines("does not grant the proxy the right")
+    assert len(lines) == len(role["rules"])
+    for rule in role["rules"]:
+        (what,) = rule.get("nonResourceURLs") or rule["resources"]
+        assert [line for line in lines if rule["verbs"][0] in line and what.split("/")[0] in line]
+    assert all("mcproxy rbac --cluster east" in line for line in lines)

@@ -1,0 +1,147 @@
+"""The check of the proxy's own rights in each cluster, at the start and after each reload; logs those that are missing.
+
+The rights are those that `mcproxy rbac` prints for the configuration (`identity.required_rights`). The checks run in
+the background: they never delay a start or a reload, a few clusters are asked at a time, and a cluster that cannot
+answer now is asked again later. A right that was missing before is not logged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.config import model
+from mcproxy.daemon.runtime import Runtime
+from mcproxy.identity.required_rights import Right, required_rights
+from mcproxy.identity.reviewer_log import UnavailableError
+from mcproxy.identity.self_access_review import is_granted
+from mcproxy.upstream.cluster import Cluster
+
+log = Logger()
+
+_AT_ONCE = 4  # clusters that are asked at the same time
+_FIRST_DELAY = 1.0  # seconds after the start or reload, for the first health checks
+_RETRY_DELAY = 15.0  # seconds until a cluster that could not tell is asked again
+_FRESH = 60.0  # seconds for which a reload does not ask an unchanged cluster again that grants everything
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one cluster."""
+
+    cluster: Cluster
+    rights: tuple[Right, ...]
+    missing: set[Right] = field(default_factory=set)
+    checked_at: float | None = None  # when it answered for all `rights`
+    refused: bool = False  # it did not let the proxy create the review when it was asked last
+
+    def is_fresh(self, now: float) -> bool:
+        return self.checked_at is not None and not self.missing and now - self.checked_at < _FRESH
+
+
+class RightsCheck:
+    """The checks of one process."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._known: dict[str, _Known] = {}
+        self._running: list[Deferred[None]] = []
+
+    def start(self, runtime: Runtime) -> None:
+        """Check all clusters of `runtime`; checks that still run, for an earlier one, are cancelled."""
+        self.stop()
+        before, self._known = self._known, dict(_known_of(runtime.config, runtime.clusters))
+        now = self._reactor.seconds()
+        queue = []
+        for name, known in self._known.items():
+            last = before.get(name)
+            if last is not None:
+                known.missing = last.missing & set(known.rights)
+                if last.cluster is known.cluster and last.rights == known.rights and last.is_fresh(now):
+                    known.checked_at = last.checked_at
+                    continue
+            queue.append(known)
+        clusters = iter(queue)
+        for _ in range(min(_AT_ONCE, len(queue))):
+            self._spawn(self._work(clusters))
+
+    def stop(self) -> None:
+        """Cancel the checks that run."""
+        running, self._running = self._running, []
+        for deferred in running:
+            deferred.cancel()
+
+    def _spawn(self, work: Any) -> None:
+        deferred = Deferred.fromCoroutine(work)
+        self._running.append(deferred)
+        deferred.addErrback(_failed)
+
+    async def _work(self, clusters: Iterator[_Known]) -> None:
+        """Check clusters until none is left, then those that could not tell, until all have."""
+        await deferLater(self._reactor, _FIRST_DELAY)
+        again = [known for known in clusters if not await self._check(known)]
+        while again:
+            await deferLater(self._reactor, _RETRY_DELAY)
+            again = [known for known in again if not await self._check(known)]
+
+    async def _check(self, known: _Known) -> bool:
+        """Ask one cluster for all rights; return False if it is to be asked again later."""
+        name = known.cluster.name
+        try:
+            granted = {right: await is_granted(known.cluster, right, self._reactor) for right in known.rights}
+        except UnavailableError as error:
+            if error.kind == "403" and not known.refused:  # an API server that starts refuses everything for a moment
+                known.refused = True
+                return False
+            if error.kind in ("401", "403", "answer"):
+                log.warn(
+                    "the rights of the proxy in cluster {cluster} cannot be checked: {cause}",
+                    cluster=name,
+                    cause=error.cause,
+                    todo=error.todo,
+                )
+                return True
+            return False  # not reachable, which the health checks have logged
+        missing = {right for right, allowed in granted.items() if not allowed}
+        for right in known.rights:
+            if right in missing - known.missing:
+                log.warn(
+                    "cluster {cluster} does not grant the proxy the right {right}",
+                    cluster=name,
+                    right=describe_right(right),
+                    purpose=right.why,
+                    todo=f"grant it what `mcproxy rbac --cluster {name}` prints, then reload",
+                )
+        if known.missing and not missing:
+            log.info("cluster {cluster} grants the proxy all rights that it needs", cluster=name)
+        known.missing = missing
+        known.checked_at = self._reactor.seconds()
+        return True
+
+
+def _failed(failure: Failure) -> None:
+    if not isinstance(failure.value, CancelledError):
+        log.failure("checking the proxy's rights failed", failure=failure)
+
+
+def describe_right(right: Right) -> str:
+    """Return a right as RBAC's words in one line: `impersonate users`, `create tokenreviews.authentication.k8s.io`."""
+    if right.path:
+        return f"{right.verb} {right.path}"
+    resource, slash, subresource = right.resource.partition("/")
+    return f"{right.verb} {resource}{f'.{right.group}' if right.group else ''}{slash}{subresource}"
+
+
+def _known_of(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator[tuple[str, _Known]]:
+    """Yield the clusters that know the proxy by a credential, with the rights that it needs there."""
+    for cluster in config.clusters:
+        if cluster.credentials != model.Credentials():
+            rights = required_rights(config, cluster)
+            if rights:
+                yield cluster.name, _Known(clusters[cluster.name], rights)

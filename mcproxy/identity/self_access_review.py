@@ -1,0 +1,52 @@
+"""SelfSubjectAccessReview: does a cluster grant the proxy itself a right? Source: authorization.k8s.io/v1."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.identity.required_rights import Right
+from mcproxy.identity.review_client import SUCCESS, create_review
+from mcproxy.identity.reviewer_log import UnavailableError
+from mcproxy.identity.strict_json import json_object
+
+if TYPE_CHECKING:
+    from mcproxy.upstream.cluster import Cluster
+
+_GROUP = "authorization.k8s.io"
+_TODO = "see what answers there: it must serve authorization.k8s.io/v1 SelfSubjectAccessReview"
+
+
+async def is_granted(cluster: Cluster, right: Right, clock: IReactorTime) -> bool:
+    """Return whether `cluster` grants the owner of the proxy's credential `right`, in all namespaces and for all names.
+
+    Raises `UnavailableError` if the cluster cannot tell.
+    """
+    response = await create_review(cluster, _GROUP, "selfsubjectaccessreviews", review_body(right), clock)
+    try:
+        if response.status not in SUCCESS:
+            raise ValueError(f"answered {response.status}")
+        status = json_object(response.body).get("status")
+        allowed = status.get("allowed") if isinstance(status, dict) else None
+        if not isinstance(allowed, bool):
+            raise ValueError("has no status.allowed")
+    except ValueError as error:
+        raise UnavailableError("answer", f"the cluster's SelfSubjectAccessReview {error}", _TODO) from None
+    return allowed
+
+
+def review_body(right: Right) -> bytes:
+    """Return the SelfSubjectAccessReview of `right`, as JSON."""
+    spec: dict[str, Any]
+    if right.path:
+        spec = {"nonResourceAttributes": {"path": right.path, "verb": right.verb}}
+    else:
+        resource, _, subresource = right.resource.partition("/")
+        attributes = {"verb": right.verb, "group": right.group, "version": "*", "resource": resource}
+        if subresource:
+            attributes["subresource"] = subresource
+        spec = {"resourceAttributes": attributes}
+    review = {"apiVersion": f"{_GROUP}/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
+    return json.dumps(review).encode()

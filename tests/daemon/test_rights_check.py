@@ -1,0 +1,170 @@
+"""The proxy's own rights are tried out beside everything else, and each one that is missing is one log line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
+
+from mcproxy.config import model
+from mcproxy.daemon import rights_check
+from mcproxy.daemon.rights_check import RightsCheck
+from mcproxy.identity.required_rights import Right
+from mcproxy.identity.reviewer_log import UnavailableError
+
+ALL = ["get /readyz", "impersonate users", "impersonate groups", "impersonate serviceaccounts"]
+UIDS = "impersonate uids.authentication.k8s.io"
+REVIEWS = "create subjectaccessreviews.authorization.k8s.io"
+TOKEN = model.Credentials(token=model.Secret("t"))
+
+
+class Bench:
+    """Clusters that grant what is in `granted`; None: they cannot be reached."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str, credentials: model.Credentials = TOKEN) -> None:
+        self.clock = Clock()
+        self.granted: dict[str, set[str] | str] = {name: {*ALL, UIDS, REVIEWS} for name in names}
+        self.asked: list[str] = []
+        self.pending: list[Deferred[None]] = []
+        self.hold = False
+        self.events: list[Any] = []
+        self.check = RightsCheck(self.clock)
+        self.config = model.Config(
+            clusters=tuple(
+                model.Cluster(
+                    name=name,
+                    endpoints=(model.Endpoint(name="a", scheme="https", host="10.0.0.1", port=6443),),
+                    credentials=credentials,
+                )
+                for name in names
+            ),
+            servers=tuple(model.Server(name=name, listeners=(), backend=model.ClusterBackend(name)) for name in names),
+        )
+        self.clusters = {name: cast(Any, SimpleNamespace(name=name)) for name in names}
+        monkeypatch.setattr(rights_check, "is_granted", self._is_granted)
+
+    async def _is_granted(self, cluster: Any, right: Right, clock: Any) -> bool:
+        shown = rights_check.describe_right(right)
+        self.asked.append(f"{cluster.name} {shown}")
+        if self.hold:
+            waiting: Deferred[None] = Deferred()
+            self.pending.append(waiting)
+            await waiting
+        granted = self.granted[cluster.name]
+        if isinstance(granted, str):
+            raise UnavailableError(granted, f"it is {granted}", "see to it")
+        return shown in granted
+
+    def start(self) -> None:
+        self.check.start(cast(Any, SimpleNamespace(config=self.config, clusters=self.clusters)))
+
+    def passes(self, seconds: float) -> list[str]:
+        """Let time pass; gives the log lines that this brought."""
+        with capturedLogs() as events:
+            self.clock.pump([0.5] * round(seconds / 0.5))
+        self.events += events
+        return [formatEvent(event) for event in events]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    bench = Bench(monkeypatch, "east", "west")
+    yield bench
+    bench.check.stop()
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_nothing_is_asked_while_the_daemon_starts_and_nothing_is_logged_when_all_is_granted(bench: Bench) -> None:
+    bench.start()
+    assert bench.asked == []
+    assert bench.passes(2) == []
+    assert [each for each in bench.asked if each.startswith("east")] == [
+        f"east {right}" for right in [*ALL, UIDS, REVIEWS]
+    ]
+    assert len(bench.asked) == 12
+    assert bench.passes(100) == []
+    assert len(bench.asked) == 12
+
+
+def test_each_missing_right_is_one_line_that_says_what_to_do(bench: Bench) -> None:
+    bench.granted["east"] = {"get /readyz", "impersonate users"}
+    bench.start()
+    assert bench.passes(2) == [
+        f"cluster east does not grant the proxy the right {right}" for right in [*ALL[2:], UIDS, REVIEWS]
+    ]
+    assert {event["todo"] for event in bench.events} == {
+        "grant it what `mcproxy rbac --cluster east` prints, then reload"
+    }
+    assert all(event["purpose"] for event in bench.events)
+
+
+def test_a_reload_is_quiet_about_what_it_did_not_change(bench: Bench) -> None:
+    bench.granted["east"] = {*ALL, UIDS}
+    bench.start()
+    assert len(bench.passes(2)) == 1
+    bench.start()
+    assert bench.passes(2) == []
+    bench.granted["east"] = {*ALL, UIDS, REVIEWS}
+    bench.start()
+    assert bench.passes(2) == ["cluster east grants the proxy all rights that it needs"]
+
+
+def test_a_reload_asks_a_cluster_anew_unless_it_granted_all_a_moment_ago(bench: Bench) -> None:
+    bench.start()
+    bench.passes(2)
+    bench.start()
+    bench.passes(2)
+    assert len(bench.asked) == 12
+    bench.clusters["east"] = cast(Any, SimpleNamespace(name="east"))  # another configuration
+    bench.start()
+    bench.passes(2)
+    assert len(bench.asked) == 18
+    bench.passes(60)
+    bench.start()
+    bench.passes(2)
+    assert len(bench.asked) == 30
+
+
+def test_a_cluster_that_cannot_be_reached_is_asked_later_and_costs_no_line(bench: Bench) -> None:
+    bench.granted["east"] = "connection"
+    bench.start()
+    assert bench.passes(20) == []
+    bench.granted["east"] = {*ALL, UIDS}
+    assert bench.passes(20) == [f"cluster east does not grant the proxy the right {REVIEWS}"]
+    assert bench.passes(100) == []
+
+
+def test_a_cluster_that_refuses_everything_while_it_starts_is_asked_again(bench: Bench) -> None:
+    bench.granted["east"] = "403"
+    bench.start()
+    assert bench.passes(2) == []
+    assert bench.passes(20) == ["the rights of the proxy in cluster east cannot be checked: it is 403"]
+    assert bench.passes(100) == []
+
+
+def test_only_some_clusters_are_asked_at_a_time_and_a_reload_ends_what_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(monkeypatch, *(f"c{number}" for number in range(50)))
+    bench.hold = True
+    bench.start()
+    bench.passes(2)
+    assert len(bench.pending) == 4
+    bench.start()
+    bench.passes(2)
+    assert len(bench.pending) == 8
+    assert all(each.called for each in bench.pending[:4])
+    bench.check.stop()
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_a_cluster_that_the_proxy_has_no_credential_for_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, "east", credentials=model.Credentials())
+    bench.start()
+    assert bench.passes(2) == []
+    assert bench.asked == []
