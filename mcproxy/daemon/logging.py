@@ -9,7 +9,7 @@ itself (ports opened, factories started) are logged at debug level.
 
 from __future__ import annotations
 
-import os
+import atexit
 import sys
 import threading
 import time
@@ -21,9 +21,16 @@ from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from mcproxy.daemon.log_limiter import LogLimiter
+from mcproxy.daemon.log_writer import LogWriter
+
 LONGEST_VALUE = 1000
 """Limit of a value (characters); a traceback may have eight times as many."""
 MOST_FIELDS = 24
+FINAL_FLUSH = 2.0
+"""Longest time that the end of the process waits for the reader of standard error (seconds)."""
+SUMMARY_INTERVAL = 10.0
+"""Interval at which summaries of suppressed lines are looked for (seconds)."""
 
 _LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "critical": 3}
 _NAMES = ("debug", "info", "warn", "error")
@@ -96,8 +103,9 @@ def format_line(event: LogEvent) -> str:
 
 
 def _what(event: LogEvent) -> str:
-    text = formatEvent(event)
-    return text.strip() or event.get("log_namespace", "event")
+    text = formatEvent(event).strip() or event.get("log_namespace", "event")
+    suppressed = event.get("suppressed")
+    return text if suppressed is None else f"{text} (more lines like this were suppressed)"
 
 
 def severity(event: LogEvent) -> int:
@@ -113,8 +121,16 @@ def severity(event: LogEvent) -> int:
 class LineObserver:
     """Writes events at or above a level that can be changed at run time."""
 
-    def __init__(self, write: Callable[[str], None], level: str = "info") -> None:
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        level: str = "info",
+        *,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._write = write
+        self._limiter = LogLimiter(seconds)
+        self._lock = threading.RLock()  # events come from threads, and from finalizers at any time
         self.set_level(level)
 
     def set_level(self, level: str) -> None:
@@ -127,15 +143,30 @@ class LineObserver:
         if level is LogLevel.debug and self._threshold > 0:  # the common case first: it must cost almost nothing
             return
         if severity(event) >= self._threshold:
+            with self._lock:
+                admitted = self._limiter.admit(event)
+            if admitted:
+                self._write(format_line(event))
+
+    def write_summaries(self, *, now: bool = False) -> None:
+        """Write the summaries of suppressed lines whose period has ended (`now`: all of them)."""
+        with self._lock:
+            summaries = self._limiter.summaries(now=now)
+        for event in summaries:
             self._write(format_line(event))
 
 
-def write_to_stderr(line: str) -> None:
-    """Write a line in one piece; a log that cannot be written must not end the daemon."""
-    try:
-        os.write(2, line.encode("utf-8", "backslashreplace"))
-    except OSError:
-        pass
+def _dropped_line(count: int) -> str:
+    return format_line(
+        {
+            "log_format": "{lines} log lines were dropped",
+            "log_level": LogLevel.warn,
+            "log_time": time.time(),
+            "lines": count,
+            "cause": "standard error is not read fast enough",
+            "todo": "let something read the daemon's standard error",
+        }
+    )
 
 
 def start_logging(level: str) -> LineObserver:
@@ -145,12 +176,20 @@ def start_logging(level: str) -> LineObserver:
     name of an odd length), each kept for ever in a registry.
     """
     warnings.simplefilter("ignore")
-    observer = LineObserver(write_to_stderr, level)
+    writer = LogWriter(2, _dropped_line)
+    observer = LineObserver(writer.write, level)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     sys.excepthook = _log_uncaught
     sys.unraisablehook = _log_unraisable
     threading.excepthook = _log_thread
+    atexit.register(_finish, observer, writer)
     return observer
+
+
+def _finish(observer: LineObserver, writer: LogWriter) -> None:
+    """At the end of the process: write what is left, if the reader takes it."""
+    observer.write_summaries(now=True)
+    writer.flush(FINAL_FLUSH)
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:

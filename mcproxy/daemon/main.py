@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import signals
 from mcproxy.daemon.lifecycle import Daemon, Dependencies, Service
-from mcproxy.daemon.logging import start_logging
+from mcproxy.daemon.logging import SUMMARY_INTERVAL, start_logging
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
 from mcproxy.observe.access import AccessLogs
 
@@ -62,6 +63,9 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     )
     daemon = Daemon(service, dependencies)
     reactor.callWhenRunning(_begin, reactor, daemon, loaded)
+    summaries = LoopingCall(observer.write_summaries)
+    summaries.clock = reactor
+    summaries.start(SUMMARY_INTERVAL, now=False)
     del loaded  # it holds the whole file as marked nodes; the daemon keeps only the Config
     reactor.run()
     return daemon.exit_status

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import queue
+import select
 import threading
 from dataclasses import dataclass
 
@@ -74,10 +75,8 @@ class FileWriter:
                 return
 
     def _write(self, batch: _Batch) -> None:
-        rest = memoryview(batch.data)
         try:
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            write_all(self._fd, batch.data)
         except OSError as error:
             self.error = f"{self.path}: {error.strerror}"
             self.lines_lost += batch.lines
@@ -91,6 +90,18 @@ class FileWriter:
             return
         _close(self._fd)
         self._fd = fd
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write everything, however long that blocks, to a descriptor that may be non-blocking. Raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:  # the descriptor is shared with a process that made it so
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll()
 
 
 def _open(path: str) -> int:

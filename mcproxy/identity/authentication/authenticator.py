@@ -146,7 +146,7 @@ class Authenticator:
         return bundles
 
     def _refused(self, cause: str, todo: str) -> StatusError:
-        log.info("authentication {set} refused a request: {cause}", set=self._name, cause=cause, todo=todo)
+        log.info("authentication {set} refused a request: {cause}", set=self._name, cause=cause, todo=todo, client="")
         return _unauthorized()
 
 

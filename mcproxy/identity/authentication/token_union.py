@@ -168,7 +168,7 @@ class UnionTokenAuthenticator:
         if caller is not None:
             return caller
         if not 0 < len(token) <= _MAX_TOKEN:
-            log.info("token refused: {cause}", cause=f"it has {len(token)} bytes, not 1 to {_MAX_TOKEN}")
+            log.info("token refused: {cause}", cause=f"it has {len(token)} bytes, not 1 to {_MAX_TOKEN}", client="")
             raise StatusError(401, _NOBODY_ACCEPTS)
         refusals = self._held(key, now)
         for index, judge in enumerate(self._authenticators):
@@ -254,7 +254,7 @@ class UnionTokenAuthenticator:
             return _unavailable()
         said = zip(self._authenticators, refusals, strict=True)
         causes = [f"{judge.name}: {one.refused.cause}" for judge, one in said if one is not None]
-        log.info("token refused: {cause}", cause="; ".join(causes))
+        log.info("token refused: {cause}", cause="; ".join(causes), client="")
         return StatusError(401, _NOBODY_ACCEPTS)
 
     def _keep(self, key: bytes, refusals: _Refusals) -> None:

@@ -1,0 +1,94 @@
+"""Limits the log lines that a client can cause, by kind of line and client address. Pure, with an injected clock.
+
+The first lines of a kind are written whole; the rest of the period becomes one summary line. So a client that sends
+thousands of bad requests neither fills the disk nor hides what others do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+
+from twisted.logger import LogEvent
+
+BURST = 10
+"""Lines of a kind and address that are written in a period."""
+PERIOD = 60.0
+"""Seconds."""
+MAX_KEYS = 1024
+"""Kinds and addresses that are told apart; further addresses share one key per kind."""
+
+_OTHERS = "other clients"
+_Key = tuple[str, str, str]  # namespace, format, address
+
+
+@dataclass(slots=True)
+class _Count:
+    until: float
+    lines: int = 0
+    suppressed: int = 0
+    last: LogEvent | None = None  # the last suppressed event
+
+
+class LogLimiter:
+    """Counts the lines of each key. An event is limited if it has a field `client`: an address, or "" if unknown."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        """`seconds` is a monotonic clock."""
+        self._seconds = seconds
+        self._counts: dict[_Key, _Count] = {}
+
+    def admit(self, event: LogEvent) -> bool:
+        """Return whether to write the event now; if not, it is counted for a summary."""
+        client = event.get("client")
+        if client is None:
+            return True
+        count = self._count(str(event.get("log_namespace", "")), str(event.get("log_format", "")), str(client))
+        if count.lines < BURST:
+            count.lines += 1
+            return True
+        count.suppressed += 1
+        count.last = event
+        return False
+
+    def summaries(self, *, now: bool = False) -> list[LogEvent]:
+        """Return an event for each key whose period has ended with suppressed lines; with `now`, for all keys."""
+        seconds = self._seconds()
+        ended = [(key, count) for key, count in self._counts.items() if now or count.until <= seconds]
+        events = []
+        for key, count in ended:
+            del self._counts[key]
+            if count.last is not None:
+                summary = {**count.last, "suppressed": count.suppressed}
+                if key[2] == _OTHERS:
+                    summary["client"] = _OTHERS
+                events.append(summary)
+        return events
+
+    def _count(self, namespace: str, text: str, client: str) -> _Count:
+        key = (namespace, text, network(client))
+        count = self._counts.get(key)
+        if count is None and len(self._counts) >= MAX_KEYS:
+            key = (namespace, text, _OTHERS)
+            count = self._counts.get(key)
+        if count is None:
+            count = self._counts[key] = _Count(self._seconds() + PERIOD)
+        elif count.until <= self._seconds() and not count.suppressed:
+            count.until, count.lines = self._seconds() + PERIOD, 0
+        return count
+
+
+def network(client: str) -> str:
+    """Return what counts as one client: an IPv4 address, the /64 of an IPv6 address, or the text itself."""
+    if ":" not in client:
+        return client
+    try:
+        address = ip_address(client.partition("%")[0])
+    except ValueError:
+        return client
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return f"{IPv6Address(int(address) >> 64 << 64)}/64"
+    return client

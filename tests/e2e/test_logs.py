@@ -1,0 +1,123 @@
+"""A daemon whose log or access log nobody reads goes on serving, and ends when it is told to."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.e2e.processes import TIMEOUT, wait_until
+
+CONFIG = """
+version: 1
+logging: {{level: info{access}}}
+listeners:
+  - {{name: local, bind: "unix:{directory}/l"}}
+servers:
+  - {{name: s, default: true, listeners: [local], backend: {{cluster: c}}, authentication: {authentication}}}
+clusters:
+  - name: c
+    identity: Passthrough
+    endpoints: [{{url: "http://127.0.0.1:1"}}]
+authentication:
+  - {{name: corp, tokenFile: {directory}/tokens.csv}}
+"""
+
+
+def full_pipe() -> tuple[int, int]:
+    """A pipe that takes not a byte more until it is read."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    try:
+        while True:
+            os.write(writing, b"." * 4096)
+    except BlockingIOError:
+        os.set_blocking(writing, True)
+    return reading, writing
+
+
+@contextmanager
+def daemon(directory: Path, stream: str, access: str = "", authentication: str = "corp") -> Iterator[tuple[int, Path]]:
+    """Runs a daemon whose `stream` is a full pipe; gives the end to read from and the socket to connect to."""
+    (directory / "tokens.csv").write_text("good,alice,1\n")
+    (directory / "tokens.csv").chmod(0o600)
+    file = directory / "mcproxy.yaml"
+    file.write_text(CONFIG.format(directory=directory, access=access, authentication=authentication))
+    reading, writing = full_pipe()
+    command = [sys.executable, "-m", "mcproxy", "run", "-c", str(file)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **{stream: writing})  # type: ignore[call-overload]
+    os.close(writing)
+    try:
+        wait_until("the listener is open", (directory / "l").exists)
+        yield reading, directory / "l"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(TIMEOUT)
+
+
+class Client(http.client.HTTPConnection):
+    """A connection to a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(TIMEOUT)
+        self.sock.connect(str(self._path))
+
+    def status(self, token: str) -> int:
+        self.request("GET", "/api/v1/pods", headers={"Authorization": f"Bearer {token}"})
+        response = self.getresponse()
+        response.read()
+        return response.status
+
+
+def read_to_end(reading: int) -> str:
+    data = b""
+    while piece := os.read(reading, 65536):
+        data += piece
+    os.close(reading)
+    return data.decode()
+
+
+def test_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    with daemon(tmp_path, "stderr") as (reading, path):
+        client = Client(path)
+        assert {client.status(f"wrong{number}") for number in range(3000)} == {401}
+        assert client.status("good") == 503
+        client.close()
+    log = read_to_end(reading)  # what did not fit into the pipe was given up at the end, after a bounded wait
+    assert log.strip(".") == ""
+
+
+def test_log_that_is_read_late_is_whole_and_bounded(tmp_path: Path) -> None:
+    with daemon(tmp_path, "stderr") as (reading, path):
+        client = Client(path)
+        assert {client.status(f"wrong{number}") for number in range(3000)} == {401}
+        client.close()
+        log = os.read(reading, 1 << 20).decode()
+        while "token refused" not in log:
+            log += os.read(reading, 1 << 20).decode()
+    log += read_to_end(reading)
+    refused = [line for line in log.splitlines() if "token refused" in line]
+    assert len(refused) == 11
+    assert "suppressed=2990" in refused[-1]
+    assert 'event="mcproxy serves' in log
+    assert 'event="mcproxy stopped' in log.splitlines()[-1] or "stop" in log
+
+
+def test_access_log_on_standard_output_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    with daemon(tmp_path, "stdout", access=', access: {file: "-"}') as (reading, path):
+        client = Client(path)
+        assert {client.status(f"wrong{number}") for number in range(3000)} == {401}
+        client.close()
+    os.close(reading)
