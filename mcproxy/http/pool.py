@@ -1,6 +1,7 @@
 """A pool of keep-alive connections to one upstream address with one identity.
 
-The most recently used idle connection is taken first, so that unneeded ones reach their idle timeout.
+As many connections are kept as were used at the same time within the last minute. The most recently used idle one is
+taken first, so that the surplus is the oldest; it closes when the high-water mark falls, or after the idle timeout.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from twisted.python.failure import Failure
 
 from mcproxy.http.client import ClientConnection
 from mcproxy.http.deadlines import NEVER, Deadlines
+from mcproxy.http.high_water_mark import HighWaterMark
 
 Connect = Callable[[ClientConnection], "Deferred[None]"]
 
@@ -21,8 +23,8 @@ class Pool:
     """The connections to one upstream.
 
     `connect(protocol)` opens a connection and fires when the protocol is connected. At most `max_idle` idle connections
-    are kept, each for `idle_timeout` seconds; `max_connections` limits all of them (0: no limit), and requests beyond
-    it wait in order for a free one.
+    are kept, whatever the load was, each for `idle_timeout` seconds (0: no limit); `max_connections` limits all of them
+    (0: no limit), and requests beyond it wait in order for a free one.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class Pool:
         self._max_connections = max_connections
         self._idle_timeout = idle_timeout
         self._idle: list[ClientConnection] = []
+        self._used = HighWaterMark(deadlines.seconds())  # of connections in use
         self._waiting: deque[Deferred[ClientConnection]] = deque()
         self._closed = False
         self._opening = False  # connections for waiting requests, see _connection_gone
@@ -50,6 +53,7 @@ class Pool:
             return None
         connection = self._idle.pop()
         connection.deadline = NEVER
+        self._used.note(self.connections - len(self._idle))
         return connection
 
     def open(self) -> Deferred[ClientConnection]:
@@ -67,6 +71,7 @@ class Pool:
 
     def _open(self) -> Deferred[ClientConnection]:
         self.connections += 1
+        self._used.note(self.connections - len(self._idle))
         connection = ClientConnection(self, self._deadlines)
 
         def failed(reason: Failure) -> Failure:
@@ -103,7 +108,16 @@ class Pool:
             connection.retire()
         else:
             self._idle.append(connection)
-            connection.deadline = self._deadlines.after(self._idle_timeout)
+            now = self._deadlines.seconds()
+            connection.deadline = now + self._idle_timeout if self._idle_timeout else NEVER
+            if now >= self._used.due:
+                self._close_surplus(now)
+
+    def _close_surplus(self, now: float) -> None:
+        """Close the idle connections beyond those that the last minute needed, the oldest first."""
+        self._used.advance(now, self.connections - len(self._idle))
+        for connection in self._idle[: max(0, self.connections - self._used.value)]:
+            connection.retire()
 
     def connection_closed(self, connection: ClientConnection) -> None:
         if connection in self._idle:

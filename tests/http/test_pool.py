@@ -156,6 +156,63 @@ def test_a_connection_that_cannot_be_opened_does_not_count() -> None:
     assert play.pool.connections == 0
 
 
+class TestLoad:
+    """As many stay idle as the last minute needed."""
+
+    def busy(self, play: Play, count: int) -> list[Loan]:
+        """Use `count` connections at the same time, once."""
+        loans = [play.borrows() for _ in range(count)]
+        for opening in play.openings:
+            if not opening.done.called:
+                opening.succeeds()
+        wires = {opening.connection: opening.wire for opening in play.openings}
+        answers = [loan.asks() for loan in loans]
+        for loan in loans:
+            assert loan.connection is not None
+            wires[loan.connection].deliver(OK)
+        assert all(answer.complete for answer in answers)
+        return loans
+
+    def test_hundred_clients_open_hundred_connections_once(self) -> None:
+        play = Play(max_idle=1024, idle_timeout=90)
+        for _ in range(100):
+            self.busy(play, 100)
+            play.clock.advance(1)
+        assert len(play.openings) == 100
+        assert play.pool.idle == 100
+
+    def test_surplus_closes_when_the_mark_falls_and_the_rest_stays(self) -> None:
+        play = Play(max_idle=1024, idle_timeout=3600)
+        self.busy(play, 100)
+        for _ in range(55):
+            play.clock.advance(1)
+            self.busy(play, 10)
+        assert play.pool.idle == 100
+        for _ in range(20):
+            play.clock.advance(1)
+            newest = self.busy(play, 10)
+        assert (play.pool.idle, play.pool.connections) == (10, 10)
+        assert len(play.openings) == 100
+        assert {loan.connection for loan in newest} == {loan.connection for loan in self.busy(play, 10)}
+
+    def test_connections_in_use_for_long_need_no_idle_ones_beside_them(self) -> None:
+        play = Play(max_idle=1024, idle_timeout=3600)
+        watches = [play.lends() for _ in range(50)]
+        for loan, wire in watches:
+            loan.asks()
+            wire.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(100):
+            play.clock.advance(1)
+            self.busy(play, 3)
+        assert (play.pool.idle, play.pool.connections) == (3, 53)
+
+    def test_max_idle_caps(self) -> None:
+        play = Play(max_idle=20, idle_timeout=3600)
+        for _ in range(3):
+            self.busy(play, 50)
+        assert play.pool.idle == 20
+
+
 class TestMaxConnections:
     def test_who_comes_first_is_served_first(self) -> None:
         play = Play(max_connections=1)

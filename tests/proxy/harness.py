@@ -104,9 +104,16 @@ class Client(End):
         return int(lines[0].split(" ")[1]), fields, body
 
 
+REVIEW = b"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews "
+ALLOWED = (
+    b'{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {}, '
+    b'"status": {"allowed": true}}'
+)
+
+
 @implementer(IHalfCloseableProtocol)
 class UpstreamEnd(End):
-    """One connection of the proxy to an upstream; health checks are answered and forgotten."""
+    """One connection of the proxy to an upstream; health checks and reviews of rights are answered and forgotten."""
 
     def __init__(self, upstream: Upstream) -> None:
         super().__init__()
@@ -119,6 +126,11 @@ class UpstreamEnd(End):
         if not self._known and b"/readyz-check HTTP/1.1\r\n" in self.received and b"\r\n\r\n" in self.received:
             self.received = b""
             self.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            return
+        if not self._known and self.received.startswith(REVIEW):
+            if self.received.endswith(b"}"):
+                self.received = b""
+                self.send(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(ALLOWED), ALLOWED))
             return
         if not self._known:
             self._known = True
