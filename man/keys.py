@@ -1,21 +1,27 @@
-"""Writes the keys in mcproxy.yaml(5) from the JSON Schema, so that the manual page tells every key and no other.
+"""Writes the keys and warnings in mcproxy.yaml(5) from the JSON Schema and config/lints.py, so that none is missing.
 
-python man/keys.py          rewrite man/mcproxy.yaml.5 between its two marks
+python man/keys.py          rewrite man/mcproxy.yaml.5 between its marks
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
 SCHEMA = HERE.parent / "schema" / "mcproxy.schema.json"
 PAGE = HERE / "mcproxy.yaml.5"
 BEGIN = '.\\" Keys: written by man/keys.py from the schema.\n'
 END = '.\\" End of keys.\n'
+BEGIN_LINTS = '.\\" Warnings: written by man/keys.py from mcproxy/config/lints.py.\n'
+END_LINTS = '.\\" End of warnings.\n'
+
+from mcproxy.config.lints import LINTS  # noqa: E402
 
 Node = dict[str, Any]
 
@@ -73,11 +79,18 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def lints() -> str:
+    """Return the mdoc text for all warnings."""
+    lines = [line for name, text in LINTS.items() for line in (f".It Li {name}", f"{text[0].upper()}{text[1:]}.")]
+    return "\n".join([".Bl -tag -width Ds", *lines, ".El"]) + "\n"
+
+
 def renewed(page: str, root: Node) -> str:
-    """Return the page with its keys as the schema has them."""
-    before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
-    return before + BEGIN + section(root) + END + after
+    """Return the page with its keys as the schema has them, and its warnings as they are named."""
+    for begin, text, end in ((BEGIN, section(root), END), (BEGIN_LINTS, lints(), END_LINTS)):
+        before, rest = page.split(begin)
+        page = before + begin + text + end + rest.split(end)[1]
+    return page
 
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ class Context:
         """Report a fault of the value at `place`."""
         self.problems.error(place.mark, place.key, what, right)
 
-    def warn(self, place: Place, what: str, right: str | None = None) -> None:
-        self.problems.warn(place.mark, place.key, what, right)
+    def warn(self, place: Place, lint: str, what: str, right: str | None = None) -> None:
+        """Report a warning about the value at `place`; `lint` is its name in `config.lints`."""
+        self.problems.warn(place.mark, lint, place.key, what, right)
 
     def path(self, place: Place) -> str | None:
         """Return the absolute name of the file that the text at `place` names, relative to the file it stands in."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from mcproxy.config.lints import LINTS
 from mcproxy.config.model import Mark
+from mcproxy.config.names import suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,16 @@ class Problem:
     key: str  # "clusters[2].endpoints[0].url"; "" where the file as a whole is meant
     what: str
     right: str | None = None
+    lint: str | None = None  # the name of a warning (config.lints); None: an error
+    allowed_at: Mark | None = None  # where a comment switches the warning off, if not at `mark`
 
     def __str__(self) -> str:
         where = [str(self.mark)] if self.mark else []
         where += [self.key] if self.key else []
         text = f"{self.what}; {self.right}" if self.right else self.what
+        if self.lint is not None:
+            at = f" at {self.allowed_at}" if self.allowed_at is not None else ""
+            text += f" (or keep it: # mcproxy: allow {self.lint}{at})"
         return ": ".join([*where, text])
 
 
@@ -44,12 +51,27 @@ class Problems:
     files: list[str] = field(default_factory=list)
     _errors: dict[Problem, None] = field(default_factory=dict)
     _warnings: dict[Problem, None] = field(default_factory=dict)
+    _allowed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)  # (file, line) -> warnings
 
     def error(self, mark: Mark | None, key: str, what: str, right: str | None = None) -> None:
         self._errors[Problem(mark, key, what, right)] = None
 
-    def warn(self, mark: Mark | None, key: str, what: str, right: str | None = None) -> None:
-        self._warnings[Problem(mark, key, what, right)] = None
+    def warn(
+        self, mark: Mark, lint: str, key: str, what: str, right: str | None = None, *, allowed_at: Mark | None = None
+    ) -> None:
+        """Report a warning by its name in `LINTS`, unless the line at `mark`, or `allowed_at`, allows it."""
+        assert lint in LINTS, lint
+        place = allowed_at if allowed_at is not None else mark
+        if lint not in self._allowed.get((place.file, place.line), ()):
+            self._warnings[Problem(mark, key, what, right, lint, allowed_at)] = None
+
+    def allow(self, mark: Mark, names: Iterable[str]) -> None:
+        """Switch warnings off for the line of `mark`; a name that no warning has is an error."""
+        names = tuple(names)
+        self._allowed[mark.file, mark.line] = names
+        for name in names:
+            if name not in LINTS:
+                self.error(mark, "", f"there is no warning {name} to allow", suggest(name, LINTS))
 
     @property
     def errors(self) -> tuple[Problem, ...]:

@@ -78,7 +78,9 @@ def test_what_it_shows_without_using_it_is_warned_of(contract: Path) -> None:
         load(str(contract), environ={}, now=NOW)
     assert [problem.key for problem in caught.value.warnings] == [
         "clusters[0].frontProxy",
+        "authentication[0].tokenReview.cluster",
         "authentication[0].oidc[0].caFile",
         "authorization[1]",
+        "authorization[1].rules[0].resources",
         "flowControls[2]",
     ]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mcproxy.config.checks.broad_rules import warn_of_broad_rules
 from mcproxy.config.context import Context
 from mcproxy.config.model import (
     Authentication,
@@ -28,6 +29,8 @@ from mcproxy.config.sections.section import Named
 from mcproxy.config.urls import is_open
 
 T = TypeVar("T")
+
+_NOBODY = ("*", "system:anonymous", "system:unauthenticated")
 
 _WITHOUT_CERTIFICATE = ("tokenFile", "oidc", "tokenReview", "webhook")
 _NO_SET = "define it in the section authentication, or write none, in words, to authenticate nobody"
@@ -48,6 +51,9 @@ def check(
         if server.value is not None:
             checker.server(server.place, server.value)
     checker.reviews()
+    checker.shared_token_reviews(servers)
+    alone = {server.value.authorization for server in servers if server.value and checker.proxied_cluster(server.value)}
+    warn_of_broad_rules(context, authorizers, alone)
     checker.unused(servers)
 
 
@@ -75,7 +81,8 @@ class _Checker:
         self._known_set(place.get("authentication"))
         self._known_authorizer(place.get("authorization"))
         self._open_to_all(place, server)
-        self._lent(place, server)
+        self._nobody(place, server)
+        self._proxied(place, server)
         self._certificates(place, server)
         self._token_review(place, server)
         self._access_review(place, server)
@@ -102,7 +109,7 @@ class _Checker:
         found = (self.listeners[name].value for name in server.listeners if name in self.listeners)
         return next((listener for listener in found if listener is not None and is_open(listener.bind)), None)
 
-    def _lent_cluster(self, server: Server) -> str | None:
+    def proxied_cluster(self, server: Server) -> str | None:
         """Return a cluster in which callers of the server have the proxy's own rights."""
         for name in reached_clusters(server):
             cluster = self.clusters[name].value if name in self.clusters else None
@@ -110,25 +117,40 @@ class _Checker:
                 return name
         return None
 
+    def _nobody(self, place: Place, server: Server) -> None:
+        """Refuse users and groups in policies of a server that authenticates nobody: none of them ever calls."""
+        written = place.get("authentication")
+        if (place.has("authentication") and (written is None or written.string != NONE)) or (
+            written is None and self._open_listener(server) is not None  # reported already
+        ):
+            return
+        for policy in place.children("dispatch"):
+            for rule in policy.children("rules"):
+                for key in ("users", "userGroups", "serviceAccounts"):
+                    if any(item.string not in _NOBODY for item in rule.children(key)):
+                        what = "the server authenticates nobody: every user is system:anonymous"
+                        right = "name a set in the authentication of the server, or take it out"
+                        self.context.error(rule.get(key) or rule, what, right)
+
     def _open_to_all(self, place: Place, server: Server) -> None:
         listener = self._open_listener(server)
         if place.has("authentication") or listener is None:
             return
-        lent = self._lent_cluster(server)
-        if lent:
-            named, rights = "a set of authenticators and an authorizer", f", with {_rights(lent)}"
+        proxied = self.proxied_cluster(server)
+        if proxied:
+            named, rights = "a set of authenticators and an authorizer", f", with {_rights(proxied)}"
         else:
             named, rights = "a set of authenticators", ""
         what = f"has no authentication, and {_reach(listener)}"
         right = f"name {named}, or write authentication: none, in words, to let in whoever can connect{rights}"
         self.context.error(place, what, right)
 
-    def _lent(self, place: Place, server: Server) -> None:
+    def _proxied(self, place: Place, server: Server) -> None:
         """With the proxy's rights, being known is not enough: somebody must say what each caller may do."""
-        listener, lent = self._open_listener(server), self._lent_cluster(server)
-        if server.authentication not in self.sets or place.has("authorization") or listener is None or lent is None:
+        listener, proxied = self._open_listener(server), self.proxied_cluster(server)
+        if server.authentication not in self.sets or place.has("authorization") or listener is None or proxied is None:
             return
-        accepted = f"everybody whom {server.authentication} accepts has {_rights(lent)}"
+        accepted = f"everybody whom {server.authentication} accepts has {_rights(proxied)}"
         what = f"has no authorization, so {accepted}, and {_reach(listener)}"
         self.context.error(place, what, "name an authorizer in authorization")
 
@@ -141,7 +163,12 @@ class _Checker:
         others = (found.value.anonymous.enabled, *(found.place.has(key) for key in _WITHOUT_CERTIFICATE))
         if not any(others) and all(listener is not None and listener.tls is None for listener in listeners):
             what = f"{found.name} accepts client certificates alone, and without tls on a listener nobody shows one"
-            self.context.warn(place.get("authentication") or place, what, "add tls to a listener, or use another set")
+            self.context.warn(
+                place.get("authentication") or place,
+                "unreachable-set",
+                what,
+                "add tls to a listener, or use another set",
+            )
 
     def _token_review(self, place: Place, server: Server) -> None:
         """Check a review that leaves out the cluster: the server has to have one, and the proxy a name there."""
@@ -183,7 +210,7 @@ class _Checker:
             if self._identity(name) is Identity.PASSTHROUGH and self._without_credentials(name):
                 what = f"impersonation asked for by clients is 503: cluster {name} reviews it, and has no credentials"
                 right = f"give cluster {name} credentials that may do so, or name an authorizer of rules alone"
-                self.context.warn(where, what, right)
+                self.context.warn(where, "no-credentials", what, right)
 
     def _identity(self, name: str) -> Identity | None:
         found = self.clusters.get(name)
@@ -195,6 +222,24 @@ class _Checker:
         if found is None or found.value is None or found.value.identity is Identity.IMPERSONATE:
             return False
         return credentials.are_missing(found.place, found.value.credentials)
+
+    def shared_token_reviews(self, servers: Sequence[Named[Server]]) -> None:
+        """Warn of tokens that one cluster reviews, and that count for other clusters too."""
+        for name, entry in self.sets.items():
+            review = entry.value.token_review if entry.value is not None else None
+            place = entry.place.get("tokenReview")
+            if review is None or review.cluster not in self.clusters or place is None:
+                continue
+            users = (server.value for server in servers if server.value is not None)
+            reached = (
+                cluster for server in users if server.authentication == name for cluster in reached_clusters(server)
+            )
+            others = [cluster for cluster in dict.fromkeys(reached) if cluster != review.cluster]
+            if others:
+                named = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+                what = f"cluster {review.cluster} says who its tokens are, and they count for {named} too"
+                right = "use a set of its own for each cluster, where the same name may be somebody else"
+                self.context.warn(place.get("cluster") or place, "shared-token-review", what, right)
 
     # -- sets and authorizers ---------------------------------------------------------------------------------------
 
@@ -216,7 +261,7 @@ class _Checker:
             faulty = any(server.place.has(key) and server.place.get(key) is None for server in servers)
             for name, entry in section.items():
                 if name not in used and name != NONE and not faulty:
-                    self.context.warn(entry.place, "no server uses it", f"name it in the {key} of a server")
+                    self.context.warn(entry.place, "unused", "no server uses it", f"name it in the {key} of a server")
 
 
 def _leaves_out_cluster(entry: Named[T] | None, review: str) -> bool:
@@ -239,5 +284,5 @@ def _reach(listener: Listener) -> str:
     return f"listener {listener.name} ({listener.bind}) {known} open beyond this machine"
 
 
-def _rights(lent: str) -> str:
-    return f"the proxy's own rights (cluster {lent} has identity: Proxy)"
+def _rights(proxied: str) -> str:
+    return f"the proxy's own rights (cluster {proxied} has identity: Proxy)"

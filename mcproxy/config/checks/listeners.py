@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mcproxy.config.context import Context
-from mcproxy.config.model import Certificate, Listener, Server, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.model import Certificate, ClusterBackend, Listener, Server, SystemdBind, TCPBind, UnixBind
 from mcproxy.config.names import covers
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.section import Named, references
@@ -47,7 +47,7 @@ def check_listeners(
         elif not (isinstance(bind, TCPBind) and bind.port == 0):
             taken[str(bind)] = where
         if complete and listener.name not in used:
-            context.warn(place, "no server is on this listener", "name it in the listeners of a server")
+            context.warn(place, "unused", "no server is on this listener", "name it in the listeners of a server")
 
 
 def check_servers(
@@ -62,8 +62,29 @@ def check_servers(
         if value is None:
             continue
         if not listeners:
-            context.warn(server.place, "there is no listener for it", "add a listener")
+            context.warn(server.place, "no-listener", "there is no listener for it", "add a listener")
         _claims(context, server.place, value, claims)
+    _check_default(context, servers)
+
+
+def _check_default(context: Context, servers: Sequence[Named[Server]]) -> None:
+    """Warn of a default server with a cluster of its own beside servers that only their names tell apart.
+
+    A client that sends no TLS server name, and calls by address, reaches it instead of the cluster that it means.
+    """
+    for server in servers:
+        value = server.value
+        if value is None or not value.default or not isinstance(value.backend, ClusterBackend):
+            continue
+        for listener in value.listeners:
+            others = [other.value for other in servers if other.value is not None and other.value is not value]
+            beside = [other for other in others if listener in other.listeners and other.clusters != value.clusters]
+            if beside:
+                cluster = value.backend.cluster
+                what = f"a client of {beside[0].name} that sends no TLS server name silently reaches cluster {cluster}"
+                right = "write default: false, or let the default serve several clusters under /clusters/NAME"
+                context.warn(server.place.get("default") or server.place, "default-server", what, right)
+                break
 
 
 def _claims(context: Context, place: Place, server: Server, claims: dict[tuple[str, str], Place]) -> None:
@@ -106,4 +127,6 @@ def check_coverage(
                 wanted = (place.string or "").lower().rstrip(".")
                 if not any(covers(pattern, wanted) for pattern in offered):
                     what = f"no certificate of listener {name} covers {wanted}"
-                    context.warn(place, what, "clients will refuse the connection; add a certificate for it")
+                    context.warn(
+                        place, "certificate-names", what, "clients will refuse the connection; add a certificate for it"
+                    )

@@ -38,7 +38,7 @@ def read(context: Context, place: Place, authorities: Sequence[x509.Certificate]
     for each in lists:
         if authorities and each.issuer not in issuers:
             what = f"{path} has a list of {each.issuer.rfc4514_string()}, which is no authority in caFile"
-            context.warn(place, what, "take it out, or add the authority to caFile")
+            context.warn(place, "foreign-crl", what, "take it out, or add the authority to caFile")
     return PEMFile(path, data)
 
 
@@ -64,7 +64,9 @@ def _check_authority(
     refused = "so none of its certificates is accepted"
     mine = [each for each in lists if each.issuer == authority.subject and _is_signed_by(each, authority)]
     if not mine:
-        context.warn(place, f"{path} has no list signed by the authority {name}, {refused}", "add its current CRL")
+        context.warn(
+            place, "missing-crl", f"{path} has no list signed by the authority {name}, {refused}", "add its current CRL"
+        )
         return
     newest = max(
         mine, key=lambda each: (each.last_update_utc, each.next_update_utc or datetime.max.replace(tzinfo=UTC))
@@ -72,10 +74,10 @@ def _check_authority(
     end = newest.next_update_utc
     if end is not None and end < context.now:
         what = f"the list of the authority {name} in {path} expired on {end:%Y-%m-%d %H:%M} UTC, {refused}"
-        context.warn(place, what, "get its current CRL")
+        context.warn(place, "missing-crl", what, "get its current CRL")
     elif newest.last_update_utc > context.now:
         what = f"the list of the authority {name} in {path} is of {newest.last_update_utc:%Y-%m-%d %H:%M} UTC"
-        context.warn(place, f"{what}, in the future", "check this machine's clock")
+        context.warn(place, "not-yet-valid", f"{what}, in the future", "check this machine's clock")
 
 
 def _is_signed_by(crl: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:

@@ -65,7 +65,7 @@ def _judge(context: Context, place: Place, path: str, keys: list[Any]) -> None:
     for number, key in enumerate(keys):
         if isinstance(key, dict) and _usable(key) and "d" in key:
             what = f"{path}: {_shown(number, key)} holds the private half, with which anyone could make tokens"
-            context.warn(place, what, "keep the public half only")
+            context.warn(place, "private-key", what, "keep the public half only")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

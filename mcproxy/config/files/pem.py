@@ -34,7 +34,7 @@ def authorities(context: Context, place: Place, pem: PEMFile) -> list[x509.Certi
     if found and all(certificate.not_valid_after_utc < context.now for certificate in found):
         last = max(certificate.not_valid_after_utc for certificate in found)
         what = f"every certificate in {pem.path} has expired, the last on {last:%Y-%m-%d}"
-        context.warn(place, what, "get the authority's new certificate")
+        context.warn(place, "expired", what, "get the authority's new certificate")
     return found
 
 
@@ -93,7 +93,7 @@ def _check_order(context: Context, place: Place, chain: PEMFile, certificates: l
     for issued, issuer in itertools.pairwise(certificates):
         if issued.issuer != issuer.subject:
             what = f"{chain.path} is no chain: {issuer.subject.rfc4514_string()} did not issue what stands before it"
-            context.warn(place, what, "order it leaf first, each followed by its issuer")
+            context.warn(place, "chain-order", what, "order it leaf first, each followed by its issuer")
             return
 
 
@@ -159,8 +159,10 @@ def _calendar(context: Context, place: Place, pem: PEMFile, leaf: x509.Certifica
     end = leaf.not_valid_after_utc
     if leaf.not_valid_before_utc > context.now:
         what = f"the certificate in {pem.path} is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
-        context.warn(place, what, "check this machine's clock, or wait")
+        context.warn(place, "not-yet-valid", what, "check this machine's clock, or wait")
     elif end < context.now:
-        context.warn(place, f"the certificate in {pem.path} expired on {end:%Y-%m-%d %H:%M} UTC", "renew it")
+        context.warn(place, "expired", f"the certificate in {pem.path} expired on {end:%Y-%m-%d %H:%M} UTC", "renew it")
     elif end - context.now < EXPIRY_WARNING:
-        context.warn(place, f"the certificate in {pem.path} expires on {end:%Y-%m-%d %H:%M} UTC", "renew it")
+        context.warn(
+            place, "expires-soon", f"the certificate in {pem.path} expires on {end:%Y-%m-%d %H:%M} UTC", "renew it"
+        )

@@ -36,24 +36,23 @@ def read(context: Context, place: Place, *, allow_system_names: bool) -> TokenFi
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        _report(context, path, data.count(b"\n", 0, error.start) + 1, "is not UTF-8", "store the file as UTF-8")
+        _error(context, path, data.count(b"\n", 0, error.start) + 1, "is not UTF-8", "store the file as UTF-8")
         return None
-    reader = _Reader(context, path, allow_system_names)
+    reader = _Reader(context, place, path, allow_system_names)
     try:
         for line, record in _records(text):
             reader.take(line, record)
     except _Fault as fault:
         what = "has a quote in the middle of a column, or one that is never closed"
         right = "put a whole column in quotes, without a space before them, and double the quotes in it"
-        _report(context, path, int(str(fault)), what, right)
+        _error(context, path, int(str(fault)), what, right)
     if not reader.tokens:
-        context.warn(place, f"{path} has no usable token", _FORM)
+        context.warn(place, "unusable-token", f"{path} has no usable token", _FORM)
     return TokenFile(path, tuple(reader.tokens.values()))
 
 
-def _report(context: Context, path: str, line: int, what: str, right: str, *, warning: bool = False) -> None:
-    report = context.problems.warn if warning else context.problems.error
-    report(Mark(path, line, 1), "", what, right)
+def _error(context: Context, path: str, line: int, what: str, right: str) -> None:
+    context.problems.error(Mark(path, line, 1), "", what, right)
 
 
 def _records(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -77,10 +76,11 @@ def _records(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 class _Reader:
-    """Judges records one by one, and keeps those that count."""
+    """Checks records one by one, and keeps those that count."""
 
-    def __init__(self, context: Context, path: str, allow_system_names: bool) -> None:
+    def __init__(self, context: Context, place: Place, path: str, allow_system_names: bool) -> None:
         self._context = context
+        self._place = place
         self._path = path
         self._allow_system_names = allow_system_names
         self._lines: dict[str, int] = {}
@@ -94,17 +94,19 @@ class _Reader:
         token, user, uid = record[:_COLUMNS]
         groups = tuple(group for group in record[_COLUMNS].split(",") if group) if len(record) > _COLUMNS else ()
         if not token:
-            self._warn(line, "has an empty token, so it lets in nobody", "give it a token, or take it out")
+            self._warn(
+                line, "unusable-token", "has an empty token, so it lets in nobody", "give it a token, or take it out"
+            )
             return
         if not is_token(token):
             what = "has a token with characters that no header can carry, so it lets in nobody"
-            self._warn(line, what, "give it one without spaces and other such characters")
+            self._warn(line, "unusable-token", what, "give it one without spaces and other such characters")
             return
         if not self._names(line, user, uid, groups):
             return
         if token in self.tokens:
             what = f"has the token of line {self._lines[token]} again; this one counts"
-            self._warn(line, what, "take one of the two out")
+            self._warn(line, "doubled-token", what, "take one of the two out")
         self._lines[token] = line
         self.tokens[token] = StaticToken(Secret(token), user, uid, groups)
         self._system_names(line, user, groups)
@@ -126,14 +128,15 @@ class _Reader:
             return
         if user.startswith("system:"):
             what = f"the user {quote(user)} is refused: names that begin with system: are not believed from here"
-            self._warn(line, what, "rename the user, or set allowSystemNames: true")
+            self._warn(line, "system-names", what, "rename the user, or set allowSystemNames: true")
         for group in groups:
             if group.startswith("system:"):
                 what = f"the group {quote(group)} is dropped: names that begin with system: are not believed from here"
-                self._warn(line, what, "take it out, or set allowSystemNames: true")
+                self._warn(line, "system-names", what, "take it out, or set allowSystemNames: true")
 
     def _error(self, line: int, what: str, right: str) -> None:
-        _report(self._context, self._path, line, what, right)
+        _error(self._context, self._path, line, what, right)
 
-    def _warn(self, line: int, what: str, right: str) -> None:
-        _report(self._context, self._path, line, what, right, warning=True)
+    def _warn(self, line: int, lint: str, what: str, right: str) -> None:
+        mark = Mark(self._path, line, 1)  # CSV has no comments: the line that names the file has them
+        self._context.problems.warn(mark, lint, "", what, right, allowed_at=self._place.mark)

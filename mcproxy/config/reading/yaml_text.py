@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from mcproxy.config.lints import allowed_by
 from mcproxy.config.model import Mark
 from mcproxy.config.problem import Problems
 from mcproxy.config.reading.nodes import Entry, Mapping, Node, Path, Scalar, Sequence, Value, key_path, quote
@@ -91,9 +92,21 @@ def read_yaml(file: str, data: bytes, problems: Problems) -> Node | None:
     single keys were wrong (doubled ones), what was understood is returned as well.
     """
     try:
-        return _Composer(file, _decode(file, data, problems), problems).document()
+        text = _decode(file, data, problems)
+        _read_comments(file, text, problems)
+        return _Composer(file, text, problems).document()
     except _Stop:
         return None
+
+
+def _read_comments(file: str, text: str, problems: Problems) -> None:
+    """Find the comments that switch warnings off."""
+    if "mcproxy:" not in text:
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        names = allowed_by(line)
+        if names:
+            problems.allow(Mark(file, number, line.index("#") + 1), names)
 
 
 def _decode(file: str, data: bytes, problems: Problems) -> str:

@@ -92,7 +92,7 @@ def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x
     found = pem.read_authorities(context, file) if file is not None else None
     if file is not None and found is not None and not any(pem.may_vouch(certificate) for certificate in found[1]):
         what = f"no certificate in {found[0].path} is an authority's (basicConstraints), so it vouches for nobody else"
-        context.warn(file, what, "name the authority that issues the clients' certificates")
+        context.warn(file, "not-an-authority", what, "name the authority that issues the clients' certificates")
     return found
 
 
@@ -107,7 +107,7 @@ def _check_apart(
     what = f"the authority {both.subject.rfc4514_string()} is clientCertificates' too"
     if header.has("allowedNames"):
         what += ": whoever gets a certificate of an allowed name from it can say that he is anybody"
-        context.warn(file, what, "use an authority of its own")
+        context.warn(file, "shared-authority", what, "use an authority of its own")
     else:
         what += ": everybody with a client certificate could say that he is anybody"
         context.error(file, what, "use an authority of its own, or add allowedNames: [NAME]")
@@ -158,4 +158,4 @@ def _check_effect(context: Context, place: Place, key: str, about: Sequence[str]
     """Warn of a switch that is on where there is nothing that it is about."""
     switch = place.get(key)
     if switch is not None and switch.value is True and not any(place.has(other) for other in about):
-        context.warn(switch, f"is about {', '.join(about)}, and this set has none of it", "take it out")
+        context.warn(switch, "no-effect", f"is about {', '.join(about)}, and this set has none of it", "take it out")

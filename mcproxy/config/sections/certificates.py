@@ -30,9 +30,11 @@ def _certificate(context: Context, place: Place) -> Certificate | None:
     in_certificate = pem.names_in(leaf)
     if names is None and not in_certificate:
         what = f"the certificate in {chain.path} has no server names"
-        context.warn(cert_place, what, "clients will refuse it; make one with subjectAltName")
+        context.warn(cert_place, "certificate-names", what, "clients will refuse it; make one with subjectAltName")
     for server_name in names or ():
         if written is not None and not any(covers(pattern, server_name) for pattern in in_certificate):
             what = f"the certificate in {chain.path} does not cover {server_name}"
-            context.warn(written, what, f"it is for {', '.join(in_certificate) or 'no name at all'}")
+            context.warn(
+                written, "certificate-names", what, f"it is for {', '.join(in_certificate) or 'no name at all'}"
+            )
     return Certificate(name=name, chain=chain, key=key, server_names=in_certificate if names is None else names)

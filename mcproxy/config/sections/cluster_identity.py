@@ -51,7 +51,9 @@ def _extras(context: Context, place: Place) -> tuple[str, ...]:
             found[key] = item
     if "*" in found and len(found) > 1:
         other = next(item for key, item in found.items() if key != "*")
-        context.warn(other, f'{other.shown} changes nothing beside "*", which passes on all', "keep one of the two")
+        context.warn(
+            other, "no-effect", f'{other.shown} changes nothing beside "*", which passes on all', "keep one of the two"
+        )
         return ("*",)
     return tuple(found)
 
@@ -70,17 +72,19 @@ def check_needs(context: Context, place: Place, settings: ClusterIdentity, acces
         context.error(place, what, right)
     elif identity is Identity.PROXY and missing:
         what = "has identity: Proxy but no credentials: every request is anonymous to the cluster"
-        context.warn(place, what, "add credentials")
+        context.warn(place, "no-credentials", what, "add credentials")
     elif identity is Identity.REQUEST_HEADER and not place.has("frontProxy"):
         what = "has identity: RequestHeader but no frontProxy, and without its certificate X-Remote-* is not believed"
         context.error(place, what, "add frontProxy: {certFile: …, keyFile: …}")
     if identity is not Identity.REQUEST_HEADER and place.has("frontProxy"):
         what = f"belongs to identity: RequestHeader, and this is identity: {identity}"
-        context.warn(place.get("frontProxy") or where, what, "take it out, or write identity: RequestHeader")
+        context.warn(
+            place.get("frontProxy") or where, "no-effect", what, "take it out, or write identity: RequestHeader"
+        )
     if identity is not Identity.IMPERSONATE and settings.extras:
         what = f"belongs to identity: Impersonate, and this is identity: {identity}"
         right = "take it out" + ("" if identity is Identity.PASSTHROUGH else ", or write identity: Impersonate")
-        context.warn(place.get("impersonateExtras") or where, what, right)
+        context.warn(place.get("impersonateExtras") or where, "no-effect", what, right)
     if identity is Identity.REQUEST_HEADER and settings.front_proxy is not None:
         _check_secure(context, place, access)
 
@@ -88,6 +92,8 @@ def check_needs(context: Context, place: Place, settings: ClusterIdentity, acces
 def _check_secure(context: Context, place: Place, access: Access) -> None:
     plain = next((endpoint for endpoint in access.endpoints if endpoint.scheme == "http"), None)
     if plain is not None:
-        report = context.warn if is_loopback(plain.host) else context.error
         what = f"has identity: RequestHeader, and the certificate in frontProxy cannot be shown to {plain.url}"
-        report(place, what, "use https")
+        if is_loopback(plain.host):
+            context.warn(place, "in-clear", what, "use https")
+        else:
+            context.error(place, what, "use https")

@@ -73,7 +73,7 @@ def _access(context: Context, place: Place) -> kubeconfig.Access | None:
     _check_doubled_urls(context, place)
     if good and all(endpoint.disabled for endpoint in good):
         what = "are all disabled, so every request is answered by 503"
-        context.warn(place.get("endpoints") or place, what, "leave one of them enabled")
+        context.warn(place.get("endpoints") or place, "endpoints-disabled", what, "leave one of them enabled")
     return kubeconfig.Access(
         endpoints=good if len(good) == len(endpoints) else (),
         tls=_tls(context, place.get("tls")),
@@ -203,7 +203,7 @@ def _check_exposure(context: Context, place: Place, access: kubeconfig.Access) -
         what = f"credentials would go to {in_clear[0].url} in clear"
         context.error(place, what, "use https, or take the credentials out")
     elif in_clear:
-        context.warn(place, f"requests go to {in_clear[0].url} in clear, tokens in them too", "use https")
+        context.warn(place, "in-clear", f"requests go to {in_clear[0].url} in clear, tokens in them too", "use https")
     if access.endpoints and all(endpoint.scheme == "http" for endpoint in access.endpoints):
         _check_tls_unused(context, place, access)
 
@@ -220,4 +220,4 @@ def _check_tls_unused(context: Context, place: Place, access: kubeconfig.Access)
     ]
     for name in unused:
         what = f"has {name}, but every endpoint is http, where that means nothing"
-        context.warn(place, what, "use https, or take it out")
+        context.warn(place, "no-effect", what, "use https, or take it out")

@@ -55,7 +55,12 @@ def _origin(context: Context, place: Place) -> str | None:
         context.error(place, f"{place.shown} has no usable port", "write a port from 1 to 65535, or none")
         return None
     if host.startswith("*.") and "." not in host[2:]:
-        context.warn(place, f"{place.shown} is every host in the zone {host[2:]}", "name the hosts, or a longer domain")
+        context.warn(
+            place,
+            "broad-origin",
+            f"{place.shown} is every host in the zone {host[2:]}",
+            "name the hosts, or a longer domain",
+        )
     suffix = f":{int(port)}" if port is not None and port != _DEFAULT_PORTS.get(scheme) else ""
     return f"{scheme}://{host}{suffix}"
 

@@ -49,7 +49,7 @@ def command(context: Context, place: Place, hint: str) -> str | None:
     right = hint or "install it"
     if not name or "/" not in name:
         if name and shutil.which(name, path=context.environ.get("PATH", "")) is None:
-            context.warn(place, f"the program {name} is not on PATH", right)
+            context.warn(place, "program-not-found", f"the program {name} is not on PATH", right)
         return name
     path = context.path(place)
     if path is not None and not (os.path.isfile(path) and os.access(path, os.X_OK)):
@@ -65,7 +65,7 @@ def check_verification(context: Context, insecure: Place | None, ca: PEMFile | N
         context.error(insecure, f"certificates are not to be verified, but {ca_key} is given", "keep one of the two")
     else:
         what = "the cluster's certificate is not verified: whoever sits on the way can read and change everything"
-        context.warn(insecure, what, f"give its authority in {ca_key} instead")
+        context.warn(insecure, "not-verified", what, f"give its authority in {ca_key} instead")
 
 
 def has_any(credentials: Credentials) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mcproxy.config.checks.partial_rejects import warn_of_partial_rejects
 from mcproxy.config.checks.shadowed import warn_of_shadowed
 from mcproxy.config.context import Context
 from mcproxy.config.model import (
@@ -63,8 +64,9 @@ def build_dispatch(
         return policies  # a rule without its faulty items means something else
     if not policies:
         right = "add a policy, or take dispatch out to let everything pass"
-        context.warn(places, "has no policies, so every request is answered by 403", right)
+        context.warn(places, "no-policies", "has no policies, so every request is answered by 403", right)
     warn_of_shadowed(context, written, policies)
+    warn_of_partial_rejects(context, written, policies)
     return policies
 
 
@@ -79,7 +81,9 @@ def _policy(context: Context, place: Place, ground: _ServerContext) -> Policy:
     access_log = fields.boolean("accessLog", False) if place.get("accessLog") is not None else None
     if access_log and not ground.access_log:
         what = "changes nothing: the accessLog of the server is false, which holds for all of its requests"
-        context.warn(place.get("accessLog") or place, what, "take it out, or set the server's accessLog to true")
+        context.warn(
+            place.get("accessLog") or place, "no-effect", what, "take it out, or set the server's accessLog to true"
+        )
     if ground.several is not None:
         _refuse_keys_for_one_cluster(context, place)
     if ground.one is not None and rules is not None:
@@ -129,7 +133,9 @@ def _backend(context: Context, place: Place | None, ground: _ServerContext) -> C
         context.error(written, f"there is no cluster {written.shown}", suggest(written.string, ground.names))
         return None
     if written.string == ground.one:
-        context.warn(written, f"changes nothing: {ground.one} is the server's own cluster", "take backend out")
+        context.warn(
+            written, "no-effect", f"changes nothing: {ground.one} is the server's own cluster", "take backend out"
+        )
     return ClusterBackend(written.string)
 
 
@@ -158,7 +164,7 @@ def _endpoints(context: Context, place: Place, cluster: Cluster) -> tuple[str, .
             chosen.append(endpoint)
     if chosen and len(chosen) == len(list(place.children("endpoints"))) and all(each.disabled for each in chosen):
         what = "names disabled endpoints only, so every request of this policy is answered by 503"
-        context.warn(place.get("endpoints") or place, what, "name one that is not disabled")
+        context.warn(place.get("endpoints") or place, "endpoints-disabled", what, "name one that is not disabled")
     return tuple(found)
 
 

@@ -40,7 +40,7 @@ def _flow_control(context: Context, place: Place) -> FlowControl | None:
     maximum, long_running = _count(place, "max"), _count(place, "maxLongRunning")
     if queue is not None and maximum == 0 and not long_running:
         what = "lets requests wait for nothing: max: 0 refuses them all"
-        context.warn(queue, what, "take it out, or raise max")
+        context.warn(queue, "no-effect", what, "take it out, or raise max")
     if name is None:
         return None
     return FlowControl(
@@ -104,14 +104,14 @@ def check_use(
         used.update(references(context, named, known, "flow control"))
         for place in named.items():
             if place.string in exempt:
-                context.warn(place, f"{place.shown} limits nothing: it is Exempt", "take it out")
+                context.warn(place, "no-effect", f"{place.shown} limits nothing: it is Exempt", "take it out")
     for place in _named_by_policies(servers):
         if place.string not in known:
             context.error(place, f"there is no flow control {place.shown}", suggest(place.string or "", known))
     for control in flow_controls:
         if control.name and control.name not in used:
             what = "no cluster and no dispatch policy names it, so it limits nothing"
-            context.warn(control.place, what, "name it in a flowControl or flowControls, or take it out")
+            context.warn(control.place, "unused", what, "name it in a flowControl or flowControls, or take it out")
 
 
 def _is_exempt(control: FlowControl) -> bool:

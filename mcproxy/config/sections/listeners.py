@@ -28,7 +28,7 @@ def _listener(context: Context, place: Place) -> Listener | None:
         for key, named in (("proxyProtocol", networks), ("trustedProxies", trusted)):
             if named:
                 what = f"{key} names networks, but nobody comes to a unix socket from a network"
-                context.warn(place.get(key) or place, what, "take it out")
+                context.warn(place.get(key) or place, "no-effect", what, "take it out")
     tls = place.get("tls")
     name = place.text("name")
     if bind is None or name is None:

@@ -26,7 +26,11 @@ def issuers(context: Context, place: Place, *, allow_system_names: bool) -> Iter
             context.error(issuer, what, "keep one of the two; it can have several audiences")
         yield _issuer(context, entry, issuer.string)
         if not allow_system_names:
-            _check_prefix(context, entry)
+            _check_system_prefix(context, entry)
+        prefix = entry.get("usernamePrefix")
+        if prefix is not None and prefix.string in ("", "-") and place.has("clientCertificates"):
+            what = "users of the issuer have no prefix: one may have the name of somebody with a client certificate"
+            context.warn(prefix, "no-prefix", what, 'write a prefix such as "oidc:"')
 
 
 def _issuer(context: Context, place: Place, issuer: str) -> OIDC:
@@ -37,7 +41,7 @@ def _issuer(context: Context, place: Place, issuer: str) -> OIDC:
     authorities = pem.read_authorities(context, ca) if ca is not None else None
     if ca is not None and place.has("jwksFile"):
         what = "is for fetching discovery and keys, and with jwksFile nothing is fetched"
-        context.warn(ca, what, "take it out, or take jwksFile out")
+        context.warn(ca, "no-effect", what, "take it out, or take jwksFile out")
     claim = fields.text("usernameClaim", OIDC(issuer="", audiences=()).username_claim)
     return OIDC(
         issuer=issuer,
@@ -69,12 +73,12 @@ def _prefix(place: Place, key: str, default: str) -> str:
     return "" if written == "-" else written
 
 
-def _check_prefix(context: Context, place: Place) -> None:
+def _check_system_prefix(context: Context, place: Place) -> None:
     for key, fate in (("usernamePrefix", "every user is refused"), ("groupsPrefix", "every group is dropped")):
         prefix = place.get(key)
         if prefix is not None and (prefix.string or "").startswith("system:"):
             what = f"{fate}: names that begin with system: are not believed from here"
-            context.warn(prefix, what, "write another prefix, or set allowSystemNames: true")
+            context.warn(prefix, "system-names", what, "write another prefix, or set allowSystemNames: true")
 
 
 def _check_url(context: Context, place: Place, *, query: bool) -> None:

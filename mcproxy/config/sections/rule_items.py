@@ -75,11 +75,13 @@ def read(context: Context, place: Place | None, kind: Kind) -> tuple[str, ...]:
         if found is not None:
             context.error(item, f"{item.shown} {found[0]}", found[1])
         elif text in good:
-            context.warn(item, f"{item.shown} is in the list already, at {good[text].mark}", "keep one of the two")
+            context.warn(
+                item, "no-effect", f"{item.shown} is in the list already, at {good[text].mark}", "keep one of the two"
+            )
         else:
             good[text] = item
     for item, what, right in _without_effect(good, kind, str(place.path[-1])):
-        context.warn(item, f"{item.shown} {what}", right)
+        context.warn(item, "no-effect", f"{item.shown} {what}", right)
     return tuple(good)
 
 

@@ -82,21 +82,23 @@ def _check_halves(context: Context, place: Place) -> None:
     groups, resources = is_filled(place, "apiGroups"), is_filled(place, "resources")
     urls = is_filled(place, "nonResourceURLs")
     if not is_filled(place, "verbs"):
-        context.warn(place, "has no verbs, so it matches nothing", 'add verbs: ["*"], or those that are meant')
+        context.warn(
+            place, "matches-nothing", "has no verbs, so it matches nothing", 'add verbs: ["*"], or those that are meant'
+        )
     if resources and not groups:
         right = 'add apiGroups: ["*"], [""] for the core group, or those that are meant'
-        context.warn(place, "has resources without apiGroups, so it matches no resource", right)
+        context.warn(place, "matches-nothing", "has resources without apiGroups, so it matches no resource", right)
     elif groups and not resources:
         right = 'add resources: ["*"], or those that are meant'
-        context.warn(place, "has apiGroups without resources, so it matches no resource", right)
+        context.warn(place, "matches-nothing", "has apiGroups without resources, so it matches no resource", right)
     elif not groups and not urls:
         what = "has neither resources nor nonResourceURLs, so it matches nothing"
-        context.warn(place, what, 'add apiGroups and resources, nonResourceURLs, or ["*"] of each')
+        context.warn(place, "matches-nothing", what, 'add apiGroups and resources, nonResourceURLs, or ["*"] of each')
     if not resources and not groups:
         for key in ("resourceNames", "namespaces"):
             if urls and is_filled(place, key):
                 what = "is about resources, and the rule has none: its nonResourceURLs match whatever it says"
-                context.warn(place.get(key) or place, what, "take it out, or add apiGroups and resources")
+                context.warn(place.get(key) or place, "no-effect", what, "take it out, or add apiGroups and resources")
 
 
 def _check_verbs(context: Context, place: Place, where: Where) -> None:
@@ -110,14 +112,19 @@ def _check_verbs(context: Context, place: Place, where: Where) -> None:
         of_requests = verb in rule_items.RESOURCE_VERBS or verb in rule_items.METHODS
         if not of_requests:
             if where is Where.DISPATCH:
-                context.warn(item, f"{item.shown} is the verb of no request", "take it out: only authorizers use it")
+                context.warn(
+                    item,
+                    "matches-nothing",
+                    f"{item.shown} is the verb of no request",
+                    "take it out: only authorizers use it",
+                )
         elif about_resources and not about_urls and verb not in rule_items.RESOURCE_VERBS:
             meant = rule_items.VERB_OF_METHOD.get(verb)
             right = f"did you mean {meant}?" if meant else "take it out: it is the HTTP method of other requests"
-            context.warn(item, f"{item.shown} is the verb of no request for a resource", right)
+            context.warn(item, "matches-nothing", f"{item.shown} is the verb of no request for a resource", right)
         elif about_urls and not about_resources and verb not in rule_items.METHODS:
             what = f"{item.shown} is the verb of no request for a nonResourceURL"
-            context.warn(item, what, "write the HTTP method in lower case: get, post, put, …")
+            context.warn(item, "matches-nothing", what, "write the HTTP method in lower case: get, post, put, …")
 
 
 def _check_clusters(context: Context, place: Place, clusters: Sequence[str], served: Sequence[str] | None) -> None:
@@ -132,4 +139,6 @@ def _check_clusters(context: Context, place: Place, clusters: Sequence[str], ser
             dash = "-" if (item.string or "").startswith("-") else ""
             context.error(item, f"there is no cluster {item.shown}", suggest(dash + name, [dash + c for c in clusters]))
         elif not matches:
-            context.warn(item, f"{item.shown} matches no cluster that is served here", suggest(name, here))
+            context.warn(
+                item, "matches-nothing", f"{item.shown} matches no cluster that is served here", suggest(name, here)
+            )

@@ -51,7 +51,7 @@ def _server(
     backend = _backend(context, place.get("backend"), [cluster.name for cluster in clusters if cluster.name])
     if not place.has("serverNames") and not place.has("default"):
         what = "has neither serverNames nor default: true, so no request finds it"
-        context.warn(place, what, "add serverNames: [NAME], or default: true")
+        context.warn(place, "unreachable-server", what, "add serverNames: [NAME], or default: true")
     return Server(
         name=place.text("name") or "",
         listeners=listeners,
@@ -75,7 +75,9 @@ def _sessions(context: Context, server: Place) -> Sessions:
     )
     if place is not None and made.end_with_credential and server.text("authentication") in (None, NONE):
         what = "is about credentials, and this server authenticates nobody"
-        context.warn(place.get("endWithCredential") or place, what, "take it out, or name a set in authentication")
+        context.warn(
+            place.get("endWithCredential") or place, "no-effect", what, "take it out, or name a set in authentication"
+        )
     return made
 
 

@@ -198,7 +198,9 @@ def test_a_thousand_policies_are_judged_in_well_under_a_second(tmp_path: Path, d
     file = tmp_path / "mcproxy.yaml"
     file.write_text(
         "version: 1\nclusters: [{name: a, identity: Passthrough, endpoints: [{url: 'http://127.0.0.1:1'}]}]\n"
-        f"servers:\n  - name: a\n    default: true\n    backend: {{cluster: a}}\n    dispatch:\n{policies}\n"
+        "authentication: [{name: all, anonymous: {enabled: true}}]\n"
+        "servers:\n  - name: a\n    default: true\n    backend: {cluster: a}\n    authentication: all\n"
+        f"    dispatch:\n{policies}\n"
     )
     server = load(str(file), environ={}, now=NOW).config.servers[0]
     assert server.dispatch is not None

@@ -88,7 +88,8 @@ servers:
   - name: policies
     serverNames: [p.example.com]
     backend: {cluster: "0123"}
-    authentication: none
+    authentication: corp
+    authorization: local
     dispatch:
       - name: refused
         rules: [{verbs: ["*"], apiGroups: [""], resources: [secrets], userGroups: ["-a"], namespaces: ["", "k-*"]}]

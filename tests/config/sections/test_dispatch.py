@@ -31,6 +31,7 @@ clusters:
     identity: Passthrough
     flowControls: [bulk, few]
   - {name: west, endpoints: [{url: "https://10.0.1.1"}], identity: Passthrough, flowControls: [free]}
+authentication: [{name: all, anonymous: {enabled: true}}]
 flowControls:
   - {name: few, type: MaxRequestsInflight, max: 200, maxLongRunning: 5000, queue: {size: 100, timeout: 5s}}
   - {name: bulk, type: TokenBucket, qps: 0.5, burst: 100, per: User, shared: false}
@@ -48,7 +49,7 @@ def loaded(folder: Path, text: str) -> tuple[Config, tuple[Problem, ...]]:
 
 
 def policies(folder: Path, dispatch: str, backend: str = "{cluster: east}") -> tuple[Policy, ...]:
-    text = f"servers: [{{name: s, default: true, backend: {backend}, dispatch: {dispatch}}}]\n"
+    text = f"servers: [{{name: s, default: true, backend: {backend}, authentication: all, dispatch: {dispatch}}}]\n"
     found = loaded(folder, text)[0].servers[0].dispatch
     assert found is not None
     return found
@@ -174,7 +175,10 @@ def test_a_rule_with_a_fault_hides_nothing(tmp_path: Path, users: str) -> None:
 
 
 def test_what_only_authorizers_are_asked_is_no_fault_of_an_authorizer(tmp_path: Path) -> None:
-    rules = '[{verbs: [impersonate], apiGroups: [""], resources: [users, userextras/scopes], clusters: [east]}]'
+    rules = (
+        '[{verbs: [impersonate], apiGroups: [""], resources: [users, userextras/scopes], clusters: [east], '
+        "resourceNames: [a]}]"
+    )
     _, warnings = loaded(tmp_path, f"authorization: [{{name: a, rules: {rules}}}]\n")
     assert [warning for warning in warnings if ".rules" in warning.key] == []
 

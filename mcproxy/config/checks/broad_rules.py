@@ -1,0 +1,51 @@
+"""Authorization rules that give more than they seem to: secrets, exec and impersonation, reached by a star."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from mcproxy.config.checks.rule_sets import ALL, NOTHING, NameSet, covers, name_set
+from mcproxy.config.context import Context
+from mcproxy.config.model import Authorization, Rule
+from mcproxy.config.sections.section import Named
+
+
+def warn_of_broad_rules(
+    context: Context, authorizers: Sequence[Named[Authorization]], alone: Collection[str | None]
+) -> None:
+    """Warn of each rule whose star reaches secrets, exec or impersonation.
+
+    `alone` are the names of authorizers before clusters with identity Proxy, where nobody narrows further. A rule with
+    all verbs is meant to give everything to whom it names; it counts only where it names nobody.
+    """
+    for authorizer in authorizers:
+        if authorizer.value is None or authorizer.value.rules is None:
+            continue
+        for place, rule in zip(authorizer.place.children("rules"), authorizer.value.rules, strict=False):
+            where = place.get("resources") or place
+            if "*" in rule.verbs and not (_is_for_everybody(rule) and authorizer.name in alone):
+                continue
+            reached = list(_reached(rule))
+            if reached:
+                what = f"reaches {' and '.join(reached)} without naming {'it' if len(reached) == 1 else 'them'}"
+                right = f"exclude {'it' if len(reached) == 1 else 'them'}, or list the resources that are meant"
+                context.warn(where, "broad-rule", what, right)
+            if "impersonate" in rule.verbs and not rule.resource_names:
+                what = "may impersonate anybody, system:masters too"
+                context.warn(where, "broad-rule", what, "list users and groups in resourceNames")
+
+
+def _is_for_everybody(rule: Rule) -> bool:
+    everybody = not (rule.users or rule.user_groups or rule.service_accounts)
+    return everybody or "*" in rule.users or "*" in rule.user_groups or "system:authenticated" in rule.user_groups
+
+
+def _reached(rule: Rule) -> Iterator[str]:
+    verbs, resources = name_set(rule.verbs, NOTHING), name_set(rule.resources, NOTHING)
+    if not covers(name_set(rule.api_groups, NOTHING), NameSet(("",))):
+        return
+    reads = any(covers(verbs, NameSet((verb,))) for verb in ("get", "list", "watch"))
+    for resource, given in (("secrets", reads), ("pods/exec", covers(verbs, NameSet(("create",))))):
+        named = resource in rule.resources or covers(name_set(rule.resource_names, ALL), NameSet(("",))) is False
+        if given and not named and covers(resources, NameSet((resource,))):
+            yield resource

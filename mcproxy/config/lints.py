@@ -1,0 +1,54 @@
+"""The warnings of `mcproxy check`, by their stable names, and the comment that switches one off.
+
+``# mcproxy: allow NAME`` at the end of the line that a warning is about, with several names separated by commas.
+"""
+
+from __future__ import annotations
+
+import re
+
+LINTS = {
+    "broad-origin": "a CORS origin whose wildcard stands for every host of a top-level zone",
+    "broad-rule": "an authorization rule that reaches secrets, exec or impersonation by a star",
+    "certificate-names": "a server name that no certificate covers, or a certificate without names",
+    "certificate-usage": "a server certificate that is for clients only",
+    "chain-order": "a certificate chain that is not in the order of its issuers",
+    "default-server": "a default server with a cluster of its own beside servers that only their names tell apart",
+    "doubled-token": "a token that stands in a token file twice",
+    "empty-configuration": "a file that serves nothing",
+    "endpoints-disabled": "a cluster or a policy that has disabled endpoints only",
+    "expired": "a certificate that has expired",
+    "expires-soon": "a certificate that expires within 30 days",
+    "foreign-crl": "a revocation list of an authority that caFile does not have",
+    "in-clear": "requests that go to a cluster without TLS",
+    "matches-nothing": "a rule, or an item of it, that no request matches",
+    "missing-crl": "an authority without a valid revocation list: none of its certificates is accepted",
+    "no-credentials": "something that the proxy needs credentials for and has none",
+    "no-effect": "a value that changes nothing where it stands",
+    "no-listener": "a server without a listener",
+    "no-policies": "an empty dispatch: every request is refused",
+    "no-prefix": "ID tokens that may carry the name of somebody who has a client certificate",
+    "not-an-authority": "a caFile without an authority's certificate",
+    "not-verified": "a cluster whose certificate is not verified",
+    "not-yet-valid": "a certificate or revocation list of the future",
+    "partial-reject": "a policy that rejects requests by name or namespace, while a list of all of them passes",
+    "private-key": "a key set that holds a private key",
+    "program-not-found": "a program that is not on PATH",
+    "readable-secret": "a private key or token file that others may read",
+    "shadowed-policy": "a policy that is never reached, because earlier ones match all that it matches",
+    "shared-authority": "one authority for client certificates and for the proxies that requestHeader trusts",
+    "shared-token-review": "tokens that one cluster reviews and that count for others too",
+    "system-names": "a user or group beginning with system: that is not believed",
+    "unreachable-server": "a server that no request finds",
+    "unreachable-set": "a set of authenticators that nobody can use on the server's listeners",
+    "unusable-token": "a token file, or a line of it, that lets in nobody",
+    "unused": "an entry that nothing names",
+}
+
+_COMMENT = re.compile(r"(?:^|\s)#\s*mcproxy:\s*allow\s+([a-z0-9-]+(?:\s*,\s*[a-z0-9-]+)*)")
+
+
+def allowed_by(line: str) -> tuple[str, ...]:
+    """Return the names of warnings that the comment of a line switches off."""
+    match = _COMMENT.search(line)
+    return tuple(re.split(r"\s*,\s*", match[1])) if match else ()
