@@ -83,7 +83,8 @@ class FloodClients:
             asyncio.create_task(self._run(source, requests, event))
             for (source, requests), event in zip(self._connections, tried, strict=True)
         ]
-        await asyncio.wait_for(asyncio.gather(*(event.wait() for event in tried)), _RAMP)
+        async with asyncio.timeout(_RAMP):
+            await asyncio.gather(*(event.wait() for event in tried))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -123,10 +124,11 @@ class _Connection:
     async def open(self) -> bool:
         """Connect; whether that succeeded within `_TIMEOUT`."""
         arguments: dict[str, Any] = {"ssl": self._context, "server_hostname": "localhost"}
-        opening = asyncio.open_connection("127.0.0.1", self._port, local_addr=(self._source, 0), **arguments)
+        arguments["local_addr"] = (self._source, 0)
         try:
-            self._streams = await asyncio.wait_for(opening, _TIMEOUT)
-        except (TimeoutError, OSError):
+            async with asyncio.timeout(_TIMEOUT):
+                self._streams = await asyncio.open_connection("127.0.0.1", self._port, **arguments)
+        except OSError:  # TimeoutError is one
             return False
         return True
 
@@ -137,12 +139,13 @@ class _Connection:
         assert self._streams is not None
         reader, writer = self._streams
         try:
-            writer.write(head)
-            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _TIMEOUT)
-            lines = answer.lower().split(b"\r\n")
-            fields = dict(line.split(b":", 1) for line in lines[1:] if b":" in line)
-            await asyncio.wait_for(reader.readexactly(int(fields.get(b"content-length", b"0"))), _TIMEOUT)
-        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            async with asyncio.timeout(_TIMEOUT):
+                writer.write(head)
+                answer = await reader.readuntil(b"\r\n\r\n")
+                lines = answer.lower().split(b"\r\n")
+                fields = dict(line.split(b":", 1) for line in lines[1:] if b":" in line)
+                await reader.readexactly(int(fields.get(b"content-length", b"0")))
+        except (OSError, asyncio.IncompleteReadError):
             self.close()
             return 0
         if b"close" in fields.get(b"connection", b""):
