@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from mcproxy.config import model
 from mcproxy.net.bind import BindError
 from mcproxy.upstream.credentials import CredentialError
+from tests.ports import reserved_port
 from tests.proxy import conftest
 from tests.proxy.harness import NAME, OK, Client, Harness, Upstream, always, cluster, config, get, listener
 
@@ -31,12 +32,6 @@ async def watching(harness: Harness, upstream: Upstream, **how: Any) -> Client:
 
 def drains_within(configuration: model.Config, seconds: float) -> model.Config:
     return dataclasses.replace(configuration, daemon=model.Daemon(drain_timeout=seconds))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def fired(waiting: Deferred[Any]) -> list[Any]:
@@ -94,7 +89,7 @@ class TestReload:
         first = listener("one", tls=False)
         await harness.serve(config([cluster(upstream.endpoint())], listeners=[first]))
         port = harness.port()
-        second = listener("two", tls=False, port=free_port())
+        second = listener("two", tls=False, port=reserved_port())
         await harness.serve(config([cluster(upstream.endpoint())], listeners=[first, second]))
         assert harness.port(0) == port
         for each in (harness.port(0), harness.port(1)):
@@ -102,7 +97,7 @@ class TestReload:
 
     async def test_a_listener_that_is_gone_stops_accepting_and_its_requests_finish(self, harness: Harness) -> None:
         upstream = harness.upstream()
-        kept, gone = listener("kept", tls=False), listener("gone", tls=False, port=free_port())
+        kept, gone = listener("kept", tls=False), listener("gone", tls=False, port=reserved_port())
         await harness.serve(config([cluster(upstream.endpoint())], listeners=[kept, gone]))
         gone_port = harness.port(1)
         client = await harness.asks(get(), port=gone_port, tls=False)
@@ -232,7 +227,7 @@ class TestRefusedReload:
         first = listener("one", tls=False)
         await harness.serve(config([cluster(upstream.endpoint())], listeners=[first]))
         runtime, lives = harness.service.runtime, harness.service.listeners
-        opens, taken = free_port(), listener("taken", tls=False, port=upstream.port)
+        opens, taken = reserved_port(), listener("taken", tls=False, port=upstream.port)
         wrong = config(
             [cluster(upstream.endpoint(), preserve_host=True)],
             listeners=[first, listener("two", tls=False, port=opens), taken],
@@ -244,6 +239,7 @@ class TestRefusedReload:
         assert harness.service.listeners == lives
         assert [log.closed for log in harness.logs] == [1]
         with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", opens))  # nobody listens there any more
         await served(harness, harness.port())
 
@@ -261,12 +257,13 @@ class TestRefusedReload:
 
     async def test_the_first_one_leaves_nothing_open(self, harness: Harness) -> None:
         upstream = harness.upstream()
-        opens = free_port()
+        opens = reserved_port()
         listeners = [listener("a", tls=False, port=opens), listener("b", tls=False, port=upstream.port)]
         with pytest.raises(BindError):
             await harness.serve(config([cluster(upstream.endpoint())], listeners=listeners))
         assert harness.service.runtime is None
         with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", opens))
 
 

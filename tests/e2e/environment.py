@@ -11,7 +11,8 @@ from typing import Any
 
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address
-from tests.e2e.processes import Daemon, Kubectl, free_port
+from tests.e2e.processes import Daemon, Kubectl
+from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -70,7 +71,7 @@ class Environment:
             "east", options=("--endpoints", "2", *options), directory=directory / "east"
         )
         self.west = SimulatedClusterProcess("west", options=options, directory=directory / "west")
-        self.port = free_port()
+        self.port = reserved_port()
         self.authority = Authority("e2e CA")
         self.ca = directory / "ca.crt"
         self.cluster = directory / "home"

@@ -11,8 +11,9 @@ from typing import Any
 
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, ask
-from tests.e2e.processes import Daemon, Kubectl, free_port
+from tests.e2e.processes import Daemon, Kubectl
 from tests.identity import issuer
+from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -166,7 +167,7 @@ class IdentityEnvironment:
         self.control().create(right_to_pass(CREDENTIAL_ID))
         self._site = Site(*pair)
         self._publish_keys()
-        self.port = free_port()
+        self.port = reserved_port()
         self._daemon = Daemon(self.directory, self.config()).start()
         self._daemon.wait_for("takes requests", count=6)  # all endpoints were found healthy
         self.kubeconfig.write_text(json.dumps(self._kubeconfig()))

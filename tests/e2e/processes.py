@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,21 +19,6 @@ T = TypeVar("T")
 
 TIMEOUT = 20.0
 """Seconds to wait for what takes milliseconds, on a machine that may be busy."""
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now."""
-    (port,) = free_ports(1)
-    return port
-
-
-def free_ports(count: int) -> list[int]:
-    """As many different ones. Ask when all else that listens does so, for it could be given one of them."""
-    with ExitStack() as probes:
-        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in sockets:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in sockets]
 
 
 def wait_until(what: str, holds: Callable[[], bool], timeout: float = TIMEOUT) -> None:

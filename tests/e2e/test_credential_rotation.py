@@ -20,7 +20,8 @@ import pytest
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, Client, ask
 from tests.e2e.identity_environment import bearer
-from tests.e2e.processes import TIMEOUT, Daemon, free_port, wait_until
+from tests.e2e.processes import TIMEOUT, Daemon, wait_until
+from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient, header_values
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -99,7 +100,7 @@ class Place:
             self.rotate(cluster)
         self.lend_certificate("mcproxy")
         (directory / "plugin.py").write_text(PLUGIN)
-        self.port = free_port()
+        self.port = reserved_port()
         config = CONFIG.format(
             port=self.port,
             judge=self.cluster.urls[0],

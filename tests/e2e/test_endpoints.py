@@ -20,7 +20,8 @@ import pytest
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.client_load import CONFIGMAPS, ClientLoad, Failure
 from tests.e2e.http_client import Address, Client, ask
-from tests.e2e.processes import TIMEOUT, Daemon, free_port, wait_until
+from tests.e2e.processes import TIMEOUT, Daemon, wait_until
+from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -101,7 +102,7 @@ class Site:
         (directory / "users.csv").write_text("".join(f"{name}-token,{name},,\n" for name in USERS))
         self.cluster.wait_ready()
         self.control = ControlClient(self.cluster.control_url)
-        self.port = free_port()
+        self.port = reserved_port()
         mine = ssl.create_default_context(cadata=authority.pem.decode())
         self.address = Address(self.port, mine)
         self.shares = Address(self.port, mine, "shares.test")

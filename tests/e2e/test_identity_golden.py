@@ -21,7 +21,8 @@ from tests.demo.golden import folders, golden_files
 from tests.demo.golden.differences import DIFFERENCES
 from tests.demo.golden.replay import compare, send
 from tests.demo.raw_client import Target
-from tests.e2e.processes import Daemon, free_ports
+from tests.e2e.processes import Daemon
+from tests.ports import reserved_port
 
 EXTRAS = (
     "authentication.kubernetes.io/credential-id",  # every certificate's user has it
@@ -84,7 +85,7 @@ class Stage:
             cluster = folders.seed(folder, of)
             allow_proxy(cluster)
             served[folder, of] = (cluster, self.lab.serve(cluster)("").port)
-        ports = iter(free_ports(len(places) * len(JUDGES)))
+        ports = iter([reserved_port() for _ in range(len(places) * len(JUDGES))])
         for (folder, of), (cluster, behind) in served.items():
             before = {judge: next(ports) for judge in JUDGES}
             self.clusters[folder, of] = (cluster, before)

@@ -22,7 +22,8 @@ import pytest
 
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, Client, ask, lines_of
-from tests.e2e.processes import TIMEOUT, Daemon, free_port, mcproxy, wait_until
+from tests.e2e.processes import TIMEOUT, Daemon, mcproxy, wait_until
+from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient, header_values
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -79,7 +80,7 @@ class SiteDaemon(Daemon):
     """A daemon before the site's cluster."""
 
     def __init__(self, site: Site, directory: Path, drain: int, bind: str) -> None:
-        self.port, self.balanced_port = free_port(), free_port()
+        self.port, self.balanced_port = reserved_port(), reserved_port()
         admin = site.cluster.user("admin")
         super().__init__(
             directory,
@@ -196,7 +197,7 @@ def test_endpoints_that_hang_cost_a_connect_timeout_at_most(site: Site, tmp_path
             site.control.reset_connections(index)
         begun = time.monotonic()
         answer = daemon.get()
-        assert time.monotonic() - begun < 6.0
+        assert time.monotonic() - begun < TIMEOUT
         assert answer.status == (200 if hanging == 1 else 503)
         if hanging == 2:
             assert 'cluster "east"' in answer.json["message"]
@@ -317,7 +318,7 @@ def test_second_sigterm_ends_at_once(site: Site, tmp_path: Path) -> None:
         begun = time.monotonic()
         daemon.signal(signal.SIGTERM)
         assert daemon.end() == 0
-        assert time.monotonic() - begun < 3.0
+        assert time.monotonic() - begun < 30.0  # of a drain of 60
         assert len(daemon.lines("ends at once", "open=1")) == 1
 
 
@@ -500,7 +501,7 @@ def test_unix_socket_is_served_to_curl(site: Site, tmp_path: Path) -> None:
 def test_listener_that_goes_ends_after_its_watches_had_time(site: Site, tmp_path: Path) -> None:
     with site.daemon(tmp_path, drain=2) as daemon, Client(daemon.address) as watcher:
         watch = watcher.begin("GET", WATCH)
-        moved = free_port()
+        moved = reserved_port()
         daemon.file.write_text(daemon.file.read_text().replace(f"127.0.0.1:{daemon.port}", f"127.0.0.1:{moved}"))
         begun = time.monotonic()
         assert daemon.reload().returncode == 0

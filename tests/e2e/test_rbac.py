@@ -15,7 +15,8 @@ import yaml
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.identity_environment import bearer
-from tests.e2e.processes import Daemon, free_port, mcproxy, wait_until
+from tests.e2e.processes import Daemon, mcproxy, wait_until
+from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -65,7 +66,7 @@ class Place:
         metadata = {"name": "builder", "namespace": "demo"}
         self.control = ControlClient(self.cluster.control_url)
         self.control.create([{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}])
-        self.port = free_port()
+        self.port = reserved_port()
         config = CONFIG.format(port=self.port, east=self.cluster.url, ca=self.cluster.ca)
         self.daemon = Daemon(self.directory, config).start()
         self.daemon.wait_for("does not grant the proxy the right", count=8)

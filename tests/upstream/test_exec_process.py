@@ -48,8 +48,8 @@ async def test_a_file_that_cannot_be_run_is_a_problem(tmp_path: Path, reactor: A
 
 async def test_a_plugin_that_hangs_is_ended_with_its_children(tmp_path: Path, reactor: Any) -> None:
     command = script(tmp_path, f"sleep 60 & echo $! > {tmp_path}/child\nwait\n")
-    with pytest.raises(PluginProblem, match=r"did not end within 0\.5 s"):
-        await run(reactor, command, timeout=0.5)
+    with pytest.raises(PluginProblem, match=r"did not end within 2 s"):
+        await run(reactor, command, timeout=2.0)  # the script must have begun by then
     status = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
     deadline = time.monotonic() + 5
     while status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] != "Z":
