@@ -1,7 +1,8 @@
 """A queue that is fair by user; pure.
 
-First in, first out for each user, and users take turns: whoever has a hundred waiting delays whoever has one by no more
-than one turn.
+First in, first out for each user, and users take turns: a user with a hundred items in the queue delays one with a
+single item by no more than one turn. A queue that is full makes room by dropping the newest item of the user who has
+the most, so whoever fills it cannot keep others out.
 """
 
 from __future__ import annotations
@@ -15,40 +16,71 @@ T = TypeVar("T")
 class FairQueue(Generic[T]):
     """Items of users in the order in which they are to be served."""
 
-    __slots__ = ("_count", "_lines")
+    __slots__ = ("_by_length", "_count", "_items", "_longest")
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[str, deque[T]] = OrderedDict()  # by user, in the order of their turns; none is empty
+        self._items: OrderedDict[str, deque[T]] = OrderedDict()  # by user, in the order of turns; no deque is empty
+        self._by_length: dict[int, dict[str, None]] = {}  # number of items -> users who have as many; none is empty
+        self._longest = 0  # the most items that a user has
         self._count = 0
 
     def push(self, user: str, item: T) -> None:
-        """Put an item behind the user's others; a user who had none comes last."""
-        line = self._lines.get(user)
-        if line is None:
-            line = self._lines[user] = deque()
-        line.append(item)
+        """Add an item behind the user's others; a user who had none comes last."""
+        items = self._items.get(user)
+        if items is None:
+            items = self._items[user] = deque()
+        items.append(item)
         self._count += 1
+        self._length_changed(user, len(items) - 1, len(items))
 
     def pop(self) -> T:
-        """Take out whatever is next. Raises KeyError if there is nothing."""
-        user, line = next(iter(self._lines.items()), (None, None))
-        if user is None or line is None:
-            raise KeyError("nothing waits")
-        item = line.popleft()
-        if line:
-            self._lines.move_to_end(user)
-        else:
-            del self._lines[user]
-        self._count -= 1
+        """Remove and return the next item. Raises KeyError if the queue is empty."""
+        user, items = next(iter(self._items.items()), (None, None))
+        if user is None or items is None:
+            raise KeyError("the queue is empty")
+        item = items.popleft()
+        self._removed(user, items)
+        if items:
+            self._items.move_to_end(user)
         return item
 
     def remove(self, user: str, item: T) -> None:
-        """Take out an item wherever it is. Raises KeyError or ValueError if it is not there."""
-        line = self._lines[user]
-        line.remove(item)
-        if not line:
-            del self._lines[user]
-        self._count -= 1
+        """Remove an item wherever it is. Raises KeyError or ValueError if it is not there."""
+        items = self._items[user]
+        items.remove(item)
+        self._removed(user, items)
+
+    def can_make_room_for(self, user: str) -> bool:
+        """Return whether another user would still have the most items after one more of `user` was added.
+
+        With a tie nobody makes room: otherwise two users would drop each other's items for ever.
+        """
+        return self._longest > len(self._items.get(user, ())) + 1
+
+    def pop_newest_of_fullest(self) -> T:
+        """Remove and return the newest item of the user with the most items. Raises KeyError if the queue is empty."""
+        user = next(reversed(self._by_length[self._longest]))
+        items = self._items[user]
+        item = items.pop()
+        self._removed(user, items)
+        return item
 
     def __len__(self) -> int:
         return self._count
+
+    def _removed(self, user: str, items: deque[T]) -> None:
+        if not items:
+            del self._items[user]
+        self._count -= 1
+        self._length_changed(user, len(items) + 1, len(items))
+
+    def _length_changed(self, user: str, before: int, after: int) -> None:
+        if before:
+            users = self._by_length[before]
+            del users[user]
+            if not users:
+                del self._by_length[before]
+        if after:
+            self._by_length.setdefault(after, {})[user] = None
+        if after > self._longest or (before == self._longest and before not in self._by_length):
+            self._longest = after  # a user who had the most and lost one item still has the most

@@ -1,13 +1,16 @@
-"""One limit, and the requests that wait for it.
+"""One limit, and the queues of requests that wait for it.
 
-A limiter lets as many through as its limit allows for each key, and has a queue for each key that is over it. Whoever
-waits is woken when a request ends, or when there is a token again; waiting ends with the queue's timeout at the latest.
-Nobody overtakes: while somebody waits for a key, whoever comes for that key must wait too.
+A limiter admits as many requests as its limit allows for each key, and has a queue for each key that is over it. A
+waiting request is admitted when another one ends, or when there is a token again; waiting ends with the queue's timeout
+at the latest. Nobody overtakes: while a request waits for a key, later ones for that key must wait too. A full queue
+makes room by refusing the newest request of the user who has the most in it (`fair_queue`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import Enum, auto
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -17,120 +20,142 @@ from mcproxy.dispatch.fair_queue import FairQueue
 from mcproxy.dispatch.in_flight import InFlightCounts
 from mcproxy.dispatch.token_bucket import TokenBuckets
 
-# A timer that is due sooner than this would only wake the process more often.
+# Seconds; a timer that is due sooner would only wake the process more often.
 _TICK = 0.001
 
 
-class _Waiter:
-    __slots__ = ("key", "timer", "turn", "user")
+class WaitResult(Enum):
+    """How waiting ended."""
 
-    def __init__(self, key: str, user: str, turn: Deferred[bool], timer: IDelayedCall) -> None:
-        self.key, self.user, self.turn, self.timer = key, user, turn, timer
+    ADMITTED = auto()
+    TIMED_OUT = auto()
+    DISPLACED = auto()  # it made room for another user's request
+
+
+class _Waiter:
+    __slots__ = ("key", "result", "timer", "user")
+
+    def __init__(self, key: str, user: str, result: Deferred[WaitResult], timer: IDelayedCall) -> None:
+        self.key, self.user, self.result, self.timer = key, user, result, timer
 
 
 class Limiter(ABC):
-    """What the limits have in common: the queues."""
+    """What the kinds of limits have in common: the queues."""
 
-    __slots__ = ("_clock", "_lines", "_waking", "queue", "refused", "waiting")
+    __slots__ = ("_clock", "_queues", "_take", "_waking", "queue", "refused", "waiting")
 
     #: True if what was taken is held until the request has ended.
     holds = False
 
-    def __init__(self, queue: model.Queue | None, clock: IReactorTime) -> None:
-        self.queue = queue  # what holds for those who come next; the size is for each key
+    def __init__(self, take: Callable[[str], bool], queue: model.Queue | None, clock: IReactorTime) -> None:
+        """`take` takes from the limit for a key, or returns False; it does not look at the queue."""
+        self.queue = queue  # applies to later requests; the size is for each key
         self.waiting = 0  # of all keys together
         self.refused = 0  # since the start
+        self._take = take
         self._clock = clock
-        self._lines: dict[str, FairQueue[_Waiter]] = {}  # by key; none is empty
+        self._queues: dict[str, FairQueue[_Waiter]] = {}  # by key; none is empty
         self._waking: set[str] = set()
 
-    @abstractmethod
     def take(self, key: str) -> bool:
-        """Let a request through; False if it is over the limit, or others wait already."""
+        """Admit a request; False if it is over the limit, or others wait already."""
+        if self._queues and self._is_queued(key):
+            return False
+        return self._take(key)
 
     @abstractmethod
     def release(self, key: str) -> None:
-        """Undo a `take`, or end what it let through."""
+        """Undo a `take`, or end what it admitted."""
 
     @property
     @abstractmethod
     def blocked(self) -> bool:
-        """True if the limit lets nothing through, however long one waits."""
+        """True if the limit admits nothing, however long a request waits."""
 
-    def has_room(self, key: str) -> bool:
-        """Return True if one more may wait."""
-        queue = self.queue
-        if queue is None or self.blocked:
+    def may_wait(self, key: str, user: str) -> bool:
+        """Return whether the queue has room, or would make room, for one more request of `user`."""
+        settings = self.queue
+        if settings is None or self.blocked:
             return False
-        line = self._lines.get(key)
-        return (0 if line is None else len(line)) < queue.size
+        queue = self._queues.get(key)
+        if queue is None:
+            return settings.size > 0
+        return len(queue) < settings.size or queue.can_make_room_for(user)
 
-    def wait(self, key: str, user: str) -> Deferred[bool]:
-        """Wait in the queue, which must have room: True if it has been taken, False after the timeout.
+    def wait(self, key: str, user: str) -> Deferred[WaitResult]:
+        """Wait in the queue; only if `may_wait` is true. Unless it is ADMITTED, nothing has been taken.
 
-        Whoever cancels has left the queue and has taken nothing.
+        Cancelling leaves the queue.
         """
         assert self.queue is not None
-        turn: Deferred[bool] = Deferred(lambda _: self._leave(waiter))
-        waiter = _Waiter(key, user, turn, self._clock.callLater(self.queue.timeout, lambda: self._time_out(waiter)))
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = FairQueue()
-        line.push(user, waiter)
+        result: Deferred[WaitResult] = Deferred(lambda _: self._leave(waiter))
+        timer = self._clock.callLater(self.queue.timeout, lambda: self._refuse(waiter, WaitResult.TIMED_OUT))
+        waiter = _Waiter(key, user, result, timer)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = FairQueue()
+        full = len(queue) >= self.queue.size
+        queue.push(user, waiter)
         self.waiting += 1
+        if full:
+            displaced = queue.pop_newest_of_fullest()
+            self._removed(displaced, queue)
+            self._end(displaced, WaitResult.DISPLACED)
         self._schedule_wake(key)
-        return turn
+        return result
 
     def wake(self, key: str) -> None:
-        """Let as many through as there is room for."""
+        """Admit as many of the waiting requests as the limit allows."""
         if key in self._waking:
-            return  # what runs in the loop below has ended a request: the loop goes on by itself
+            return  # the loop below admitted a request that has ended already: it goes on by itself
         self._waking.add(key)
         try:
-            while (line := self._lines.get(key)) is not None and self._take_for_next(key):
-                waiter = line.pop()
-                self._removed(waiter, line)
+            while (queue := self._queues.get(key)) is not None and self._take(key):
+                waiter = queue.pop()
+                self._removed(waiter, queue)
                 waiter.timer.cancel()
-                waiter.turn.callback(True)
+                waiter.result.callback(WaitResult.ADMITTED)
         finally:
             self._waking.discard(key)
         self._schedule_wake(key)
 
     def wake_all(self) -> None:
-        """Let as many through as a changed limit has room for."""
-        for key in list(self._lines):
+        """Admit as many as a changed limit allows."""
+        for key in list(self._queues):
             self.wake(key)
-
-    @abstractmethod
-    def _take_for_next(self, key: str) -> bool:
-        """Take for the next in the queue."""
 
     def _schedule_wake(self, key: str) -> None:
-        """See to it that `wake` is called when there will be room, if nobody else does."""
+        """Make sure that `wake` is called when there will be room, if nobody else does."""
         return
 
-    def _nobody_before(self, key: str) -> bool:
-        if key in self._lines:
+    def _is_queued(self, key: str) -> bool:
+        """Return whether a request waits for `key`, after those that can be admitted by now have been."""
+        if key in self._queues:
             self.wake(key)
-        return key not in self._lines
+        return key in self._queues
 
-    def _time_out(self, waiter: _Waiter) -> None:
-        line = self._lines[waiter.key]
-        line.remove(waiter.user, waiter)
-        self._removed(waiter, line)
+    def _refuse(self, waiter: _Waiter, why: WaitResult) -> None:
+        queue = self._queues[waiter.key]
+        queue.remove(waiter.user, waiter)
+        self._removed(waiter, queue)
+        self._end(waiter, why)
+
+    def _end(self, waiter: _Waiter, why: WaitResult) -> None:
+        if waiter.timer.active():
+            waiter.timer.cancel()
         self.refused += 1
-        waiter.turn.callback(False)
+        waiter.result.callback(why)
 
     def _leave(self, waiter: _Waiter) -> None:
         waiter.timer.cancel()
-        line = self._lines[waiter.key]
-        line.remove(waiter.user, waiter)
-        self._removed(waiter, line)
+        queue = self._queues[waiter.key]
+        queue.remove(waiter.user, waiter)
+        self._removed(waiter, queue)
 
-    def _removed(self, waiter: _Waiter, line: FairQueue[_Waiter]) -> None:
+    def _removed(self, waiter: _Waiter, queue: FairQueue[_Waiter]) -> None:
         self.waiting -= 1
-        if not line:
-            del self._lines[waiter.key]
+        if not queue:
+            del self._queues[waiter.key]
             self._schedule_wake(waiter.key)
 
 
@@ -142,11 +167,12 @@ class InFlightLimiter(Limiter):
     holds = True
 
     def __init__(self, maximum: int | None, queue: model.Queue | None, clock: IReactorTime) -> None:
-        super().__init__(queue, clock)
         self.requests = InFlightCounts(maximum)
+        super().__init__(self.requests.take, queue, clock)
 
     @property
     def in_use(self) -> int:
+        """Requests in flight, of all keys together."""
         return self.requests.in_use
 
     @property
@@ -154,23 +180,15 @@ class InFlightLimiter(Limiter):
         return self.requests.max == 0
 
     def change(self, maximum: int | None, queue: model.Queue | None) -> None:
-        """Take on another limit; those under way go on counting, those who wait do so under the new one."""
+        """Apply another limit; those in flight go on counting, and it applies to those that wait."""
         self.queue = queue
         self.requests.max = maximum
         self.wake_all()
 
-    def take(self, key: str) -> bool:
-        if self._lines and not self._nobody_before(key):
-            return False
-        return self.requests.take(key)
-
     def release(self, key: str) -> None:
         self.requests.release(key)
-        if self._lines:
+        if self._queues:
             self.wake(key)
-
-    def _take_for_next(self, key: str) -> bool:
-        return self.requests.take(key)
 
 
 class TokenBucketLimiter(Limiter):
@@ -179,39 +197,34 @@ class TokenBucketLimiter(Limiter):
     __slots__ = ("_buckets", "_seconds", "_timers")
 
     def __init__(self, qps: float, burst: int, queue: model.Queue | None, clock: IReactorTime) -> None:
-        super().__init__(queue, clock)
         self._seconds = clock.seconds
         self._buckets = TokenBuckets(qps, burst, clock.seconds())
         self._timers: dict[str, IDelayedCall] = {}  # by key, for those that have a queue
+        super().__init__(self._take_token, queue, clock)
 
     @property
     def blocked(self) -> bool:
         return self._buckets.burst == 0
 
     def change(self, qps: float, burst: int, queue: model.Queue | None) -> None:
-        """Take on another limit; buckets keep their tokens, those who wait do so under the new one."""
+        """Apply another limit; buckets keep their tokens, and it applies to those that wait."""
         self.queue = queue
         if (qps, burst) != (self._buckets.qps, self._buckets.burst):
             self._buckets.resize(qps, burst, self._seconds())
         self.wake_all()
 
-    def take(self, key: str) -> bool:
-        if self._lines and not self._nobody_before(key):
-            return False
-        return self._buckets.take(key, self._seconds())
-
     def release(self, key: str) -> None:
         self._buckets.refund(key)
-        if self._lines:
+        if self._queues:
             self.wake(key)
 
-    def _take_for_next(self, key: str) -> bool:
+    def _take_token(self, key: str) -> bool:
         return self._buckets.take(key, self._seconds())
 
     def _schedule_wake(self, key: str) -> None:
         timer = self._timers.pop(key, None)
         if timer is not None and timer.active():
             timer.cancel()
-        if key in self._lines and not self.blocked:
+        if key in self._queues and not self.blocked:
             delay = max(_TICK, self._buckets.wait(key, self._seconds()))
             self._timers[key] = self._clock.callLater(delay, self.wake, key)

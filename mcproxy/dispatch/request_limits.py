@@ -1,4 +1,4 @@
-"""Whether a request may go on now: all the flow controls that hold for it, asked in order.
+"""The limits on a request: every flow control that applies to it, in order.
 
 Most requests have no limit, or one. Those have their own `try_acquire`; the general case is `RequestLimits`.
 """
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred, succeed
 
 from mcproxy.dispatch.flow_control import FlowController, InFlightController, TokenBucketController
-from mcproxy.dispatch.limiter import Limiter
+from mcproxy.dispatch.limiter import Limiter, WaitResult
 from mcproxy.dispatch.permit import EMPTY_PERMIT, Permit
 
 
 class RequestLimits:
-    """The limits on requests of one kind to one cluster.
+    """The limits on requests of one policy to one cluster.
 
-    `user_name` is that of the user after impersonation; `long_running` and `resource` those of the request's info.
-    `resource` is looked at for "events" only: give it for those of the groups "" and events.k8s.io.
+    `user_name` is the user's after impersonation; `long_running` and `resource` are those of the request info.
+    `resource` is compared with "events" only: give it for the groups "" and events.k8s.io.
     """
 
     __slots__ = ("_cluster_name", "_controls")
@@ -28,9 +28,9 @@ class RequestLimits:
         self._controls = tuple((control, control.key(cluster_name)) for control in controls)
 
     def try_acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
-        """Return the leave to go on, which must be released when the request has ended; None: `wait` for it.
+        """Return a permit, which must be released when the request has ended; None: `acquire` must be awaited.
 
-        Raises StatusError (429). What the first limits gave is given back when a later one does not let it through.
+        Raises StatusError (429). What earlier limits gave is given back when a later one does not admit the request.
         """
         taken: list[tuple[Limiter, str]] = []
         for control, fixed_key in self._controls:
@@ -38,16 +38,16 @@ class RequestLimits:
             key = user_name if fixed_key is None else fixed_key
             if not limiter.take(key):
                 _release_all(taken)
-                self._may_wait(control, limiter, key, resource)
+                self._check_queue(control, limiter, key, user_name, resource)
                 return None
             taken.append((limiter, key))
         return _permit(taken)
 
     def acquire(self, user_name: str, long_running: bool, resource: str = "") -> Deferred[Permit]:
-        """Wait where it must, for one limit after the other, holding what the earlier ones gave.
+        """Return a permit, after waiting for one limit after the other where necessary.
 
-        Fails with StatusError (429) after a queue's timeout. Whoever cancels holds nothing; for a request that has gone
-        away it must be cancelled, or the permit that comes would never be released.
+        Fails with StatusError (429) after a queue's timeout, or when the request had to make room in a queue. Cancel it
+        if the client has gone away, or the permit would never be released; cancelling gives everything back.
         """
         return Deferred.fromCoroutine(self._acquire(user_name, long_running, resource))
 
@@ -58,20 +58,42 @@ class RequestLimits:
                 limiter = control.long if long_running else control.short
                 key = user_name if fixed_key is None else fixed_key
                 if not limiter.take(key):
-                    self._may_wait(control, limiter, key, resource)
-                    # A reload may change the queue meanwhile; this is the one that it waits in.
+                    self._check_queue(control, limiter, key, user_name, resource)
+                    # Read before waiting: a reload may change the queue meanwhile.
                     timeout = limiter.queue.timeout if limiter.queue is not None else 0.0
-                    if not await limiter.wait(key, user_name):
-                        raise control.refusal(self._cluster_name, resource, timeout)
+                    result = await limiter.wait(key, user_name)
+                    if result is not WaitResult.ADMITTED:
+                        waited = timeout if result is WaitResult.TIMED_OUT else None
+                        raise control.refusal(self._cluster_name, resource, waited)
                 taken.append((limiter, key))
         except BaseException:
             _release_all(taken)
             raise
         return _permit(taken)
 
-    def _may_wait(self, control: FlowController, limiter: Limiter, key: str, resource: str) -> None:
-        """Return if it may wait, else raise the refusal."""
-        if not limiter.has_room(key):
+    def switch_to_long_running(self, permit: Permit, user_name: str) -> Permit:
+        """Return a permit of the long-running budgets in exchange for `permit` of the short ones.
+
+        For a request that turned out to be a tunnel. Raises StatusError (429), without waiting, where a budget has
+        nothing left; `permit` then stays valid. Token buckets have one budget for all requests and take nothing again.
+        """
+        taken: list[tuple[Limiter, str]] = []
+        for control, fixed_key in self._controls:
+            limiter = control.long
+            if limiter is control.short:
+                continue
+            key = user_name if fixed_key is None else fixed_key
+            if not limiter.take(key):
+                limiter.refused += 1
+                _release_all(taken)
+                raise control.refusal(self._cluster_name, "")
+            taken.append((limiter, key))
+        permit.release()
+        return _permit(taken)
+
+    def _check_queue(self, control: FlowController, limiter: Limiter, key: str, user_name: str, resource: str) -> None:
+        """Return if the request may wait, else raise the refusal."""
+        if not limiter.may_wait(key, user_name):
             limiter.refused += 1
             raise control.refusal(self._cluster_name, resource)
 
@@ -99,7 +121,7 @@ class _OneBucket(RequestLimits):
         key = user_name if self._key is None else self._key
         if self._take(key):
             return EMPTY_PERMIT
-        self._may_wait(self._control, self._control.short, key, resource)
+        self._check_queue(self._control, self._control.short, key, user_name, resource)
         return None
 
 
@@ -117,7 +139,7 @@ class _OneMaximum(RequestLimits):
         key = user_name if self._key is None else self._key
         if limiter.take(key):
             return Permit(limiter, key)
-        self._may_wait(self._control, limiter, key, resource)
+        self._check_queue(self._control, limiter, key, user_name, resource)
         return None
 
 
@@ -126,7 +148,7 @@ UNLIMITED: RequestLimits = _Unlimited((), "")
 
 
 def make_limits(controls: Sequence[FlowController], cluster_name: str) -> RequestLimits:
-    """Return the limits of these limits, in their order."""
+    """Return the limits of `controls`, in their order."""
     if not controls:
         return UNLIMITED
     only = controls[0] if len(controls) == 1 else None

@@ -114,7 +114,7 @@ class TokenBuckets:
         }
         self._old = {}
         self._floor = full * slope + shift
-        self._overflow = max(self._overflow, full) * slope + shift
+        self._overflow = self._overflow * slope + shift  # where that is less than the floor, the floor counts
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)

@@ -1,7 +1,8 @@
-"""Who may: the steps of a request's way between finding its server and sending it on.
+"""The filters between finding a request's server and forwarding it: authentication, impersonation, flow control,
+authorization.
 
-Each answers from what is known already if it can, since most requests come from somebody who was here a moment ago,
-and waits only for a question that has to be asked. A step that says no raises `StatusError`.
+Each decides from its cache if it can, since most users were here a moment ago, and waits only for a review that has to
+be sent. A filter that refuses the request raises `StatusError`.
 """
 
 from __future__ import annotations
@@ -95,43 +96,54 @@ def _tell(what: str, request: Request, cluster: Cluster, refusal: StatusError) -
     log.info(what, cause=refusal.message, user=user, client=client, cluster=cluster.name)
 
 
-async def authorize(
+async def choose_plan(
     request: Request, info: RequestInfo, server: VirtualServer, cluster: Cluster, target: bytes
 ) -> Plan:
-    """Return the request's plan if it may go on by it. Raises StatusError (403, 503, or what a policy rejects with).
+    """Return the plan of the dispatch policy that applies, whose cluster is the request's from then on.
 
-    `cluster` is the one that the request names; a plan may send it to another one, which then has its own say.
+    `cluster` is the one that the request names; a policy may send it to another one, to which the user must be allowed
+    to go, too. Raises StatusError: 403 if no policy matches, and what a policy rejects with. Both come before flow
+    control and authorization: such a request costs neither a permit nor a review.
     """
-    plan, authorizer = request.plan, server.authorizer
-    goal = cluster if plan is None else plan.cluster
-    _at_home(request, goal)
-    if goal is not cluster and request.identity_headers.impersonate:
-        await impersonate(request, server, goal)
     user = request.user
-    if authorizer is not None:
-        attributes = attributes_of(info, target)
-        decision = authorizer.at_once(user, attributes, goal.name)
-        if decision is None:
-            decision = await _told(request, authorizer.decide(user, attributes, goal.name))
-        if not decision.allowed:
-            raise forbidden(user, attributes, decision.reason)
+    plan = request.plan = server.dispatch.plan(user, info, cluster.name)
     if plan is None:
         raise forbidden(user, attributes_of(info, target), f'no dispatch policy of server "{server.name}" matches')
+    goal = plan.cluster
+    _at_home(request, goal)
     if plan.reject is not None:
         raise StatusError(plan.reject.code, plan.reject.message, details={})
+    if goal is not cluster and request.identity_headers.impersonate:
+        await impersonate(request, server, goal)
     request.cluster = goal
     return plan
 
 
 async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
-    """Get the permit that flow control asks for. Raises StatusError (429), and CancelledError if the client left."""
-    user = request.user.name
-    lasting = info.long_running or request.exchange.head.upgrade is not None
+    """Get the permit that flow control asks for. Raises StatusError (429), and CancelledError if the client left.
+
+    A request is long-running by what it asks for, never by its headers: a client could escape a limit otherwise.
+    """
+    user, long_running = request.user.name, info.long_running
     resource = info.resource if info.group in _GROUPS_OF_EVENTS else ""
-    permit = plan.limits.try_acquire(user, lasting, resource)
+    permit = plan.limits.try_acquire(user, long_running, resource)
     if permit is None:
-        permit = await _until_gone(request, plan.limits.acquire(user, lasting, resource))
+        permit = await _until_gone(request, plan.limits.acquire(user, long_running, resource))
     request.permit = permit
+
+
+async def authorize(request: Request, info: RequestInfo, server: VirtualServer, plan: Plan, target: bytes) -> None:
+    """Ask the server's authorizer, if it has one. Raises StatusError (403, 503); the permit then goes back at once."""
+    authorizer = server.authorizer
+    if authorizer is None:
+        return
+    user, cluster = request.user, plan.cluster.name
+    attributes = attributes_of(info, target)
+    decision = authorizer.at_once(user, attributes, cluster)
+    if decision is None:
+        decision = await _told(request, authorizer.decide(user, attributes, cluster))
+    if not decision.allowed:
+        raise forbidden(user, attributes, decision.reason)
 
 
 async def _told(request: Request, question: Coroutine[Deferred[Any], Any, T]) -> T:

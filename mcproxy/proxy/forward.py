@@ -19,7 +19,7 @@ from mcproxy.http.framing import encode_chunk, encode_last_chunk
 from mcproxy.http.messages import CHUNKED, Header, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
 from mcproxy.identity.cross_site import refuse_cross_site
-from mcproxy.kube.status import retry_after
+from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.watch import EventBoundary
 from mcproxy.net.errors import ConnectError
 from mcproxy.proxy.coroutines import start
@@ -181,7 +181,7 @@ class Forward:
             ),
             self,
             head.method,
-            response_timeout(head, request.info, self._target, cluster.config.connections.response_timeout),
+            response_timeout(request.info, self._target, cluster.config.connections.response_timeout),
             head.length != 0,
             head.upgrade is not None,
         )
@@ -244,9 +244,24 @@ class Forward:
 
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
         self._connection = None
+        request = self._request
+        if request.info is not None and not request.info.long_running and not self._switched_to_long_running():
+            side.close(clean=False)
+            return
         upgrade = head.upgrade or self._exchange.head.upgrade or b""
         self._tunnel = self._exchange.switch_protocols(head.reason, head.fields, upgrade)
         self._tunnel.join(side)
+
+    def _switched_to_long_running(self) -> bool:
+        """Count the tunnel of a short request as long-running from now on; False if it was refused instead."""
+        request = self._request
+        try:
+            if request.permit is not None and request.plan is not None:
+                request.permit = request.plan.limits.switch_to_long_running(request.permit, request.user.name)
+        except StatusError as refusal:
+            request.refuse(refusal, "flow_control")
+            return False
+        return True
 
     def response_failed(self, problem: Exception) -> None:
         connection, self._connection = self._connection, None

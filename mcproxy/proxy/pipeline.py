@@ -1,10 +1,11 @@
 """The steps of a request, in order.
 
-    connection (TLS, SNI) -> request head -> virtual server -> user -> cluster and request info
-      -> dispatch policy -> authorized? -> flow-control permit -> handler -> response, record
+    connection (TLS, SNI) -> request head -> virtual server -> authentication -> cluster and request info
+      -> impersonation -> dispatch policy -> flow control -> authorization -> forwarding -> response, record
 
-A policy is found before authorization, because it may send the request to another cluster, which then authorizes it;
-what the policy says (reject, limits) comes after.
+The order is kube-apiserver's: flow control comes before authorization, so that the reviews which a request causes are
+paid for from its user's own budget. The policy comes before both, because it chooses the limits and the cluster that
+authorizes.
 
 Every refusal is raised as `StatusError` and becomes a Kubernetes `Status` in one place, `Request.refuse`.
 """
@@ -27,7 +28,7 @@ from mcproxy.kube.status import StatusError
 from mcproxy.observe.record import Recorder
 from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.coroutines import start
-from mcproxy.proxy.filters import admit, authenticate, authorize, impersonate
+from mcproxy.proxy.filters import admit, authenticate, authorize, choose_plan, impersonate
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.request import Request, refusal_fields
@@ -77,11 +78,12 @@ class Pipeline:
             info = request.info = self._request_info(head.method, target)
             if request.identity_headers.impersonate:
                 await impersonate(request, server, cluster)
-            request.plan = server.dispatch.plan(request.user, info, cluster.name)
-            plan = await authorize(request, info, server, cluster, target)
+            plan = await choose_plan(request, info, server, cluster, target)
             if exchange.ended:
                 return  # the client went away meanwhile; a permit taken now would never be given back
             await admit(request, info, plan)
+            if server.authorizer is not None:
+                await authorize(request, info, server, plan, target)
             forward = Forward(request, plan, target)
             if not forward.try_send():
                 await forward.run()

@@ -27,12 +27,14 @@ def framing_fields(head: RequestHead) -> bytes:
     return fields
 
 
-def response_timeout(head: RequestHead, info: RequestInfo | None, target: bytes, usual: float) -> float:
+def response_timeout(info: RequestInfo | None, target: bytes, usual: float) -> float:
     """Return how long the response's first byte may take, in seconds; 0: no limit, for long-running requests.
+
+    A request that asks for an upgrade is no exception: it has a short request's time until the cluster answers.
 
     `target` is the one sent to the cluster; `timeout` in its query takes precedence over `usual`.
     """
-    if info is None or info.long_running or head.upgrade is not None:
+    if info is None or info.long_running:
         return 0.0
     asked = timeout_parameter(target)
     seconds = duration.parse(asked) if asked else None

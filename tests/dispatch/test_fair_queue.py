@@ -68,3 +68,60 @@ def test_nobody_gets_a_second_turn_before_all_others_who_wait_had_theirs(users: 
         served_since[user] = set()
         left[user] -= 1
     assert not any(left.values())
+
+
+def test_the_newest_of_the_fullest_makes_room() -> None:
+    queue = queue_of("a1", "b1", "a2", "b2", "a3")
+    assert queue.pop_newest_of_fullest() == "a3"
+    assert everything(queue) == ["a1", "b1", "a2", "b2"]
+    with pytest.raises(KeyError):
+        queue.pop_newest_of_fullest()
+
+
+@pytest.mark.parametrize(
+    ("items", "user", "room"),
+    [
+        ("aab", "c", True),  # a has two, c would have one
+        ("aab", "b", False),  # a tie: both would have two
+        ("aaab", "b", True),
+        ("aaab", "a", False),  # his own newest would be the one that came
+        ("abc", "d", False),
+        ("", "a", False),
+    ],
+)
+def test_room_is_made_only_by_a_user_who_has_more(items: str, user: str, room: bool) -> None:
+    assert queue_of(*items).can_make_room_for(user) is room
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("aaaaabbcdef"), st.sampled_from(["come", "come", "next", "leave"])), max_size=80)
+)
+def test_a_full_queue_shares_its_places(steps: list[tuple[str, str]]) -> None:
+    """Whatever came and went: nobody is kept out, or pushed out, by a user with fewer items than he has."""
+    size, number = 6, 0
+    queue: FairQueue[str] = FairQueue()
+    waiting: dict[str, list[str]] = {user: [] for user in "abcdef"}
+    for user, step in steps:
+        number += 1
+        counts = {each: len(items) for each, items in waiting.items()}
+        if step == "next" and len(queue):
+            item = queue.pop()
+            assert waiting[item[0]].pop(0) == item
+        elif step == "leave" and waiting[user]:
+            queue.remove(user, waiting[user].pop(0))
+        elif step == "come":
+            fits = len(queue) < size
+            assert queue.can_make_room_for(user) is (max(counts.values()) > counts[user] + 1)
+            if not fits and not queue.can_make_room_for(user):
+                continue
+            item = f"{user}{number}"
+            queue.push(user, item)
+            waiting[user].append(item)
+            if not fits:
+                out = queue.pop_newest_of_fullest()
+                assert out[0] != user
+                assert counts[out[0]] == max(counts.values())
+                assert waiting[out[0]].pop() == out
+        assert len(queue) == sum(map(len, waiting.values())) <= size
+    left = everything(queue)
+    assert {user: [item for item in left if item[0] == user] for user in waiting} == waiting

@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 
-from mcproxy.config.model import Per, Queue
+from mcproxy.config.model import FlowControl, Per, Queue
 from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.permit import EMPTY_PERMIT, Permit
 from mcproxy.dispatch.request_limits import UNLIMITED, RequestLimits
@@ -220,7 +220,7 @@ def test_a_hundred_waiting_of_one_user_delay_another_by_one_turn() -> None:
     assert noisy[1].permit is None
 
 
-def test_a_full_queue_refuses_at_once() -> None:
+def test_a_full_queue_refuses_at_once_whoever_has_no_less_in_it_than_others() -> None:
     flows = FlowControls.build([inflight(max=1, queue=Queue(size=1, timeout=5.0))], Clock())
     limits = flows.limits_for(["interactive"], "east")
     held(limits.try_acquire("alice", False))
@@ -229,6 +229,58 @@ def test_a_full_queue_refuses_at_once() -> None:
     late = Waiting(limits, "bob")  # it filled up between asking and waiting
     assert isinstance(late.error, StatusError)
     assert flows.controls["interactive"].waiting == 1
+
+
+@pytest.mark.parametrize(
+    "control",
+    [inflight(max=1, queue=Queue(size=3, timeout=5.0)), bucket(burst=1, qps=0.1, queue=Queue(size=3, timeout=5.0))],
+)
+def test_in_a_full_queue_the_newest_of_the_fullest_user_makes_room(control: FlowControl) -> None:
+    clock = Clock()
+    flows = FlowControls.build([control], clock)
+    limits = flows.limits_for([control.name], "east")
+    held(limits.try_acquire("noisy", False))
+    noisy = [Waiting(limits, "noisy") for _ in range(3)]
+    refusal(limits, "noisy")
+    assert limits.try_acquire("quiet", False) is None
+    quiet = Waiting(limits, "quiet")
+    assert [each.over for each in (*noisy, quiet)] == [False, False, True, False]
+    assert isinstance(noisy[2].error, StatusError)
+    assert (noisy[2].error.code, "waited" in noisy[2].error.message) == (429, False)
+    other = Waiting(limits, "other")  # noisy has two, each of the others one
+    assert [each.over for each in (*noisy, quiet, other)] == [False, True, True, False, False]
+    refusal(limits, "another")
+    assert (flows.controls[control.name].waiting, flows.controls[control.name].refused) == (3, 4)
+    clock.advance(5.1)
+    assert clock.getDelayedCalls() == []
+
+
+def test_a_request_that_makes_room_gives_back_what_it_held() -> None:
+    flows = FlowControls.build(
+        [inflight("policy", max=5), inflight("cluster", max=1, queue=Queue(size=2, timeout=5.0))], Clock()
+    )
+    limits = flows.limits_for(["policy", "cluster"], "east")
+    held(limits.try_acquire("noisy", False))
+    noisy = [Waiting(limits, "noisy") for _ in range(2)]
+    quiet = Waiting(limits, "quiet")
+    assert [each.over for each in (*noisy, quiet)] == [False, True, False]
+    assert [flows.controls[name].in_use for name in ("policy", "cluster")] == [3, 1]
+
+
+def test_a_flood_of_one_user_takes_no_place_from_others_in_the_queue() -> None:
+    limits = admit(inflight(max=1, queue=Queue(size=100, timeout=5.0)))
+    running = held(limits.try_acquire("flood", False))
+    flood = [Waiting(limits, "flood") for _ in range(900)]
+    assert sum(each.over for each in flood) == 800
+    legitimate = [Waiting(limits, f"user{number}") for number in range(20)]
+    served = 0
+    while not all(each.over for each in legitimate):
+        permit, running = running, None  # type: ignore[assignment]
+        permit.release()
+        served += 1
+        running = next(each.permit for each in (*flood, *legitimate) if each.permit is not None and each.permit._limit)
+    assert all(each.permit is not None for each in legitimate)
+    assert served <= 21
 
 
 def test_each_user_has_a_queue_where_each_has_a_limit() -> None:
@@ -414,3 +466,68 @@ def test_a_refunded_token_goes_to_whoever_waits_for_it() -> None:
     assert not alone.over
     both.cancel()
     assert alone.permit is EMPTY_PERMIT
+
+
+# --- tunnels ---
+
+
+def test_a_request_that_becomes_a_tunnel_moves_to_the_long_running_budgets() -> None:
+    flows = FlowControls.build(
+        [
+            inflight("policy", max=1, max_long_running=1),
+            bucket("tokens", burst=1, qps=0.001),
+            inflight("cluster", max=3),
+        ],
+        Clock(),
+    )
+    limits = flows.limits_for(["policy", "tokens", "cluster"], "east")
+    permit = limits.switch_to_long_running(held(limits.try_acquire("alice", False)), "alice")
+    counts = [(flows.controls[name].in_use, flows.controls[name].in_use_long_running) for name in ("policy", "cluster")]
+    assert counts == [(0, 1), (0, 1)]
+    permit.release()
+    assert [flows.controls[name].in_use_long_running for name in ("policy", "cluster")] == [0, 0]
+
+
+def test_without_a_place_for_a_tunnel_it_keeps_what_it_has_and_is_refused() -> None:
+    flows = FlowControls.build(
+        [inflight("policy", max=2, max_long_running=5), inflight("cluster", max=2, max_long_running=0, queue=QUEUE)],
+        Clock(),
+    )
+    limits = flows.limits_for(["policy", "cluster"], "east")
+    permit = held(limits.try_acquire("alice", False))
+    with pytest.raises(StatusError, match='flow control "cluster"') as caught:
+        limits.switch_to_long_running(permit, "alice")
+    assert caught.value.code == 429
+    control = flows.controls["policy"]
+    assert (control.in_use, control.in_use_long_running) == (1, 0)
+    permit.release()
+    assert control.in_use == 0
+
+
+def test_nothing_counts_a_tunnel_without_limits() -> None:
+    assert admit().switch_to_long_running(EMPTY_PERMIT, "alice") is EMPTY_PERMIT
+
+
+# --- turns ---
+
+
+def test_a_key_whose_queue_is_empty_does_not_wait_for_the_queue_of_another() -> None:
+    limits = admit(inflight(max=1, per=Per.USER, queue=QUEUE))
+    held(limits.try_acquire("alice", False))
+    assert not Waiting(limits, "alice").over
+    held(limits.try_acquire("bob", False))
+
+
+def test_nobody_overtakes_while_those_who_wait_are_admitted() -> None:
+    """A larger limit admits the queue one by one; what the first of them does at once must not pass the second."""
+    clock = Clock()
+    flows = FlowControls.build([inflight("x", max=1, queue=QUEUE)], clock)
+    limits = flows.limits_for(["x"], "east")
+    held(limits.try_acquire("alice", False))
+    overtaken: list[Permit | None] = []
+    first = limits.acquire("alice", False)
+    first.addCallback(lambda _: overtaken.append(limits.try_acquire("bob", False)))
+    second = Waiting(limits)
+    FlowControls.build([inflight("x", max=3, queue=QUEUE)], clock, flows).activate()
+    assert overtaken == [None]
+    assert second.permit is not None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.dispatch.token_bucket import TokenBuckets
+from mcproxy.dispatch.token_bucket import LIMIT, TokenBuckets
 
 NOON = 1_763_700_000.0  # a wall clock's time: large numbers, where floats are coarse
 
@@ -186,6 +186,16 @@ def test_a_smaller_burst_cuts_the_fill_and_a_larger_one_keeps_it() -> None:
     assert sum(taken(buckets, "unused", [NOON] * 5)) == 3
 
 
+def test_the_bucket_that_newcomers_share_keeps_its_fill_too() -> None:
+    buckets = TokenBuckets(qps=1, burst=10, time=NOON, limit=1)
+    assert buckets.take("known", NOON + 100)
+    assert sum(taken(buckets, "stranger", [NOON + 100] * 4)) == 4
+    buckets.resize(4, 20, NOON + 100)
+    assert buckets.fill("another", NOON + 100) == pytest.approx(6)
+    assert sum(taken(buckets, "another", [NOON + 100] * 20)) == 6
+    assert sum(taken(buckets, "another", [NOON + 101] * 20)) == 4
+
+
 def test_a_changed_rate_keeps_the_fill() -> None:
     buckets = TokenBuckets(qps=1, burst=10, time=NOON)
     assert sum(taken(buckets, "a", [NOON] * 8)) == 8
@@ -194,18 +204,20 @@ def test_a_changed_rate_keeps_the_fill() -> None:
     assert buckets.fill("a", NOON + 0.05) == pytest.approx(7)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
-    st.lists(
+    limit=st.sampled_from([LIMIT, 0]),
+    steps=st.lists(
         st.tuples(
             st.sampled_from([0.0, 0.1, 0.5, 2.0]),
             st.one_of(st.none(), st.tuples(st.sampled_from([0.5, 2.0, 10.0]), st.integers(0, 8))),
         ),
         max_size=60,
-    )
+    ),
 )
-def test_the_fill_survives_any_reloads(steps: list[tuple[float, tuple[float, int] | None]]) -> None:
-    buckets, now = TokenBuckets(2.0, 4, 0.0), 0.0
+def test_the_fill_survives_any_reloads(limit: int, steps: list[tuple[float, tuple[float, int] | None]]) -> None:
+    """Also that of the bucket which keys share when the table has no room, as it never has with a limit of 0."""
+    buckets, now = TokenBuckets(2.0, 4, 0.0, limit), 0.0
     qps, burst, tokens = 2.0, 4, 4.0
     for gap, change in steps:
         now += gap

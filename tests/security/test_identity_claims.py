@@ -240,7 +240,7 @@ class TestImpersonation:
         assert (code, stage.heard) == (403, b"") or not name.strip()
 
 
-CONNECTION = status(400, "BadRequest", "Connection names a field that is not for this hop alone")
+CONNECTION = status(400, "BadRequest", "Connection lists an end-to-end field")
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,6 @@ async def test_anonymous_paths_are_those_paths_and_no_others(authenticating_prox
         "/LIVEZ",
     ):
         await stage.refuses(request(target=target.encode()), 401, UNAUTHORIZED)
-    body = status(400, "BadRequest", "a request target has no fragment")
+    body = status(400, "BadRequest", "the request target has a fragment")
     await stage.refuses(request(target=b"/livez#/api/v1/pods"), 400, body)
     assert stage.heard == heard
