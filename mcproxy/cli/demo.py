@@ -26,7 +26,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import FAILED, OK
+from mcproxy.cli import FAILED, OK, demo_files
+from mcproxy.cli.demo_directory import DemoDirectory, DemoError, open_directory
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -40,10 +41,6 @@ STOP_PATIENCE = 5.0
 """Seconds that a part may take to end before it is killed."""
 CLUSTER_OPTIONS = ("--live", "--drain-seconds", "0.5", "--starting-seconds", "0")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class DemoError(Exception):
-    """The demo cannot go on; the text says why and what to do."""
 
 
 class Stopped(BaseException):
@@ -62,8 +59,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--dir",
         metavar="DIR",
         type=Path,
-        help="write mcproxy.yaml, kubeconfig, ca.crt and all else to DIR and keep them "
-        "(default: a temporary directory, removed at the end)",
+        help="write mcproxy.yaml, kubeconfig, certificates and logs to DIR and keep them; mcproxy.yaml and kubeconfig "
+        "stay as they are once edited (default: a temporary directory, removed at the end)",
     )
     parser.add_argument(
         "--port", metavar="P", type=_port, default=0, help="the proxy's port on 127.0.0.1 (default: any free one)"
@@ -89,9 +86,10 @@ def run(args: argparse.Namespace) -> int:
                 f"{sys.executable} -m pip install 'mcproxy[demo]' brings it"
             )
         with _signals_raise():
-            port = _free_port(args.port)
+            if args.port:
+                _free_port(args.port)
             with _directory(args.dir) as directory:
-                _run(directory, port, kept=args.dir is not None)
+                _run(directory, _ports(directory, args.port), kept=args.dir is not None)
     except DemoError as error:
         print(f"mcproxy demo: {error}", file=sys.stderr)
         return FAILED
@@ -134,53 +132,95 @@ def _free_port(wanted: int) -> int:
 
 
 @contextlib.contextmanager
-def _directory(wanted: Path | None) -> Iterator[Path]:
-    """Give an absolute directory that can be written to: the wanted one, or one that is removed at the end."""
-    if wanted is None:
-        path = Path(tempfile.mkdtemp(prefix="mcproxy-demo-"))
-        try:
-            yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+def _directory(wanted: Path | None) -> Iterator[DemoDirectory]:
+    """Lock the wanted directory, or a temporary one that is removed at the end. Raises DemoError."""
+    if wanted is not None:
+        with open_directory(wanted, demo_files.NAMES) as directory:
+            yield directory
         return
-    path = wanted.absolute()
+    path = Path(tempfile.mkdtemp(prefix="mcproxy-demo-"))
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        raise DemoError(f"cannot write to {path}: {error.strerror}; choose another directory with --dir") from None
-    yield path
+        with open_directory(path, demo_files.NAMES) as directory:
+            yield directory
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def _run(directory: Path, port: int, *, kept: bool) -> None:
-    """Start everything, tell about it, wait for a signal (Stopped). Raises DemoError if something ends by itself."""
+def _edited(directory: DemoDirectory) -> list[Path]:
+    """The files that stay as they are because somebody edited them."""
+    names = (demo_files.CONFIG_FILE, demo_files.KUBECONFIG_FILE)
+    return [directory.path / name for name in names if directory.edited(name)]
+
+
+def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
+    """Choose the ports of the proxy (`wanted` unless it is 0) and of the clusters: those of the last run if possible.
+
+    An edited file names the ports of the last run, so then there is no choice. 0 lets a cluster choose. Raises
+    DemoError.
+    """
+    edited = _edited(directory)
+    ports = {}
+    for part in ("proxy", *demo_files.CLUSTERS):
+        last = directory.ports.get(part, 0)
+        if edited and last and part == "proxy" and wanted not in (0, last):
+            raise DemoError(
+                f"{edited[0]} was edited and is kept, and names port {last}: leave out --port, or remove the file to "
+                "have it written anew"
+            )
+        try:
+            port = wanted if wanted and part == "proxy" else last
+            ports[part] = _free_port(port) if port or part == "proxy" else 0
+        except DemoError:
+            if edited:
+                raise DemoError(
+                    f"{HOST}:{last} is taken, which {edited[0]} names, an edited file that is kept: stop what listens "
+                    "there, or remove the file to have it written anew with another port"
+                ) from None
+            if part == "proxy" and wanted:
+                raise
+            ports[part] = _free_port(0) if part == "proxy" else 0
+    return ports
+
+
+def _run(directory: DemoDirectory, ports: dict[str, int], *, kept: bool) -> None:
+    """Start everything, print the greeting, wait for a signal (Stopped). Raises DemoError if a part ends by itself."""
+    path, port = directory.path, ports["proxy"]
+    edited = _edited(directory)
     with contextlib.ExitStack() as parts:
-        proxy = Proxy(directory)  # it loads the daemon while the next lines load the clusters
+        proxy = Proxy(path)  # it loads the daemon while the next lines load the clusters
         parts.callback(proxy.stop)
-        from mcproxy.cli import demo_files
         from mcproxy.demo.server import fork_server
 
         lifeline = fork_server.Lifeline()
         parts.callback(lifeline.close)
         clusters = [
-            fork_server.ForkedCluster(name, directory / name, CLUSTER_OPTIONS, lifeline) for name in demo_files.CLUSTERS
+            fork_server.ForkedCluster(name, path / name, (*CLUSTER_OPTIONS, "--port", str(ports[name])), lifeline)
+            for name in demo_files.CLUSTERS
         ]
         parts.callback(_stop_clusters, clusters)
         parts.callback(proxy.stop)  # before the clusters, or it would complain about them
         for cluster in clusters:
             cluster.start()
-        demo_files.write_certificates(directory)
-        demo_files.write_kubeconfig(directory, port)
+        demo_files.write_certificates(path)
+        directory.write(demo_files.KUBECONFIG_FILE, demo_files.kubeconfig(port))
         try:
             for cluster in clusters:
                 cluster.wait_ready(PATIENCE)
         except fork_server.NotReady as error:
             raise DemoError(str(error)) from None
-        config = demo_files.write_config(directory, port, clusters[0].url)
-        proxy.serve(config)
-        proxy.wait_ready(port, directory / "ca.crt", [f"/clusters/{cluster.name}/version" for cluster in clusters])
-        print(_greeting(directory, port, kept=kept), flush=True)
+        directory.record({"proxy": port, **{cluster.name: cluster.port for cluster in clusters}})
+        directory.write(demo_files.CONFIG_FILE, demo_files.config(path, port, clusters[0].url))
+        proxy.serve(path / demo_files.CONFIG_FILE)
+        own = path / demo_files.CONFIG_FILE not in edited
+        paths = [f"/clusters/{cluster.name}/version" for cluster in clusters] if own else ["/"]
+        try:
+            proxy.wait_ready(port, path / "ca.crt", paths, only_200=own)
+        except DemoError as error:
+            if own:
+                raise
+            config = path / demo_files.CONFIG_FILE
+            raise DemoError(f"{error}\n{config} was edited and is kept; remove it to have it written anew") from None
+        print(_greeting(path, port, edited, kept=kept), flush=True)
         print("ready", flush=True)
         _watch(proxy, clusters)
 
@@ -213,16 +253,17 @@ class Proxy:
             self.process.stdin.write(bytes(config) + b"\n")
             self.process.stdin.flush()
 
-    def wait_ready(self, port: int, ca: Path, paths: list[str]) -> None:
-        """Wait until each of `paths` is answered with 200. Raises DemoError."""
+    def wait_ready(self, port: int, ca: Path, paths: list[str], *, only_200: bool = True) -> None:
+        """Wait until each of `paths` is answered, with 200 or, unless `only_200`, at all. Raises DemoError."""
         context = ssl.create_default_context(cafile=str(ca))
         deadline = time.monotonic() + PATIENCE
         for path in paths:
-            while not _answers(port, context, path):
+            while not _answers(port, context, path, only_200=only_200):
                 if self.process.poll() is not None:
                     raise DemoError(f"the proxy did not start:\n{_last_lines(self.log)}")
                 if time.monotonic() > deadline:
-                    raise DemoError(f"the proxy does not answer {path} with 200:\n{_last_lines(self.log)}")
+                    what = "with 200" if only_200 else f"on {HOST}:{port}"
+                    raise DemoError(f"the proxy does not answer {path} {what}:\n{_last_lines(self.log)}")
                 time.sleep(0.02)
 
     def stop(self) -> None:
@@ -239,11 +280,12 @@ class Proxy:
                 self.process.stdin.close()
 
 
-def _answers(port: int, context: ssl.SSLContext, path: str) -> bool:
+def _answers(port: int, context: ssl.SSLContext, path: str, *, only_200: bool) -> bool:
     connection = http.client.HTTPSConnection(HOST, port, context=context, timeout=PATIENCE)
     try:
         connection.request("GET", path)
-        return connection.getresponse().status == 200
+        status = connection.getresponse().status
+        return status == 200 or not only_200
     except (OSError, http.client.HTTPException):
         return False
     finally:
@@ -272,21 +314,25 @@ def _last_lines(log: Path) -> str:
     return "\n".join(f"  {line}" for line in lines) or "  nothing"
 
 
-def _greeting(directory: Path, port: int, *, kept: bool) -> str:
-    from mcproxy.cli import demo_files
-
+def _greeting(directory: Path, port: int, edited: list[Path], *, kept: bool) -> str:
     lines = [
         f"Two simulated clusters, east and west, behind mcproxy on https://{HOST}:{port}",
         "",
-        f"  kubeconfig     {directory / 'kubeconfig'}  (contexts east, west, east-by-name)",
+        f"  kubeconfig     {directory / demo_files.KUBECONFIG_FILE}",
+        "                 (contexts east, west, east-by-name, editor, administrator)",
         f"  configuration  {directory / demo_files.CONFIG_FILE}",
         f"  CA             {directory / 'ca.crt'}",
-        f"  log            {directory / 'mcproxy.log'}",
-        "",
-        "Try, in another terminal:",
+        f"  logs           {directory / 'mcproxy.log'} and access.log beside it",
     ]
-    for about, command in demo_files.commands(directory, port):
-        lines += ["", f"  # {about}", f"  {command}"]
+    for path in edited:
+        lines += ["", f"{path} was edited and is kept as it is; remove it to have it written anew."]
+    if edited:
+        lines += ["The commands fit the files that the demo writes."]
+    lines += ["", "Try, in another terminal:"]
+    for heading, group in demo_files.commands(directory, port):
+        lines += ["", heading]
+        for command in group:
+            lines += ["", f"  # {command.about}", f"  {command.line}"]
     left = f"keeps what is in {directory}" if kept else "leaves nothing behind"
-    lines += ["", f"Add -w to a get and it follows the changes. Ctrl-C ends the demo and {left}.", ""]
+    lines += ["", f"With -w a get follows the changes. Ctrl-C ends the demo and {left}.", ""]
     return "\n".join(lines)

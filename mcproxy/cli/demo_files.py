@@ -1,4 +1,4 @@
-"""What `mcproxy demo` writes and prints: a CA and a certificate, a configuration, a kubeconfig, commands to try.
+"""The files of `mcproxy demo` (certificates, configuration, kubeconfig) and the commands that it prints.
 
 Nothing here starts anything; `mcproxy.cli.demo` does.
 """
@@ -7,23 +7,47 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcproxy.demo.auth.certificates import Authority
-
-__all__ = ["BY_NAME", "CLUSTERS", "CONFIG_FILE", "commands", "write_certificates", "write_config", "write_kubeconfig"]
+__all__ = [
+    "CLUSTERS",
+    "CONFIG_FILE",
+    "KUBECONFIG_FILE",
+    "NAMES",
+    "Command",
+    "commands",
+    "config",
+    "kubeconfig",
+    "write_certificates",
+]
 
 JSONDict = dict[str, Any]
 CLUSTERS = ("east", "west")
-BY_NAME = "east.demo.test"
+EAST_NAME = "east.demo.test"
 """The TLS server name of the virtual server that is east alone."""
+USERS_NAME = "users.demo.test"
+"""The TLS server name of the virtual server whose users have client certificates."""
+USERS = {"editor": "shop-editors", "administrator": "administrators"}
+"""The users with a client certificate, and the group of each; `mcproxy.demo.fixtures` binds these groups to roles."""
 CONFIG_FILE = "mcproxy.yaml"
+KUBECONFIG_FILE = "kubeconfig"
+NAMES = (
+    CONFIG_FILE,
+    KUBECONFIG_FILE,
+    *("ca.crt", "mcproxy.crt", "mcproxy.key", "users-ca.crt"),
+    *(f"{user}.{kind}" for user in USERS for kind in ("crt", "key")),
+    *CLUSTERS,
+    *("mcproxy.log", "access.log"),
+)
+"""Everything that the demo writes to its directory."""
 LONGEST_SOCKET_PATH = 107
 """Bytes; the kernel's limit for the path of a unix socket (unix(7))."""
 
 _CONFIG = """\
-# What `mcproxy demo` runs with: two simulated clusters behind one address. While it runs, change this file and say
+# The configuration of `mcproxy demo`: two simulated clusters behind one address. While the demo runs, edit this file
+# and apply it with
 #     mcproxy reload -c {file}
 version: 1
 
@@ -38,8 +62,9 @@ listeners:
 certificates:
   - {{name: demo, certFile: mcproxy.crt, keyFile: mcproxy.key}}
 
-# identity: Proxy lends the rights below to everybody who can connect. It is meant for a loopback address, as here.
 clusters:
+  # identity: Proxy lends the rights of the credentials to everybody who can connect. It is meant for a loopback
+  # address, as here.
   - name: east                 # a cluster by its address and a client certificate
     endpoints:
       - {{name: a, url: "{east}"}}
@@ -49,67 +74,169 @@ clusters:
   - name: west                 # and one by a kubeconfig
     kubeconfig: {{file: west/kubeconfig, context: west}}
     identity: Proxy
+  # identity: Impersonate passes the user on, and the cluster's own RBAC decides what that user may do. The credentials
+  # are of a user who may impersonate others and little else.
+  - name: east-for-users
+    endpoints:
+      - {{name: a, url: "{east}"}}
+    tls: {{caFile: east/ca.crt}}
+    credentials: {{certFile: east/mcproxy.crt, keyFile: east/mcproxy.key}}
+    identity: Impersonate
+
+authentication:
+  - name: users                # the user is the certificate's CN, the groups are its O
+    clientCertificates: {{caFile: users-ca.crt}}
+
+flowControls:
+  - {{name: three-at-once, type: TokenBucket, qps: 0.5, burst: 3, per: User}}     # then one every two seconds
 
 servers:
   - name: all                  # each cluster under its path: https://127.0.0.1:{port}/clusters/NAME
     default: true
     backend: {{clusters: [east, west]}}
   - name: east                 # east at the root, for clients that ask for this name by TLS
-    serverNames: [{name}]
+    serverNames: [{east_name}]
     backend: {{cluster: east}}
+  - name: users                # east again, for users with certificates
+    serverNames: [{users_name}]
+    backend: {{cluster: east-for-users}}
+    authentication: users
+    dispatch:                  # the first policy with a matching rule applies; what matches none is 403
+      - name: namespaces-stay
+        rules: [{{verbs: [delete, deletecollection], apiGroups: [""], resources: [namespaces]}}]
+        reject: {{code: 403, message: "no namespace is deleted through this server"}}
+      - name: events-are-limited
+        rules: [{{verbs: [list], apiGroups: ["", events.k8s.io], resources: [events]}}]
+        flowControl: three-at-once
+      - name: everything-else
+        rules:
+          - {{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}
+          - {{verbs: ["*"], nonResourceURLs: ["*"]}}
 
 logging:
   access: {{file: access.log}}
 """
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command to try: what it shows, the line as a shell takes it, and its exit status."""
+
+    about: str
+    line: str
+    status: int = 0
+
+
 def write_certificates(directory: Path) -> None:
-    """Make a CA and the proxy's certificate: ca.crt, mcproxy.crt and mcproxy.key. The CA's key is kept nowhere."""
+    """Write the proxy's certificate with its CA, and those of the users with theirs. The CAs' keys are kept nowhere."""
+    from mcproxy.demo.auth.certificates import Authority  # takes as long to load as the rest of the command
+
     authority = Authority("mcproxy demo CA")
     (directory / "ca.crt").write_bytes(authority.pem)
-    authority.server(["127.0.0.1", "::1", "localhost", BY_NAME]).write(directory, "mcproxy")
+    authority.server(["127.0.0.1", "::1", "localhost", EAST_NAME, USERS_NAME]).write(directory, "mcproxy")
+    users = Authority("mcproxy demo users CA")
+    (directory / "users-ca.crt").write_bytes(users.pem)
+    for user, group in USERS.items():
+        users.client(user, (group,)).write(directory, user)
 
 
-def write_config(directory: Path, port: int, east: str) -> Path:
-    """Write the proxy's configuration; `east` is the URL of that cluster (west's is in its kubeconfig)."""
-    path = directory / CONFIG_FILE
+def config(directory: Path, port: int, east: str) -> str:
+    """Return the proxy's configuration; `east` is the URL of that cluster (west's is in its kubeconfig)."""
     fits = len(bytes(directory / "control.sock")) <= LONGEST_SOCKET_PATH
-    control = "  controlSocket: control.sock\n" if fits else ""
-    path.write_text(_CONFIG.format(file=shlex.quote(str(path)), control=control, port=port, east=east, name=BY_NAME))
-    return path
+    return _CONFIG.format(
+        file=shlex.quote(str(directory / CONFIG_FILE)),
+        control="  controlSocket: control.sock\n" if fits else "",
+        port=port,
+        east=east,
+        east_name=EAST_NAME,
+        users_name=USERS_NAME,
+    )
 
 
-def write_kubeconfig(directory: Path, port: int) -> Path:
-    """Write a kubeconfig with the contexts east and west (by path) and east-by-name (by TLS name)."""
+def kubeconfig(port: int) -> str:
+    """Return a kubeconfig: east and west by path, east-by-name by TLS name, editor and administrator by certificate."""
     base = f"https://127.0.0.1:{port}"
     authority = {"certificate-authority": "ca.crt"}
     clusters: dict[str, JSONDict] = {name: {"server": f"{base}/clusters/{name}", **authority} for name in CLUSTERS}
-    clusters["east-by-name"] = {"server": base, "tls-server-name": BY_NAME, **authority}
-    kubeconfig = {
+    clusters["east-by-name"] = {"server": base, "tls-server-name": EAST_NAME, **authority}
+    contexts = [{"name": name, "context": {"cluster": name, "user": "anybody"}} for name in clusters]
+    clusters["users"] = {"server": base, "tls-server-name": USERS_NAME, **authority}
+    contexts += [{"name": user, "context": {"cluster": "users", "user": user}} for user in USERS]
+    content = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": CLUSTERS[0],
         "clusters": [{"name": name, "cluster": cluster} for name, cluster in clusters.items()],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": "anybody"}} for name in clusters],
-        # The proxy lends its own rights and passes no token on, but without any kubectl would ask for a user name.
-        "users": [{"name": "anybody", "user": {"token": "not-looked-at"}}],
+        "contexts": contexts,
+        "users": [
+            # With identity: Proxy no token is passed on or looked at, but without any kubectl asks for a user name.
+            {"name": "anybody", "user": {"token": "not-looked-at"}},
+            *(
+                {"name": user, "user": {"client-certificate": f"{user}.crt", "client-key": f"{user}.key"}}
+                for user in USERS
+            ),
+        ],
     }
-    path = directory / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig, indent=2) + "\n")
-    return path
+    return json.dumps(content, indent=2) + "\n"
 
 
-def commands(directory: Path, port: int) -> tuple[tuple[str, str], ...]:
-    """Return (what it shows, the command line as a shell takes it); each ends by itself."""
-    kubectl = f"kubectl --kubeconfig {shlex.quote(str(directory / 'kubeconfig'))}"
-    curl = f"curl --cacert {shlex.quote(str(directory / 'ca.crt'))}"
+def commands(directory: Path, port: int) -> tuple[tuple[str, tuple[Command, ...]], ...]:
+    """Return the commands to try, in groups with a heading each. Each command ends by itself."""
+
+    def file(name: str) -> str:
+        return shlex.quote(str(directory / name))
+
+    kubectl = f"kubectl --kubeconfig {file(KUBECONFIG_FILE)}"
+    curl = f"curl -sS --cacert {file('ca.crt')}"
+    events = f"https://{USERS_NAME}:{port}/api/v1/namespaces/shop/events?limit=[1-5]"
+    as_editor = f"--cert {file('editor.crt')} --key {file('editor.key')} --resolve {USERS_NAME}:{port}:127.0.0.1"
     return (
-        ("pods of one cluster", f"{kubectl} --context east -n shop get pods"),
-        ("nodes of the other", f"{kubectl} --context west get nodes"),
-        ("a shell command in a container", f"{kubectl} --context west -n shop exec deploy/frontend -- hostname"),
         (
-            "a log, from a server chosen by TLS name",
-            f"{kubectl} --context east-by-name -n shop logs deploy/search --tail=5",
+            "Everybody has the proxy's own rights (identity: Proxy):",
+            (
+                Command("pods of one cluster", f"{kubectl} --context east -n shop get pods"),
+                Command("nodes of the other", f"{kubectl} --context west get nodes"),
+                Command(
+                    "a shell command in a container",
+                    f"{kubectl} --context west -n shop exec deploy/frontend -- hostname",
+                ),
+                Command(
+                    "a log, from a server chosen by TLS name",
+                    f"{kubectl} --context east-by-name -n shop logs deploy/search --tail=5",
+                ),
+                Command("the same address without kubectl", f"{curl} https://127.0.0.1:{port}/clusters/west/version"),
+            ),
         ),
-        ("the same address without kubectl", f"{curl} https://127.0.0.1:{port}/clusters/west/version"),
+        (
+            "Users with certificates have the rights that the cluster gives them (identity: Impersonate):",
+            (
+                Command(
+                    "the editor of the namespace shop scales a Deployment",
+                    f"{kubectl} --context editor -n shop scale deploy/frontend --replicas=5",
+                ),
+                Command(
+                    "but may not read another namespace: 403 from the cluster",
+                    f"{kubectl} --context editor -n monitoring get pods",
+                    status=1,
+                ),
+                Command(
+                    "the administrator may",
+                    f"{kubectl} --context administrator -n monitoring get pods",
+                ),
+            ),
+        ),
+        (
+            "Dispatch policies hold for both of them:",
+            (
+                Command(
+                    "one rejects: no namespace is deleted, 403 from the proxy",
+                    f"{kubectl} --context administrator delete namespace monitoring",
+                    status=1,
+                ),
+                Command(
+                    "one limits: of five lists of events three are 200 and two 429; then one more every two seconds",
+                    f"{curl} {as_editor} -o /dev/null -w '%{{http_code}}\\n' {shlex.quote(events)}",
+                ),
+            ),
+        ),
     )

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from mcproxy.cli import demo, demo_files
+from mcproxy.cli.demo_directory import MARKER
 from mcproxy.cli.main import main
 
 PATIENCE = 30.0
@@ -111,18 +112,52 @@ def run_command(line: str, home: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_prints_five_commands_that_work(running: Demo, tmp_path: Path) -> None:
-    assert len(running.commands) == 5
-    for line in running.commands:
-        done = run_command(line, tmp_path)
-        assert done.returncode == 0, f"{line}: {done}"
-        assert len(done.stdout) > 10
+def shown(running: Demo) -> dict[str, demo_files.Command]:
+    """The commands that the demo printed, by what they show; all of its module are among them, in order."""
+    directory = running.kubeconfig().parent
+    port = int(running.printed[0].rpartition(":")[2])
+    expected = [command for _, group in demo_files.commands(directory, port) for command in group]
+    assert running.commands == [command.line for command in expected]
+    return {command.about: command for command in expected}
+
+
+def test_every_printed_command_does_what_its_line_says(running: Demo, tmp_path: Path) -> None:
+    commands = shown(running)
+    assert len(commands) == 10
+    for command in commands.values():
+        done = run_command(command.line, tmp_path)
+        assert done.returncode == command.status, f"{command}: {done}"
+        assert len(done.stdout or done.stderr) > 10
+        refused = "403 from" in command.about
+        assert refused == (command.status == 1)
+        assert ("Error from server (Forbidden)" in done.stderr) == refused
+
+
+def test_the_editor_is_held_by_the_cluster_and_everybody_by_the_policies(running: Demo, tmp_path: Path) -> None:
+    kubectl = f"kubectl --kubeconfig {running.kubeconfig()}"
+    who = run_command(f"{kubectl} --context editor auth whoami -o json", tmp_path)
+    info = json.loads(who.stdout)["status"]["userInfo"]
+    assert (info["username"], info["groups"]) == ("editor", ["shop-editors", "system:authenticated"])
+    denied = run_command(f"{kubectl} --context editor -n monitoring get pods", tmp_path)
+    assert 'User "editor" cannot list resource "pods"' in denied.stderr
+    rejected = run_command(f"{kubectl} --context administrator delete namespace monitoring", tmp_path)
+    assert "no namespace is deleted through this server" in rejected.stderr
+    assert run_command(f"{kubectl} --context administrator get namespace monitoring", tmp_path).returncode == 0
+    nobody = run_command(f"{kubectl} --context editor --client-certificate= --client-key= get pods", tmp_path)
+    assert nobody.returncode == 1
+
+
+def test_the_limit_is_each_users_own(running: Demo, tmp_path: Path) -> None:
+    (line,) = [command.line for about, command in shown(running).items() if about.startswith("one limits")]
+    codes = run_command(line.replace("/editor.", "/administrator."), tmp_path).stdout.split()
+    assert codes[:3] == ["200"] * 3
+    assert set(codes[3:]) == {"429"}
 
 
 def test_each_server_of_the_kubeconfig_works_in_curl_as_it_stands(running: Demo, tmp_path: Path) -> None:
     kubeconfig = yaml.safe_load(running.kubeconfig().read_text())
     servers = {entry["name"]: entry["cluster"]["server"] for entry in kubeconfig["clusters"]}
-    assert set(servers) == {"east", "west", "east-by-name"}
+    assert set(servers) == {"east", "west", "east-by-name", "users"}
     ca = running.kubeconfig().parent / "ca.crt"
     for name in ("east", "west"):
         assert servers[name].endswith(f"/clusters/{name}")
@@ -204,7 +239,7 @@ def test_dir_and_port_are_kept_and_used_again(tmp_path: Path) -> None:
     for _ in range(2):
         with Demo("--dir", str(directory), "--port", str(port), temporary=tmp_path) as demo:
             demo.wait_ready()
-            for line in demo.commands[::4]:
+            for line in demo.commands[:5:4]:
                 assert run_command(line, tmp_path).returncode == 0
             assert f"https://127.0.0.1:{port}/clusters/east" in (directory / "kubeconfig").read_text()
             assert main(["reload", "-c", str(directory / "mcproxy.yaml")]) == 0
@@ -212,6 +247,61 @@ def test_dir_and_port_are_kept_and_used_again(tmp_path: Path) -> None:
             assert demo.end() == (0, "")
         assert {"mcproxy.yaml", "kubeconfig", "ca.crt"} <= {path.name for path in directory.iterdir()}
         assert main(["check", "-q", "--offline", "-c", str(directory / "mcproxy.yaml")]) == 0
+
+
+def test_files_that_were_edited_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "demo"
+    config, kubeconfig = directory / "mcproxy.yaml", directory / "kubeconfig"
+    with Demo("--dir", str(directory), temporary=tmp_path) as demo:
+        demo.wait_ready()
+        address = demo.printed[0].split()[-1]
+    edited = config.read_text().replace("drainTimeout: 1s", "drainTimeout: 2s") + "# mine\n"
+    config.write_text(edited)
+    with Demo("--dir", str(directory), temporary=tmp_path) as demo:
+        demo.wait_ready()
+        assert demo.printed[0].split()[-1] == address
+        assert f"{config} was edited and is kept as it is; remove it to have it written anew." in demo.printed
+        assert not any(line.startswith(f"{kubeconfig} was edited") for line in demo.printed)
+        assert run_command(demo.commands[0], tmp_path).returncode == 0
+        assert main(["demo", "--dir", str(directory), "--port", "1"]) == 1  # without a word about the port: in use
+        assert "is in use by another demo (process " in capsys.readouterr().err
+    assert config.read_text() == edited
+    assert main(["demo", "--dir", str(directory), "--port", "1"]) == 1
+    assert f"{config} was edited and is kept, and names port {address.rpartition(':')[2]}" in capsys.readouterr().err
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(address.rpartition(":")[2])))
+        taken.listen()
+        assert main(["demo", "--dir", str(directory)]) == 1
+        assert f"is taken, which {config} names, an edited file that is kept" in capsys.readouterr().err
+    config.write_text("version: 1\nlistener: []\n")
+    with Demo("--dir", str(directory), temporary=tmp_path) as demo:
+        status, errors = demo.end()
+    assert status == 1
+    assert f"{config}:2:" in errors
+    assert f"{config} was edited and is kept; remove it to have it written anew" in errors
+    assert config.read_text() == "version: 1\nlistener: []\n"
+    config.unlink()
+    with Demo("--dir", str(directory), temporary=tmp_path) as demo:
+        demo.wait_ready()
+        assert not any("was edited" in line for line in demo.printed)
+
+
+def test_directory_of_a_running_demo_is_refused(running: Demo, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = running.kubeconfig().parent
+    names = (MARKER, "mcproxy.yaml", "kubeconfig", "ca.crt", "users-ca.crt", "editor.key")
+    before = {name: (directory / name).read_bytes() for name in names}
+    assert main(["demo", "--dir", str(directory)]) == 1
+    assert capsys.readouterr().err == (
+        f"mcproxy demo: {directory} is in use by another demo (process {running.process.pid}): end that one, or choose "
+        "another directory with --dir\n"
+    )
+    assert {name: (directory / name).read_bytes() for name in before} == before
+
+
+def test_the_configuration_passes_its_own_check(running: Demo, capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["check", "--strict", "-c", str(running.kubeconfig().parent / "mcproxy.yaml")])
+    assert status == 0, capsys.readouterr()
 
 
 @pytest.mark.parametrize("part", [0, 2])
@@ -288,15 +378,13 @@ def test_signal_handlers_are_put_back(tmp_path: Path) -> None:
 
 def test_control_socket_is_left_out_where_its_path_would_be_too_long(tmp_path: Path) -> None:
     long, short = tmp_path / ("x" * 120), tmp_path / "s"
-    long.mkdir()
-    assert "controlSocket" not in demo_files.write_config(long, 1, "https://127.0.0.1:2").read_text()
-    short.mkdir()
-    assert "controlSocket: control.sock" in demo_files.write_config(short, 1, "https://127.0.0.1:2").read_text()
+    assert "controlSocket" not in demo_files.config(long, 1, "https://127.0.0.1:2")
+    assert "controlSocket: control.sock" in demo_files.config(short, 1, "https://127.0.0.1:2")
 
 
 def test_commands_survive_a_directory_with_blanks() -> None:
-    for _, line in demo_files.commands(Path("/tmp/a b"), 1):
-        assert "'/tmp/a b/" in line
+    for _, group in demo_files.commands(Path("/tmp/a b"), 1):
+        assert all("'/tmp/a b/" in command.line for command in group)
 
 
 def test_kubectl_and_curl_are_there() -> None:

@@ -105,6 +105,11 @@ class ForkedCluster:
         """Where it serves."""
         return str(self.ready["url"])
 
+    @property
+    def port(self) -> int:
+        """The port of its first endpoint."""
+        return int(self.url.rpartition(":")[2])
+
     def terminate(self) -> None:
         """SIGTERM, without waiting."""
         if self._handle >= 0:
