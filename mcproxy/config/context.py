@@ -41,6 +41,9 @@ class Context:
         if "\0" in text:
             self.error(place, "a file name with a NUL byte", "write a file name")
             return None
+        if text == "~" or text.startswith("~/"):
+            self.error(place, f"{place.shown} begins with ~, which is not expanded here", f"write ${{HOME}}{text[1:]}")
+            return None
         return os.path.normpath(os.path.join(place.document.directory, text))
 
     def read(self, place: Place) -> tuple[str, bytes] | None:

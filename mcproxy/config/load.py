@@ -74,6 +74,10 @@ def _load(context: Context, path: str) -> Loaded:
     check_servers(context, virtual, listeners)
     exposure.check(context, virtual, listeners, clusters, sets, authorizers)
     check_coverage(context, virtual, listeners, certificates)
+    if not (context.problems.errors or listeners or clusters or virtual):
+        what = "has no listeners, clusters and servers, so it serves nothing"
+        right = "add listeners:, clusters: and servers:; mcproxy.yaml(5) has examples"
+        context.problems.warn(merged.documents[0].root.mark, "empty-configuration", "", what, right)
     config = Config(
         daemon=build_daemon(context, merged),
         listeners=_values(listeners),

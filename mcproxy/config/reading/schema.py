@@ -22,6 +22,7 @@ from jsonschema_rs import ValidationError
 from mcproxy.config.names import suggest
 from mcproxy.config.problem import Problems
 from mcproxy.config.reading.nodes import Document, Mapping, Node, Path, Scalar, Sequence, key_path
+from mcproxy.config.reading.right_forms import right_form
 from mcproxy.config.reading.schema_messages import Message, Schema, describe
 
 
@@ -115,7 +116,8 @@ class _Reporter:
                 what, _, right = str(_rule_of(error.schema_path)["errorMessage"]).partition("; ")
                 self._problems.error(node.mark, key_path(path), what, right)
         elif path not in self._document.broken:
-            _report(self._document, self._problems, path, node, describe(keyword, node, schema))
+            what, form = describe(keyword, node, schema)
+            _report(self._document, self._problems, path, node, (what, right_form(path, node) or form))
 
     def _node(self, path: Path) -> Node:
         node: Node = self._document.root
@@ -133,8 +135,10 @@ class _Reporter:
         properties: Schema = schema.get("properties", {})
         for name, entry in node.entries.items():
             if name not in properties and (*path, name) not in self._broken:
-                message = ("is not a known key", suggest(name, properties))
-                self._problems.error(entry.mark, key_path((*path, name)), *message)
+                before, colon, after = name.partition(":")
+                space = colon and before in properties and isinstance(entry.node, Scalar) and entry.node.value is None
+                right = f"put a space after the colon: {before}: {after}" if space else suggest(name, properties)
+                self._problems.error(entry.mark, key_path((*path, name)), "is not a known key", right)
                 self._document.broken.add((*path, name))
 
     def missing(self, node: Mapping, schema: Schema, path: Path, error: ValidationError) -> None:

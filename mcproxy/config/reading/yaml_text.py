@@ -20,6 +20,7 @@ import yaml
 from mcproxy.config.lints import allowed_by
 from mcproxy.config.model import Mark
 from mcproxy.config.problem import Problems
+from mcproxy.config.reading.alignment import misaligned
 from mcproxy.config.reading.nodes import Entry, Mapping, Node, Path, Scalar, Sequence, Value, key_path, quote
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -81,6 +82,9 @@ _SYNTAX: tuple[tuple[str, str, str], ...] = (
 )
 
 
+_TAB = ("a tab where YAML wants spaces", "indent with spaces")
+
+
 class _Stop(Exception):
     """Reading cannot go on; the problem has been reported."""
 
@@ -132,6 +136,12 @@ def _decode(file: str, data: bytes, problems: Problems) -> str:
     return text
 
 
+def _is_long_quote(event: Any) -> bool:
+    """Whether an event is a quoted text over several lines, as one that is not closed becomes."""
+    quoted = isinstance(event, yaml.ScalarEvent) and event.style in ("'", '"')
+    return quoted and event.end_mark.line > event.start_mark.line
+
+
 def resolve(text: str) -> Value:
     """Return what a plain (unquoted) word means: YAML 1.2 core schema, so ``0123`` is 123 and ``on`` a text.
 
@@ -162,6 +172,7 @@ class _Composer:
         self._text = text
         self._problems = problems
         self._events: Iterator[Any] = yaml.parse(text, Loader=_PARSER)
+        self._long_quote: Any = None  # the last event of a quoted text over several lines
         self._anchors: dict[str, tuple[Node, int]] = {}
         self._open_anchors: set[str] = set()
         self._nodes = 0
@@ -181,7 +192,10 @@ class _Composer:
 
     def _next(self) -> Any:
         try:
-            return next(self._events)
+            event = next(self._events)
+            if _is_long_quote(event):
+                self._long_quote = event
+            return event
         except yaml.MarkedYAMLError as error:
             self._syntax_error(error)
         except yaml.YAMLError as error:
@@ -193,8 +207,19 @@ class _Composer:
         at = error.problem_mark or error.context_mark
         if "unexpected end of stream" in found and error.context_mark is not None:
             what, right, at = "a quote that is not closed", "close it with the same quote", error.context_mark
+        elif at is not None and self._long_quote is not None and self._long_quote.end_mark.line == at.line:
+            what = f"a quote that is not closed before line {at.line + 1}"
+            right, at = "close it with the same quote", self._long_quote.start_mark
+        elif "tab character" in found:
+            what, right = _TAB
         elif "cannot start any token" in found:
             what, right = self._bad_token(at)
+        elif at is not None and (neighbour := misaligned(self._text.split("\n"), at.line, found)) is not None:
+            line, column, own = neighbour
+            what = f"is not aligned with its neighbours: it begins at column {own + 1}, line {line + 1} at {column + 1}"
+            problem = (Mark(self._file, at.line + 1, own + 1), "", what, f"begin it at column {column + 1}")
+            self._problems.error(*problem)
+            return
         else:
             unknown = (found, f"is not YAML: {found}", "write valid YAML")
             _, what, right = next((row for row in _SYNTAX if row[0] in found), unknown)
@@ -208,7 +233,7 @@ class _Composer:
         line = lines[at.line] if at is not None and at.line < len(lines) else ""
         char = line[at.column : at.column + 1] if at is not None else ""
         if char == "\t":
-            return "a tab where YAML wants spaces", "indent with spaces"
+            return _TAB
         return f"a plain text cannot begin with {char}", "put the text in quotes"
 
     def _mark(self, event: Any) -> Mark:

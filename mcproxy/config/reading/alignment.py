@@ -1,0 +1,48 @@
+"""Lines of YAML that are not aligned with their neighbours, found in the text where the parser stopped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_LINE = re.compile(r"( *)((?:- +)*)(-(?= |$)|[A-Za-z_\"'][\w.\"'-]*:(?= |$))?")
+_ENDS = ("did not find expected key", "did not find expected '-' indicator", "mapping values are not allowed")
+
+
+def misaligned(lines: Sequence[str], number: int, problem: str) -> tuple[int, int, int] | None:
+    """Return line and column of the neighbour that a line should be aligned with, and the column where it begins.
+
+    `number` counts from 0, as the results do; `problem` is libyaml's sentence. None where it is about something else.
+    """
+    if not problem.startswith(_ENDS) or number >= len(lines):
+        return None
+    starts = _starts(lines[number])
+    if not starts:
+        return None
+    own, kind = next(iter(starts.items()))
+    if problem.startswith("mapping") and not _goes_on(lines, number, own):
+        return None
+    best: tuple[int, int] | None = None
+    for before in range(number - 1, max(-1, number - 200), -1):
+        for column, other in _starts(lines[before]).items():
+            if other == kind and (best is None or abs(column - own) < abs(best[1] - own)):
+                best = (before, column)
+    return (*best, own) if best is not None and best[1] != own else None
+
+
+def _starts(line: str) -> dict[int, str]:
+    """Return what begins on a line, by column: entries of lists ("-") and keys (":"), outer ones first."""
+    match = _LINE.match(line)
+    if match is None or line.lstrip().startswith("#"):
+        return {}
+    found = {len(match[1]) + dash.start(): "-" for dash in re.finditer("-", match[2])}
+    if match[3]:
+        found[match.start(3)] = "-" if match[3] == "-" else ":"
+    return found
+
+
+def _goes_on(lines: Sequence[str], number: int, own: int) -> bool:
+    """Whether a key is taken for more of the value on the line before it, because it is deeper than that one's key."""
+    before = next((line for line in reversed(lines[:number]) if line.strip() and not line.lstrip().startswith("#")), "")
+    keys = [column for column, kind in _starts(before).items() if kind == ":"]
+    return bool(keys) and keys[-1] < own and not before.rstrip().endswith(":")
