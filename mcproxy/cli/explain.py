@@ -14,7 +14,7 @@ from mcproxy.cli import FAILED, OK, USAGE
 from mcproxy.config import model
 from mcproxy.dispatch.explain import Explanation, RuleVerdict, explain_rules, shown, title
 from mcproxy.dispatch.explain import explain as explain_policies
-from mcproxy.identity.authorization.attributes import Attributes, attributes_of
+from mcproxy.identity.authorization.attributes import Attributes, required_attributes
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
@@ -130,7 +130,8 @@ class Story:
             yield from self._identity(target)
             policy = yield from self._policy(info, cluster)
             goal = cluster if policy is None or policy.backend is None else policy.backend.cluster
-            yield from self._authorization(attributes_of(info, target), goal)
+            for attributes in required_attributes(info, target):
+                yield from self._authorization(attributes, goal)
             if policy is None:
                 self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
             else:

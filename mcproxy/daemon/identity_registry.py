@@ -1,7 +1,7 @@
-"""Who judges under one Runtime: authenticators, authorizers, access reviews. What they learnt outlives a reload.
+"""The authenticators and authorizers of one Runtime. What they have cached outlives a reload.
 
-They ask live clusters, which a reload replaces. So each cluster name has a `Current`, which stays and is pointed at the
-next cluster when that comes into force.
+They send reviews to live clusters, which a reload replaces. So each cluster name has a `ClusterReference`, which stays
+and is pointed at the next cluster when that comes into force.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION, Aut
 from mcproxy.identity.authentication.token_file import TokenFileAuthenticator
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.identity.authorization.access_review import SubjectAccessReviewer
-from mcproxy.identity.authorization.authorizer import Authorizer
+from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
 from mcproxy.identity.impersonation.upstream_headers import UpstreamIdentityHeaders
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.shared import Shared
 
 
-class Current:
-    """The cluster of one name that is in force."""
+class ClusterReference:
+    """Refers to the cluster of one name that is in force."""
 
     __slots__ = ("cluster",)
 
@@ -34,10 +34,12 @@ class Current:
         return self.cluster
 
 
-class Reviews:
-    """Access reviews by cluster and by how long decisions are kept, each made when it is first asked for."""
+class SubjectAccessReviewers:
+    """SubjectAccessReviewers by cluster and cache times, each made when it is first needed."""
 
-    def __init__(self, current: Mapping[str, Current], clock: IReactorTime, previous: Reviews | None) -> None:
+    def __init__(
+        self, current: Mapping[str, ClusterReference], clock: IReactorTime, previous: SubjectAccessReviewers | None
+    ) -> None:
         self._current = current
         self._clock = clock
         known = {} if previous is None else previous._live
@@ -46,20 +48,20 @@ class Reviews:
         }
 
     def of(self, settings: model.SubjectAccessReview) -> Callable[[str], SubjectAccessReviewer]:
-        """Return what gives the reviews by a cluster, whose decisions are kept for the times of `settings`."""
+        """Return a function from a cluster's name to its reviewer, which caches for the times of `settings`."""
 
-        def reviews(cluster: str) -> SubjectAccessReviewer:
+        def reviewer(cluster: str) -> SubjectAccessReviewer:
             key = (cluster, settings.cache_allowed, settings.cache_denied)
             live = self._live.get(key)
             if live is None:
                 live = self._live[key] = SubjectAccessReviewer(self._current[cluster], settings, self._clock)
             return live
 
-        return reviews
+        return reviewer
 
 
 class IdentityRegistry:
-    """All judges of one configuration."""
+    """The authenticators and authorizers of one configuration."""
 
     def __init__(
         self, config: model.Config, clusters: Mapping[str, Cluster], shared: Shared, previous: IdentityRegistry | None
@@ -71,17 +73,19 @@ class IdentityRegistry:
         self._clusters = clusters
         self._shared = shared
         known = {} if previous is None else previous._current
-        self._current: dict[str, Current] = {
-            name: known.get(name) or Current(cluster) for name, cluster in clusters.items()
+        self._current: dict[str, ClusterReference] = {
+            name: known.get(name) or ClusterReference(cluster) for name, cluster in clusters.items()
         }
-        self._reviews: Reviews = Reviews(self._current, shared.reactor, None if previous is None else previous._reviews)
+        self._reviewers: SubjectAccessReviewers = SubjectAccessReviewers(
+            self._current, shared.reactor, None if previous is None else previous._reviewers
+        )
         self._authentication = {authentication.name: authentication for authentication in config.authentication}
-        # By name, and without one; their rules are compiled here, once for all servers.
+        # By name; None: of servers without one. Rules are compiled here, once for all servers.
         self._authorizers = {one.name: self._authorizer(one) for one in config.authorization}
-        self._impersonation: dict[str | None, Authorizer] = {
-            one.name: self._role_judge(one) for one in config.authorization
+        self._impersonation = {
+            None if one is None else one.name: self._impersonation_authorizer(one)
+            for one in (None, *config.authorization)
         }
-        self._impersonation[None] = self._role_judge(None)
         self._chains: dict[tuple[str, str], UnionTokenAuthenticator] = {}
         self._authenticators: dict[tuple[str, str], Authenticator] = {}
         self.upstream_headers = {
@@ -92,39 +96,39 @@ class IdentityRegistry:
                 self._make_authenticator(server, previous)
 
     def authenticator(self, server: model.Server) -> Authenticator | NoAuthentication:
-        """Return who says who calls a server."""
+        """Return the authenticator of a server."""
         key = self._key(server)
         return NO_AUTHENTICATION if key is None else self._authenticators[key]
 
     def authorizer(self, server: model.Server) -> Authorizer | None:
-        """Return who says whether a request may go on; None: the cluster that it goes to."""
+        """Return the authorizer of a server; None: the cluster that a request goes to decides alone."""
         return None if server.authorization is None else self._authorizers[server.authorization]
 
-    def impersonation(self, server: model.Server) -> Authorizer:
-        """Return who says whether a client may be somebody else."""
+    def impersonation(self, server: model.Server) -> ImpersonationAuthorizer:
+        """Return what decides about impersonation that clients of a server ask for."""
         return self._impersonation[server.authorization]
 
     def activate(self) -> None:
-        """Let everything ask the clusters of this configuration from now on, and get what can be got beforehand."""
+        """Send reviews to the clusters of this configuration from now on, and fetch keys of issuers beforehand."""
         for name, current in self._current.items():
             current.cluster = self._clusters[name]
         for chain in self._chains.values():
             chain.start()
 
     def discard(self, keep: IdentityRegistry | None) -> None:
-        """End what `keep` does not share."""
+        """Stop what `keep` does not share."""
         for key, chain in self._chains.items():
             chain.stop(None if keep is None else keep._chains.get(key))
 
     def _authorizer(self, config: model.Authorization) -> Authorizer:
-        return Authorizer.build(config, self._reviews.of(config.subject_access_review or model.SubjectAccessReview()))
+        return Authorizer.build(config, self._reviewers.of(config.subject_access_review or model.SubjectAccessReview()))
 
-    def _role_judge(self, config: model.Authorization | None) -> Authorizer:
+    def _impersonation_authorizer(self, config: model.Authorization | None) -> ImpersonationAuthorizer:
         settings = (config.subject_access_review if config is not None else None) or model.SubjectAccessReview()
-        return Authorizer.for_impersonation(config, self._reviews.of(settings))
+        return ImpersonationAuthorizer(config, self._reviewers.of(settings))
 
     def _key(self, server: model.Server) -> tuple[str, str] | None:
-        """A set whose tokens the server's own cluster reviews is another one for each such cluster."""
+        """Return the set's name and the cluster that reviews its tokens, "" for none: each has its own caches."""
         if server.authentication is None:
             return None
         review = self._authentication[server.authentication].token_review

@@ -1,10 +1,10 @@
-"""What a request's head says of identity and origin, set apart from all else that it says.
+"""The identity headers of a request's head, split from all its other fields.
 
 Kubernetes believes headers: Authorization says who calls, Impersonate-* and X-Remote-* say for whom, X-Forwarded-For
 and its relatives say from where. Any of them that passed by accident could mean an identity to the server behind. So
-they are cut out of every head here, whole families at once, since Kubernetes adds to them, and the rooms behind get
-them by name. An underscore counts as a hyphen when names are cut out, because some servers read it so, but never when
-something is believed.
+all are cut out of every head here, whole families at once, since Kubernetes adds to them, and other modules get them by
+name. An underscore counts as a hyphen when headers are cut out, because some servers read it so, but never when one is
+believed.
 
 Sources: k8s.io/apiserver `pkg/authentication/request/bearertoken` and `.../websocket`; Kubernetes "User impersonation"
 and "Authenticating proxy".
@@ -35,12 +35,12 @@ _BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
 
 
 class IdentityHeaders:
-    """A head's fields, sorted by what they speak of.
+    """The identity headers of a head, and its other fields.
 
     A token stands here as the client sent it: nothing of this object goes into a log, and repr shows nothing.
     """
 
-    __slots__ = ("bad_token", "fields", "impersonate", "own", "remote", "token")
+    __slots__ = ("_impersonate_block", "_token_block", "bad_token", "fields", "impersonate", "own", "remote", "token")
 
     fields: bytes  # the block without anything that speaks of identity or origin; all else as sent, in its order
     own: bytes  # block of the client's Authorization, Impersonate-* and bearer subprotocol, for Passthrough
@@ -55,13 +55,24 @@ class IdentityHeaders:
         self.token = None
         self.bad_token = ""
         self.remote = self.impersonate = ()
+        self._token_block = self._impersonate_block = b""
 
     def __repr__(self) -> str:
         return "<IdentityHeaders>"
 
+    def passed_through(self, *, authenticates: bool, by_token: bool) -> bytes:
+        """Return the block of identity headers that passes to a cluster with `Passthrough`.
+
+        Where the server `authenticates`, the only credential that passes is the token that was judged, if it was one
+        (`by_token`): a second one, or a scheme that is not read here, could be somebody else to the cluster.
+        """
+        if not authenticates:
+            return self.own
+        return self._token_block + self._impersonate_block if by_token else self._impersonate_block
+
 
 def split_identity_headers(fields: bytes) -> IdentityHeaders:
-    """Sort the fields of a head (a block as in `RequestHead.fields`).
+    """Split the fields of a head (a block as in `RequestHead.fields`).
 
     Raises StatusError (400) for two Authorization headers: Kubernetes reads the first and another server might read
     the second, so there is no telling whose request it would be. And for so many WebSocket subprotocols beside a bearer
@@ -77,12 +88,21 @@ def split_identity_headers(fields: bytes) -> IdentityHeaders:
 class _Sorting:
     """One pass over a block in which something is suspect."""
 
-    __slots__ = ("_authorization", "_identity_headers", "_kept", "_others_offered", "_own", "_protocol_tokens")
+    __slots__ = (
+        "_authorization",
+        "_identity_headers",
+        "_impersonate",
+        "_kept",
+        "_others_offered",
+        "_own",
+        "_protocol_tokens",
+    )
 
     def __init__(self, presented: IdentityHeaders) -> None:
         self._identity_headers = presented
         self._kept: list[bytes] = []
         self._own: list[bytes] = []
+        self._impersonate: list[bytes] = []
         self._authorization: bytes | None = None
         self._protocol_tokens: list[bytes] = []
         self._others_offered = False
@@ -108,6 +128,7 @@ class _Sorting:
             elif name.startswith(b"impersonate-"):
                 impersonate.append((name, value))
                 self._own.append(block[begin:end])
+                self._impersonate.append(block[begin:end])
             elif name.startswith(b"impersonate_"):
                 impersonate.append((name, value))  # never believed; to ignore it could give more than was meant
             elif name.startswith(b"x-remote-"):
@@ -117,6 +138,7 @@ class _Sorting:
         self._kept.append(block[position:])
         presented.fields = b"".join(self._kept)
         presented.own = b"".join(self._own)
+        presented._impersonate_block = b"".join(self._impersonate)
         presented.remote = tuple(remote)
         presented.impersonate = tuple(impersonate)
         self._find_token()
@@ -144,19 +166,25 @@ class _Sorting:
             self._others_offered = self._others_offered or believed
 
     def _find_token(self) -> None:
-        """Set `token` and `bad_token`."""
-        presented = self._identity_headers
+        """Set `token` and its block, or `bad_token`."""
+        headers = self._identity_headers
         token = None if self._authorization is None else _bearer_token(self._authorization)
-        if token is None and self._protocol_tokens:
+        if token is not None:
+            line = b"Authorization: Bearer %b\r\n" % token
+        elif self._protocol_tokens:
             try:
                 token = self._protocol_token()
             except ValueError as error:
-                presented.bad_token = str(error)
+                headers.bad_token = str(error)
                 return
-        if token is not None and len(token) > MAX_TOKEN:
-            presented.bad_token = f"the token is longer than {MAX_TOKEN} bytes"
+            line = b"Sec-WebSocket-Protocol: %b%b\r\n" % (BEARER_PROTOCOL, self._protocol_tokens[0])
+        if token is None:
+            return
+        if len(token) > MAX_TOKEN:
+            headers.bad_token = f"the token is longer than {MAX_TOKEN} bytes"
         else:
-            presented.token = token
+            headers.token = token
+            headers._token_block = line
 
     def _protocol_token(self) -> bytes | None:
         """Return the token among the subprotocols, None for an empty one; raises ValueError, never with the token."""

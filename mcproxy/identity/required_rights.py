@@ -1,8 +1,8 @@
-"""The least that a cluster must grant the proxy for what a configuration has it do there: a list, right by right.
+"""The least rights that a cluster must grant the proxy for a configuration: a list, right by right.
 
 Each right is a rule of its own with the sentence that says what it is for, so that whoever grants it can judge it.
-A later part of the proxy that needs a right adds a function to `_PARTS`, and its case to the test that takes the
-rights away one by one (`tests/cli/test_rbac.py`).
+A feature of the proxy that needs a right adds a function to `_PARTS`, and its case to the test that takes the rights
+away one by one (`tests/cli/test_rbac.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from mcproxy.kube import requestinfo
 
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
-#: How a cluster is told somebody else's name, which the proxy must have judged itself.
-_TOLD = (model.Identity.IMPERSONATE, model.Identity.REQUEST_HEADER)
+#: The ways in which the proxy names users to a cluster, so that it must authorize impersonation itself.
+_NAMES_USERS = (model.Identity.IMPERSONATE, model.Identity.REQUEST_HEADER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +56,19 @@ def _health(_config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
 def _impersonation(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
     if cluster.identity is not model.Identity.IMPERSONATE or not _servers(config, cluster):
         return
-    yield Right("tells the cluster which user calls", "impersonate", "users")
-    yield Right("and the user's groups", "impersonate", "groups")
-    yield Right("tells it of service accounts that call", "impersonate", "serviceaccounts")
-    yield Right("tells it the user's uid", "impersonate", "uids", _AUTHENTICATION)
+    yield Right("names the user of a request to the cluster", "impersonate", "users")
+    yield Right("names the user's groups", "impersonate", "groups")
+    yield Right("names service accounts that call", "impersonate", "serviceaccounts")
+    yield Right("names the user's uid", "impersonate", "uids", _AUTHENTICATION)
     for key in cluster.impersonate_extras:
-        why = f"tells it the user's extra {key} (impersonateExtras)"
+        why = f"names the user's extra {key} (impersonateExtras)"
         yield Right(why, "impersonate", f"userextras/{key}", _AUTHENTICATION)
 
 
 def _token_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
     names = sorted({server.authentication or "" for server in config.servers if _reviews(config, server, cluster)})
     if names:
-        yield Right(f"judges tokens (authentication {', '.join(names)})", "create", "tokenreviews", _AUTHENTICATION)
+        yield Right(f"reviews tokens (authentication {', '.join(names)})", "create", "tokenreviews", _AUTHENTICATION)
 
 
 def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
@@ -80,20 +80,30 @@ def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Ri
         review = None if authorization is None else authorization.subject_access_review
         if review is not None and (server in reached if review.cluster is None else review.cluster == cluster.name):
             names.add(server.authorization or "")
-        only_rules = authorization is not None and review is None
-        impersonation |= server in reached and _judged_here(server, cluster) and not only_rules
-    purposes = [f"judges requests (authorization {', '.join(sorted(names))})"] if names else []
+        impersonation |= server in reached and _asks_about_impersonation(server, cluster, authorization)
+    purposes = [f"reviews requests (authorization {', '.join(sorted(names))})"] if names else []
     if impersonation:
-        purposes.append("judges impersonation that clients ask for")
+        purposes.append("reviews impersonation that clients ask for")
     if purposes:
         yield Right("; ".join(purposes), "create", "subjectaccessreviews", _AUTHORIZATION)
 
 
-def _judged_here(server: model.Server, cluster: model.Cluster) -> bool:
-    """Whether the proxy judges impersonation that clients of `server` ask for towards `cluster`."""
+def _asks_about_impersonation(
+    server: model.Server, cluster: model.Cluster, authorization: model.Authorization | None
+) -> bool:
+    """Whether the proxy asks `cluster` about impersonation that clients of `server` ask for.
+
+    Not where rules refuse it all; nor where rules alone decide with `Passthrough`, since the cluster itself sees the
+    client's credential and Impersonate-* there.
+    """
+    only_rules = authorization is not None and authorization.subject_access_review is None
     if cluster.identity is model.Identity.PASSTHROUGH:
-        return server.authentication is not None
-    return cluster.identity in _TOLD
+        return server.authentication is not None and not only_rules
+    if cluster.identity not in _NAMES_USERS:
+        return False
+    if authorization is None or not only_rules:
+        return True
+    return any("impersonate" in rule.verbs for rule in authorization.rules or ())
 
 
 _PARTS: tuple[Callable[[model.Config, model.Cluster], Iterator[Right]], ...] = (

@@ -15,11 +15,17 @@ from mcproxy.kube.status import StatusError
 _VERBS = {b"POST": "create", b"GET": "get", b"HEAD": "get", b"PUT": "update", b"PATCH": "patch", b"DELETE": "delete"}
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_LONG_RUNNING_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy"})
+_STREAMS = frozenset({"exec", "attach", "portforward"})
+_LONG_RUNNING_SUBRESOURCES = _STREAMS | {"proxy"}
 
 
 class RequestInfo:
-    """What a request is about. Fields that do not apply are ""; `verb` of a non-resource request is its method."""
+    """What a request is about. Fields that do not apply are ""; `verb` of a non-resource request is its method.
+
+    `verb` is what rules, policies and reviews see. It is `create` for exec, attach and portforward of pods, whichever
+    method opens them: a WebSocket is opened by GET, and who may only read must not get a shell by it. `request_verb` is
+    what a kube-apiserver's own RequestInfo and audit log say (`get` there); it is the right that is asked for besides.
+    """
 
     __slots__ = (
         "group",
@@ -28,6 +34,7 @@ class RequestInfo:
         "name",
         "namespace",
         "path",
+        "request_verb",
         "resource",
         "subresource",
         "verb",
@@ -36,7 +43,7 @@ class RequestInfo:
 
     def __init__(self, path: str, verb: str) -> None:
         self.path = path  # decoded, without the query
-        self.verb = verb
+        self.verb = self.request_verb = verb
         self.is_resource = False
         self.group = self.version = self.resource = self.subresource = self.namespace = self.name = ""
         #: watch, log with follow, exec, attach, portforward, proxy: no time limit, own budgets
@@ -104,6 +111,9 @@ def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: b
         or info.subresource in _LONG_RUNNING_SUBRESOURCES
         or (info.subresource == "log" and _is_true(_parameter(query, "follow")))
     )
+    info.request_verb = info.verb
+    if info.subresource in _STREAMS and info.resource == "pods" and not info.group:
+        info.verb = "create"
 
 
 def _judge_collection(info: RequestInfo, query: bytes) -> None:

@@ -14,19 +14,19 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from mcproxy.config.model import Identity
-from mcproxy.identity.authorization.attributes import Attributes, attributes_of
+from mcproxy.identity.authorization.attributes import Attributes, attributes_of, required_attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
 from mcproxy.identity.impersonation.requested import (
     authorize_impersonation,
     impersonation_unsupported,
     requested_impersonation,
 )
-from mcproxy.identity.impersonation.upstream_headers import check_authenticating_cluster
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Plan
     from mcproxy.identity.authorization.access_review import Decision
+    from mcproxy.identity.authorization.authorizer import Authorizer
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.kube.user import UserInfo
     from mcproxy.proxy.request import Request
@@ -42,58 +42,70 @@ _GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in 
 
 
 async def authenticate(request: Request, server: VirtualServer, target: bytes) -> None:
-    """Find out who calls; `target` is as the cluster is asked. Raises StatusError (401, 503)."""
-    peer, presented = request.client.peer, request.identity_headers
+    """Set the request's authenticated user; `target` is as the cluster gets it. Raises StatusError (401, 503).
+
+    With `Passthrough` the token is what the cluster sees, so a token decides even beside a good client certificate.
+    """
+    peer, headers, cluster = request.client.peer, request.identity_headers, request.cluster
     path = target.partition(b"?")[0]
-    caller = server.authenticator.at_once(peer, presented, path)
+    token_decides = cluster is not None and cluster.config.identity is Identity.PASSTHROUGH
+    caller = server.authenticator.at_once(peer, headers, path, token_decides=token_decides)
     if caller is None:
-        caller = await _told(request, server.authenticator.authenticate(peer, presented, path))
+        waiting = server.authenticator.authenticate(peer, headers, path, token_decides=token_decides)
+        caller = await _until_answered(request, waiting)
     request.caller = caller
-    request.user = caller.user
+    request.user = caller.user if not caller.cluster or cluster is None else caller.seen_by(cluster.name)
 
 
 async def impersonate(request: Request, server: VirtualServer, cluster: Cluster) -> None:
-    """Let the request run as the user that the client asks to be, if the real one may. Raises StatusError."""
+    """Let the request run as the user that the client asks for, if the real one may. Raises StatusError."""
     if cluster.config.identity is Identity.PASSTHROUGH and not server.authenticates:
-        return  # the cluster alone knows who asks, and judges
-    _at_home(request, cluster)
+        return  # the cluster alone knows who asks, and decides
+    real = _user_for(request, cluster.name)
     try:
-        await _reviewed(request, server, cluster)
+        await _authorized_impersonation(request, server, cluster, real)
     except StatusError as refusal:
-        if refusal.code < 500:  # else who could not be asked has told so
-            _tell("impersonation refused", request, cluster, refusal)
+        if refusal.code < 500:  # else the reviewer has logged why
+            _log_refusal("impersonation refused", request, cluster.name, refusal)
         raise
 
 
-async def _reviewed(request: Request, server: VirtualServer, cluster: Cluster) -> None:
-    """Read what the client asks for, and have its questions answered."""
-    if cluster.config.identity is Identity.PROXY:
+async def _authorized_impersonation(request: Request, server: VirtualServer, cluster: Cluster, real: UserInfo) -> None:
+    """Read what the client asks for, and have it authorized."""
+    identity, name = cluster.config.identity, cluster.name
+    if identity is Identity.PROXY:
         raise impersonation_unsupported()
     wanted = requested_impersonation(request.identity_headers)
     if wanted is None:
         return
-    judge, name = server.impersonation, cluster.name
+    authorizer, cluster_decides = server.impersonation, identity is Identity.PASSTHROUGH
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
-        decision = judge.at_once(user, attributes, name)
-        return await _told(request, judge.decide(user, attributes, name)) if decision is None else decision
+        decision = authorizer.at_once(user, attributes, name, cluster_decides=cluster_decides)
+        if decision is not None:
+            return decision
+        waiting = authorizer.decide(user, attributes, name, cluster_decides=cluster_decides)
+        return await _until_answered(request, waiting)
 
-    request.user = await authorize_impersonation(request.caller.user, wanted, decide)
-
-
-def _at_home(request: Request, cluster: Cluster) -> None:
-    """Refuse a service account or node of another cluster. Raises StatusError."""
-    if request.caller.cluster:
-        try:
-            check_authenticating_cluster(request.caller, cluster.name)
-        except StatusError as refusal:
-            _tell("refused an account that is another cluster's", request, cluster, refusal)
-            raise
+    request.user = await authorize_impersonation(real, wanted, decide)
+    request.impersonates = True
 
 
-def _tell(what: str, request: Request, cluster: Cluster, refusal: StatusError) -> None:
+def _user_for(request: Request, cluster_name: str) -> UserInfo:
+    """Return the authenticated user as it may be named towards a cluster. Raises StatusError (403)."""
+    caller = request.caller
+    if not caller.cluster:
+        return caller.user
+    try:
+        return caller.for_cluster(cluster_name)
+    except StatusError as refusal:
+        _log_refusal("refused a system account of another cluster", request, cluster_name, refusal)
+        raise
+
+
+def _log_refusal(what: str, request: Request, cluster_name: str, refusal: StatusError) -> None:
     user, client = request.caller.user.name, request.client.address
-    log.info(what, cause=refusal.message, user=user, client=client, cluster=cluster.name)
+    log.info(what, cause=refusal.message, user=user, client=client, cluster=cluster_name)
 
 
 async def choose_plan(
@@ -110,7 +122,10 @@ async def choose_plan(
     if plan is None:
         raise forbidden(user, attributes_of(info, target), f'no dispatch policy of server "{server.name}" matches')
     goal = plan.cluster
-    _at_home(request, goal)
+    if request.caller.cluster:
+        named = _user_for(request, goal.name)
+        if not request.impersonates:
+            request.user = named
     if plan.reject is not None:
         raise StatusError(plan.reject.code, plan.reject.message, details={})
     if goal is not cluster and request.identity_headers.impersonate:
@@ -137,21 +152,35 @@ async def authorize(request: Request, info: RequestInfo, server: VirtualServer, 
     authorizer = server.authorizer
     if authorizer is None:
         return
-    user, cluster = request.user, plan.cluster.name
+    cluster_name = plan.cluster.name
     attributes = attributes_of(info, target)
-    decision = authorizer.at_once(user, attributes, cluster)
+    if info.verb != info.request_verb:
+        for each in required_attributes(info, target)[:-1]:
+            await _authorize_one(request, authorizer, each, cluster_name)
+    await _authorize_one(request, authorizer, attributes, cluster_name)
+
+
+async def _authorize_one(request: Request, authorizer: Authorizer, attributes: Attributes, cluster_name: str) -> None:
+    """Raises StatusError: 403 if it is not allowed, 503 if a reviewer does not answer."""
+    user, reviewer = request.user, authorizer.reviewer
+    if reviewer is not None and request.caller.cluster and not request.impersonates:
+        # Another cluster than the user's own would take its `system:` names for those of its own accounts.
+        if authorizer.allowed_by_rules(user, attributes, cluster_name):
+            return
+        user = _user_for(request, reviewer)
+    decision = authorizer.at_once(user, attributes, cluster_name)
     if decision is None:
-        decision = await _told(request, authorizer.decide(user, attributes, cluster))
+        decision = await _until_answered(request, authorizer.decide(user, attributes, cluster_name))
     if not decision.allowed:
         raise forbidden(user, attributes, decision.reason)
 
 
-async def _told(request: Request, question: Coroutine[Deferred[Any], Any, T]) -> T:
-    """Wait for somebody's answer. Raises what that does, and CancelledError if the client goes away first.
+async def _until_answered(request: Request, review: Coroutine[Deferred[Any], Any, T]) -> T:
+    """Wait for a review. Raises what it does, and CancelledError if the client goes away first.
 
-    So a question that has not had its turn is not asked for a client that is gone, and a request does not go on for it.
+    So a review that is still in its queue is not made for a client that is gone, and the request does not go on.
     """
-    return await _until_gone(request, Deferred.fromCoroutine(question))
+    return await _until_gone(request, Deferred.fromCoroutine(review))
 
 
 async def _until_gone(request: Request, waiting: Deferred[T]) -> T:

@@ -72,7 +72,9 @@ class Forward:
         presented, server = request.identity_headers, request.server
         assert server is not None
         if identity is Identity.PASSTHROUGH:
-            self._fields = presented.fields + presented.own
+            self._fields = presented.fields + presented.passed_through(
+                authenticates=server.authenticates, by_token=request.caller.by_token
+            )
         else:
             self._fields = presented.fields + server.upstream_headers[cluster.name].headers_for(request.user)
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL

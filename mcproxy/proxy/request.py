@@ -55,6 +55,7 @@ class Request:
         "endpoint",
         "exchange",
         "identity_headers",
+        "impersonates",
         "info",
         "permit",
         "plan",
@@ -77,6 +78,7 @@ class Request:
         self.upstream: UpstreamHandler | None = None  # set when it was sent
         self.identity_headers: IdentityHeaders
         self.caller = _UNKNOWN  # who sent it
+        self.impersonates = False  # the user is one that the client asked for
         self.user = _UNKNOWN.user  # who it runs as: the caller, or the user that the caller may impersonate
         self.info: RequestInfo | None = None
         self.plan: Plan | None = None
@@ -192,9 +194,9 @@ class Request:
             cluster=self.cluster.name if self.cluster else "",
             endpoint=self.endpoint.name if self.endpoint else "",
             user=real,
-            impersonated=user.name if user is not caller.user else "",
+            impersonated=user.name if self.impersonates else "",
             policy=self.plan.policy if self.plan else "",
-            verb=info.verb if info and info.is_resource else "",
+            verb=info.request_verb if info and info.is_resource else "",
             resource=_resource(info) if info and info.is_resource else "",
             request_id=request_id,
             user_agent=user_agent,

@@ -14,7 +14,7 @@ from mcproxy.upstream.cluster import Cluster
 if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Dispatch
     from mcproxy.identity.authentication.authenticator import Authenticator, NoAuthentication
-    from mcproxy.identity.authorization.authorizer import Authorizer
+    from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
     from mcproxy.identity.impersonation.upstream_headers import UpstreamIdentityHeaders
 
 
@@ -41,7 +41,7 @@ class VirtualServer:
         *,
         authenticator: Authenticator | NoAuthentication,
         authorizer: Authorizer | None,
-        impersonation: Authorizer,
+        impersonation: ImpersonationAuthorizer,
         dispatch: Dispatch,
         upstream_headers: Mapping[str, UpstreamIdentityHeaders],
     ) -> None:

@@ -236,7 +236,10 @@ def rights(config: model.Config, number: int = 0) -> list[str]:
 
 IMPERSONATION = ["impersonate users", "impersonate groups", "impersonate serviceaccounts", "impersonate uids"]
 REVIEW = "create subjectaccessreviews"
-RULES = model.Authorization(name="r", rules=())
+RULES = model.Authorization(name="r", rules=(model.Rule(verbs=("*",), api_groups=("*",), resources=("*",)),))
+IMPERSONATION_RULES = model.Authorization(
+    name="i", rules=(model.Rule(verbs=("impersonate",), api_groups=("",), resources=("*",)),)
+)
 DELEGATED = model.Authorization(name="d", subject_access_review=model.SubjectAccessReview())
 BY_WEST = model.Authorization(name="w", subject_access_review=model.SubjectAccessReview(cluster="west"))
 
@@ -246,10 +249,13 @@ BY_WEST = model.Authorization(name="w", subject_access_review=model.SubjectAcces
     [
         (model.Identity.IMPERSONATE, None, ["get /readyz", *IMPERSONATION, REVIEW]),
         (model.Identity.IMPERSONATE, "r", ["get /readyz", *IMPERSONATION]),
+        (model.Identity.IMPERSONATE, "i", ["get /readyz", *IMPERSONATION, REVIEW]),
         (model.Identity.IMPERSONATE, "d", ["get /readyz", *IMPERSONATION, REVIEW]),
         (model.Identity.REQUEST_HEADER, None, ["get /readyz", REVIEW]),
         (model.Identity.REQUEST_HEADER, "r", ["get /readyz"]),
+        (model.Identity.REQUEST_HEADER, "i", ["get /readyz", REVIEW]),
         (model.Identity.PROXY, "r", ["get /readyz"]),
+        (model.Identity.PROXY, "i", ["get /readyz"]),
         (model.Identity.PROXY, "d", ["get /readyz", REVIEW]),
         (model.Identity.PASSTHROUGH, None, ["get /readyz"]),
     ],
@@ -259,7 +265,7 @@ def test_rights_follow_from_how_the_cluster_is_told(
 ) -> None:
     config = model.Config(
         clusters=(cluster_config(identity=identity),),
-        authorization=(RULES, DELEGATED),
+        authorization=(RULES, IMPERSONATION_RULES, DELEGATED),
         servers=(server(authorization=authorization),),
     )
     assert rights(config) == expected

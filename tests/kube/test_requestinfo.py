@@ -18,6 +18,8 @@ def about(line: str) -> dict[str, Any]:
     method, _, target = line.partition(" ")
     info = parse(method.encode(), target.encode())
     fields = {name: getattr(info, name) for name in info.__slots__ if name not in ("path", "is_resource")}
+    if info.request_verb == info.verb:
+        del fields["request_verb"]
     return {name: value for name, value in fields.items() if value}
 
 
@@ -113,10 +115,41 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
         "POST /api/v1/namespaces/a/pods/b/exec?command=sh",
         resource("create", "pods", subresource="exec", long_running=True, **POD),
     ),
-    ("GET /api/v1/namespaces/a/pods/b/attach", resource("get", "pods", subresource="attach", long_running=True, **POD)),
+    # Opening them is a `create` by any method; golden/websocket/exec-only-verb-*: a 1.36 apiserver asks for both.
+    (
+        "GET /api/v1/namespaces/a/pods/b/exec?command=sh",
+        resource("create", "pods", subresource="exec", long_running=True, request_verb="get", **POD),
+    ),
+    (
+        "HEAD /api/v1/namespaces/a/pods/b/e%78ec",
+        resource("create", "pods", subresource="exec", long_running=True, request_verb="get", **POD),
+    ),
+    (
+        "DELETE /api/v1/namespaces/a/pods/b/exec",
+        resource("create", "pods", subresource="exec", long_running=True, request_verb="delete", **POD),
+    ),
+    (
+        "GET /api/v1/watch/namespaces/a/pods/b/exec",
+        resource("create", "pods", subresource="exec", long_running=True, request_verb="watch", **POD),
+    ),
+    (
+        "GET /apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/b/portforward",
+        resource(
+            "get",
+            "virtualmachineinstances",
+            group="subresources.kubevirt.io",
+            subresource="portforward",
+            long_running=True,
+            **POD,
+        ),
+    ),
+    (
+        "GET /api/v1/namespaces/a/pods/b/attach",
+        resource("create", "pods", subresource="attach", long_running=True, request_verb="get", **POD),
+    ),
     (
         "GET /api/v1/namespaces/a/pods/b/portforward",
-        resource("get", "pods", subresource="portforward", long_running=True, **POD),
+        resource("create", "pods", subresource="portforward", long_running=True, request_verb="get", **POD),
     ),
     # proxy: what follows is somebody else's
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -189,6 +190,27 @@ def always(response: bytes) -> Callable[[UpstreamEnd], None]:
         connection.send(response * (count - done))
 
     return reply
+
+
+def reviewing(
+    reply: Callable[[UpstreamEnd], None], allowed: Callable[[dict[str, Any]], bool]
+) -> Callable[[UpstreamEnd], None]:
+    """A `reply` that answers SubjectAccessReviews by `allowed`, which gets the spec, and forgets their bytes."""
+
+    def answer(end: UpstreamEnd) -> None:
+        if not end.received.startswith(b"POST /apis/authorization.k8s.io/v1/subjectaccessreviews "):
+            reply(end)
+            return
+        head, separator, rest = end.received.partition(b"\r\n\r\n")
+        length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        if not separator or len(rest) < int(length[0][15:]):
+            return
+        end.received = b""
+        review = json.loads(rest)
+        body = json.dumps({**review, "status": {"allowed": allowed(review["spec"])}}).encode()
+        end.send(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    return answer
 
 
 def cluster(*endpoints: model.Endpoint, name: str = "east", **fields: Any) -> model.Cluster:

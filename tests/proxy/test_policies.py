@@ -10,7 +10,7 @@ import pytest
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Identity, Queue, Strategy
 from tests.dispatch.builders import policy, rule
-from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get
+from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get, reviewing
 
 PODS = b"/api/v1/namespaces/demo/pods"
 NODES = b"/api/v1/nodes"
@@ -21,7 +21,7 @@ TOKENS = model.TokenFile(
     "users.csv",
     tuple(model.StaticToken(model.Secret(name), name, groups=("dev",)) for name in ("alice", "bob", "carol")),
 )
-ALLOWS_ALL = model.Authorization(name="all", rules=(rule(),))
+ALLOWS_ALL = model.Authorization(name="all", rules=(rule(), rule(verbs=("impersonate",))))
 USERS = model.Authentication(name="users", token_file=TOKENS)
 EVENTS_STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 
@@ -48,7 +48,7 @@ def rest(**more: Any) -> model.Policy:
 async def two(harness: Harness) -> tuple[Upstream, Upstream]:
     upstreams = harness.upstream(), harness.upstream()
     for upstream in upstreams:
-        upstream.reply = always(OK)
+        upstream.reply = reviewing(always(OK), lambda _: True)
     return upstreams
 
 

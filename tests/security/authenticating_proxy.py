@@ -4,8 +4,9 @@
     other.test    set "guests": OTHERS alone; to "west"
     all.wild.test set "corp"; every cluster below /clusters/NAME/
 
-Rules let everybody do everything but impersonate, which only "boss" may. So what an upstream hears was sent for a
-client, and a refusal is one when it heard nothing. `judge` answers reviews as the test says.
+Rules let everybody do everything but impersonate, which only "boss" may, and so do the clusters (`allows`). What an
+upstream hears was sent for a client, and a refusal is one when it heard nothing. `judge` answers reviews as the test
+says.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from mcproxy.net.client import ClientTLS, client_context, connect
 from mcproxy.observe.format import FORMATTERS
 from tests.identity import issuer
 from tests.identity.certificates import CLIENT, NO_AUTHORITY, Held, authority, user
-from tests.proxy.harness import CA, NAME, OK, Client, Harness, Upstream, UpstreamEnd, always, cluster, config
+from tests.proxy.harness import CA, NAME, OK, Client, Harness, Upstream, UpstreamEnd, always, cluster, config, reviewing
 
 OTHER = "other.test"
 ALL = "all.wild.test"
@@ -125,6 +126,8 @@ class AuthenticatingProxy(Harness):
         super().__init__(reactor)
         self.east, self.west, self.pass_, self.own, self.headers, self.judge = (self.upstream() for _ in range(6))
         self.asked: list[dict[str, Any]] = []  # the reviews that came to `judge`
+        self.reviewed: list[dict[str, Any]] = []  # the specs of SubjectAccessReviews that came to other clusters
+        self.allows: Callable[[dict[str, Any]], bool] = lambda spec: spec["user"] == "boss"
         self.verdict: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda _: {"authenticated": False}
         self.lines: list[str] = []  # the daemon's log
         self.events: list[LogEvent] = []
@@ -183,7 +186,7 @@ class AuthenticatingProxy(Harness):
     async def open(self, **changed: Any) -> None:
         await self.serve(self.configuration(**changed))
         for upstream in self.upstreams:
-            upstream.reply = always(OK)
+            upstream.reply = self.answering(always(OK))
         self.judge.reply = self._review
         ready = "takes requests"
         await self.until(lambda: sum(ready in line for line in self.lines) == len(self.upstreams) + 1, "readiness")
@@ -217,6 +220,15 @@ class AuthenticatingProxy(Harness):
             status = self.verdict(review)
             if status is not None:
                 self.answer_review(end, {**review, "status": status})
+
+    def answering(self, reply: Callable[[UpstreamEnd], None]) -> Callable[[UpstreamEnd], None]:
+        """A `reply` that answers SubjectAccessReviews by `allows`, as if unheard, and anything else by `reply`."""
+
+        def allowed(spec: dict[str, Any]) -> bool:
+            self.reviewed.append(spec)
+            return self.allows(spec)
+
+        return reviewing(reply, allowed)
 
     def judge_breaks(self) -> None:
         """From now on answer reviews with 500."""
@@ -259,7 +271,8 @@ class AuthenticatingProxy(Harness):
     async def refuses(self, raw: bytes, code: int, body: bytes, **how: Any) -> None:
         """Send `raw`, which must be refused so, unheard by any cluster, with one record, and one line at the most."""
         records, lines, heard = len(self.records), len(self.told()), self.heard
-        assert await self.answer(raw, **how) == (code, body)
+        answer = await self.answer(raw, **how)
+        assert answer == (code, body)
         await self.turns(2)
         assert self.heard == heard
         told = len(self.records) - records, len(self.told()) - lines

@@ -159,7 +159,7 @@ async def test_nor_does_a_part_that_breaks(
     stage, tokens = authenticating_proxy, Tokens()
     stage.verdict = reviewing
 
-    def breaks(*arguments: Any) -> Any:
+    def breaks(*arguments: Any, **_: Any) -> Any:
         secret_in_a_local_variable = [getattr(each, "token", each) for each in arguments]
         raise RuntimeError(f"broken with {len(secret_in_a_local_variable)} arguments")
 

@@ -1,19 +1,48 @@
-"""Who calls, as an authenticator says it: the user, and the one cluster for which that alone is true."""
+"""An authenticated user: the user info, and what limits where and how it may be used."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from mcproxy.identity.authentication.system_names import names_for_others
+from mcproxy.identity.authorization.forbidden_message import go_quote
+from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedUser:
-    """An authenticated caller, with the group system:authenticated; or an anonymous one.
+    """A user as an authenticator named it, with the group system:authenticated; or the anonymous one.
 
-    `cluster` is the cluster whose TokenReview vouched for this service account or node: the same name means another
-    account elsewhere, so it is used towards that cluster alone. "" for everyone else.
+    `cluster` is the cluster whose TokenReview vouches for the `system:` names in it: they count towards that cluster
+    alone, since the same names mean other accounts elsewhere. "" where there are none, or another authenticator named
+    the user. `shares_accounts` excepts service accounts, nodes and their groups (`shareServiceAccounts`).
     """
 
     user: UserInfo
     cluster: str = ""
+    shares_accounts: bool = False
+    by_token: bool = field(default=False, compare=False)  # a bearer token authenticated it
+
+    def seen_by(self, cluster_name: str) -> UserInfo:
+        """Return the user without the groups that do not count towards a cluster. `check` judges the name."""
+        if not self.cluster or self.cluster == cluster_name:
+            return self.user
+        return names_for_others(self.user, shares_accounts=self.shares_accounts)[0]
+
+    def for_cluster(self, cluster_name: str) -> UserInfo:
+        """Return the user as it may be named towards a cluster.
+
+        Raises StatusError (403) for a name that counts towards another one only.
+        """
+        if not self.cluster or self.cluster == cluster_name:
+            return self.user
+        user, counts = names_for_others(self.user, shares_accounts=self.shares_accounts)
+        if not counts:
+            raise StatusError(
+                403,
+                f"forbidden: User {go_quote(user.name)} of cluster {go_quote(self.cluster)} is nobody in cluster "
+                f"{go_quote(cluster_name)}",
+                details={},
+            )
+        return user

@@ -1,12 +1,13 @@
-"""Who calls? One set of authenticators, asked in their order; the first that accepts a credential decides.
+"""Authenticators: one set of them, tried in their order; the first that accepts a credential decides.
 
     requestHeader -> clientCertificates -> tokens (tokenFile, oidc, tokenReview, webhook) -> anonymous
          |                 |                   |                                               only if no credential
-         '---- not vouched for: 401 at the end, unless a later one accepts                      was presented at all
+         '---- not accepted: 401 at the end, unless a later one accepts                        was presented at all
 
 So a good certificate beside a bad token is good, and so is a good token beside a bad certificate; a credential that
-nobody accepts is 401 and never anonymous. Source: k8s.io/apiserver `pkg/authentication/request/union` and
-`.../authenticatorfactory`, whose order and errors these are; the reference page of identity.
+nobody accepts is 401 and never anonymous. Where the token is what passes to the cluster (`Passthrough`), a token is the
+only credential that counts. Source: k8s.io/apiserver `pkg/authentication/request/union` and `.../authenticatorfactory`,
+whose order and errors these are; the reference page of identity.
 """
 
 from __future__ import annotations
@@ -78,37 +79,42 @@ class Authenticator:
         self._anonymous = config.anonymous.enabled
         self._anonymous_paths = frozenset(path.encode() for path in config.anonymous.paths)
 
-    def at_once(self, peer: TLSPeer | None, presented: IdentityHeaders, path: bytes) -> AuthenticatedUser | None:
-        """Return who calls if it is known at once; None: `authenticate` must be awaited.
+    def at_once(
+        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, *, token_decides: bool = False
+    ) -> AuthenticatedUser | None:
+        """Return the user if that needs no review; None: `authenticate` must be awaited.
 
-        `peer` is the connection's, None without a client certificate; `path` is the path as the cluster is asked, as
-        sent and without the query. Raises StatusError (401, 503).
+        `peer` is the connection's, None without a client certificate; `path` is the path as the cluster gets it, as
+        sent and without the query. `token_decides`: a certificate counts only where no token is headers. Raises
+        StatusError (401, 503).
         """
-        if peer is not None:
-            caller = self._by_certificate(peer, presented)
+        token = headers.token
+        if peer is not None and not (token_decides and (token is not None or headers.bad_token)):
+            caller = self._by_certificate(peer, headers)
             if caller is not None:
                 return caller
-        token = presented.token
         if token is None:
-            return self._without_token(peer, presented, path)
+            return self._without_token(peer, headers, path)
         if self._tokens is None:
-            raise self._refused("nothing here judges bearer tokens", "give the set an authenticator for tokens")
+            raise self._refused("no authenticator of this set takes bearer tokens", "give the set one that does")
         return self._tokens.at_once(token)
 
-    async def authenticate(self, peer: TLSPeer | None, presented: IdentityHeaders, path: bytes) -> AuthenticatedUser:
-        """Return who calls, by whatever has to be asked. Raises StatusError (401, 503)."""
-        caller = self.at_once(peer, presented, path)
+    async def authenticate(
+        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, *, token_decides: bool = False
+    ) -> AuthenticatedUser:
+        """Return the user, making the reviews that this takes. Raises StatusError (401, 503)."""
+        caller = self.at_once(peer, headers, path, token_decides=token_decides)
         if caller is None:
-            assert presented.token is not None
+            assert headers.token is not None
             assert self._tokens is not None
-            caller = await self._tokens.authenticate(presented.token)
+            caller = await self._tokens.authenticate(headers.token)
         return caller
 
-    def _by_certificate(self, peer: TLSPeer, presented: IdentityHeaders) -> AuthenticatedUser | None:
+    def _by_certificate(self, peer: TLSPeer, headers: IdentityHeaders) -> AuthenticatedUser | None:
         now = self._seconds()
-        if presented.remote and self._front_proxies is not None:
+        if headers.remote and self._front_proxies is not None:
             try:
-                caller = self._front_proxies.caller(peer, presented.remote, now)
+                caller = self._front_proxies.caller(peer, headers.remote, now)
             except RequestHeaderRefusedError as refusal:
                 raise self._refused(refusal.cause, refusal.todo) from None
             if caller is not None:
@@ -117,14 +123,14 @@ class Authenticator:
             return peer.certificate_user().caller
         return None
 
-    def _without_token(self, peer: TLSPeer | None, presented: IdentityHeaders, path: bytes) -> AuthenticatedUser:
-        if presented.bad_token:
-            raise self._refused(presented.bad_token, "the client must send a proper bearer token")
+    def _without_token(self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes) -> AuthenticatedUser:
+        if headers.bad_token:
+            raise self._refused(headers.bad_token, "the client must send a proper bearer token")
         if peer is not None and (cause := self._objection(peer)):
             raise self._refused(f"the client certificate is not believed: {cause}", _CERTIFICATE_TODO)
         if self._anonymous and (not self._anonymous_paths or path in self._anonymous_paths):
             return _ANONYMOUS
-        if presented.remote:
+        if headers.remote:
             raise self._refused("X-Remote-* came without the certificate of a front proxy", _FRONT_PROXY_TODO)
         log.debug("authentication {set} refused a request without a credential", set=self._name)
         raise _unauthorized()
@@ -155,10 +161,14 @@ class NoAuthentication:
 
     __slots__ = ()
 
-    def at_once(self, peer: TLSPeer | None, presented: IdentityHeaders, path: bytes) -> AuthenticatedUser:
+    def at_once(
+        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, *, token_decides: bool = False
+    ) -> AuthenticatedUser:
         return _ANONYMOUS
 
-    async def authenticate(self, peer: TLSPeer | None, presented: IdentityHeaders, path: bytes) -> AuthenticatedUser:
+    async def authenticate(
+        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, *, token_decides: bool = False
+    ) -> AuthenticatedUser:
         return _ANONYMOUS
 
 

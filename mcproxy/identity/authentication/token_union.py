@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from mcproxy.config import model
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
-from mcproxy.identity.authentication.system_names import authenticated, without_system_names
+from mcproxy.identity.authentication.system_names import authenticated, is_limited, without_system_names
 from mcproxy.identity.authentication.token_authenticator import (
     Accepted,
     Refused,
@@ -28,7 +28,7 @@ from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
 from mcproxy.identity.singleflight import SingleFlight, SingleFlightTimeoutError
 from mcproxy.kube.status import StatusError, retry_after
-from mcproxy.kube.user import NODE_PREFIX, SERVICE_ACCOUNT_PREFIX, UserInfo
+from mcproxy.kube.user import UserInfo
 from mcproxy.upstream.shared import Shared
 
 if TYPE_CHECKING:
@@ -234,17 +234,20 @@ class UnionTokenAuthenticator:
         self._refused.drop(key)
         return verdict
 
-    def _believed(self, judge: TokenAuthenticator, user: UserInfo) -> AuthenticatedUser | Refused:
-        """Return the caller that this judge vouches for. A cluster's service accounts and nodes are its own, unless
-        shared; the names that Kubernetes keeps to itself are a cluster's to give, unless allowed.
+    def _believed(self, authenticator: TokenAuthenticator, user: UserInfo) -> AuthenticatedUser | Refused:
+        """Return the user that this authenticator vouches for.
+
+        A cluster's `system:` names count towards that cluster; those of others are refused (a user) or dropped (a
+        group) unless `allowSystemNames` is on.
         """
-        if judge.cluster:
-            own = user.name.startswith((SERVICE_ACCOUNT_PREFIX, NODE_PREFIX))
-            return AuthenticatedUser(authenticated(user), judge.cluster if own and not self._share else "")
+        if authenticator.cluster:
+            cluster = authenticator.cluster if is_limited(user) else ""
+            share = self._share and bool(cluster)
+            return AuthenticatedUser(authenticated(user), cluster, share, by_token=True)
         cleared = user if self._allow_system else without_system_names(user)
         if cleared is None:
             return Refused(f"it names the user {shown(user.name)}, and allowSystemNames is off", own=True)
-        return AuthenticatedUser(authenticated(cleared))
+        return AuthenticatedUser(authenticated(cleared), by_token=True)
 
     def _refusal(self, key: bytes, refusals: _Refusals) -> StatusError:
         """Keep what the judges that answered said; return the refusal for the client."""

@@ -32,6 +32,19 @@ class Attributes(NamedTuple):
     label_selector: str = ""
 
 
+def required_attributes(info: RequestInfo, target: bytes) -> tuple[Attributes, ...]:
+    """Return everything that a user must be allowed for a request, in the order in which a kube-apiserver asks.
+
+    That is one thing, but for exec, attach and portforward over WebSocket: `get` and `create` (kube-apiserver since
+    1.35, AuthorizePodWebsocketUpgradeCreatePermission). Another method than GET and POST is judged as a `create` alone;
+    a cluster has no route for it.
+    """
+    attributes = attributes_of(info, target)
+    if info.verb != info.request_verb == "get":
+        return attributes._replace(verb="get"), attributes
+    return (attributes,)
+
+
 def attributes_of(info: RequestInfo, target: bytes) -> Attributes:
     """Return the question that a request asks; `target` is in origin-form, as `info` was made of."""
     if not info.is_resource:

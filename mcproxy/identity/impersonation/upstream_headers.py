@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable
 
 from mcproxy.config import model
-from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
-from mcproxy.identity.authorization.forbidden_message import go_quote
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 
@@ -59,20 +57,6 @@ def identity_headers_of(cluster: model.Cluster, user: UserInfo) -> bytes:
     if cluster.identity is model.Identity.REQUEST_HEADER:
         return b"".join(_lines(b"X-Remote-", user, user.extra))
     return b""
-
-
-def check_authenticating_cluster(caller: AuthenticatedUser, cluster_name: str) -> None:
-    """Refuse a service account or node towards any cluster but the one that vouched for it: StatusError (403).
-
-    The same name is another account there.
-    """
-    if caller.cluster and caller.cluster != cluster_name:
-        raise StatusError(
-            403,
-            f"forbidden: User {go_quote(caller.user.name)} of cluster {go_quote(caller.cluster)} is nobody in cluster "
-            f"{go_quote(cluster_name)}",
-            details={},
-        )
 
 
 def _lines(prefix: bytes, user: UserInfo, extra: Iterable[tuple[str, tuple[str, ...]]]) -> Iterable[bytes]:

@@ -158,15 +158,16 @@ async def test_without_the_right_to_review_it_is_503_and_the_right_is_named(site
     assert "mcproxy rbac" in logged[0]["todo"]
 
 
-async def test_a_service_account_is_at_home_in_the_cluster_that_knows_it(site: Site) -> None:
+async def test_a_service_account_counts_towards_the_cluster_that_knows_it(site: Site) -> None:
     token, site.answer = recorded("valid-sa")
-    for share, home in ((False, "east"), (True, "")):
+    for share in (False, True):
         config = model.Authentication(name="c", token_review=model.TokenReview(), share_service_accounts=share)
         chain = UnionTokenAuthenticator.build(
             config, static=None, cluster=site.cluster.config, live=lambda: site.cluster, shared=site.shared
         )
         assert chain is not None
-        assert (await chain.authenticate(token)).cluster == home
+        found = await chain.authenticate(token)
+        assert (found.cluster, found.shares_accounts) == ("east", share)
         assert chain.at_once(token) == await chain.authenticate(token)
         chain.stop()
     assert len(site.server.seen) == 2

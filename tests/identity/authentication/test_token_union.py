@@ -17,6 +17,7 @@ from twisted.internet.defer import CancelledError
 
 from mcproxy.config import model
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authentication.system_names import authenticated
 from mcproxy.identity.authentication.token_authenticator import Accepted
 from mcproxy.identity.authentication.token_file import TokenFileAuthenticator
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
@@ -299,23 +300,29 @@ def test_system_names_are_believed_where_the_file_says_so() -> None:
     assert caller == AuthenticatedUser(UserInfo("system:admin", ("system:masters", "system:authenticated")))
 
 
+@pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize(
-    ("name", "home"),
+    ("name", "group", "cluster"),
     [
-        ("system:serviceaccount:demo:builder", "east"),
-        ("system:node:a", "east"),
-        ("system:admin", ""),
-        ("alice", ""),
-        ("system:nodes", ""),
+        ("system:serviceaccount:demo:builder", "dev", "east"),
+        ("system:node:a", "dev", "east"),
+        ("system:admin", "dev", "east"),
+        ("system:bootstrap:abcdef", "system:bootstrappers", "east"),
+        ("alice", "system:masters", "east"),
+        ("alice", "system:authenticated", ""),
+        ("alice", "dev", ""),
     ],
 )
-def test_accounts_of_a_cluster_are_at_home_there_alone(name: str, home: str) -> None:
-    user = named(name, "system:masters", "system:authenticated")
-    assert chain_of(Judge(user, cluster="east")).at_once(b"t") == AuthenticatedUser(user.user, home)
-    assert chain_of(Judge(user, cluster="east"), share=True).at_once(b"t") == AuthenticatedUser(user.user, "")
+def test_system_names_that_a_cluster_vouches_for_are_noted_as_its_own(
+    name: str, group: str, cluster: str, share: bool
+) -> None:
+    user = named(name, group, "system:authenticated")
+    found = chain_of(Judge(user, cluster="east"), share=share).at_once(b"t")
+    assert found == AuthenticatedUser(authenticated(user.user), cluster, share and bool(cluster))
+    assert found.by_token
 
 
-def test_a_service_account_by_a_stranger_has_no_home() -> None:
+def test_a_service_account_by_another_authenticator_is_of_no_cluster() -> None:
     caller = chain_of(Judge(named("system:serviceaccount:a:b")), allow=True).at_once(b"t")
     assert caller is not None
     assert caller.cluster == ""

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.identity.authorization.authorizer import Authorizer
+from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
 from mcproxy.kube.user import UserInfo
 
 ALICE = UserInfo("alice", ("dev", "system:authenticated"))
@@ -53,7 +53,7 @@ def estate() -> Estate:
     return Estate()
 
 
-def decide(authorizer: Authorizer, attributes: Attributes, cluster: str = "east") -> Decision:
+def decide(authorizer: Authorizer | ImpersonationAuthorizer, attributes: Attributes, cluster: str = "east") -> Decision:
     result: list[Any] = []
     Deferred.fromCoroutine(authorizer.decide(ALICE, attributes, cluster)).addBoth(result.append)
     return cast(Decision, result[0])
@@ -87,27 +87,49 @@ def test_what_no_rule_allows_is_reviewed(estate: Estate) -> None:
     assert decide(authorizer, DELETE_PODS) == Decision(False, "asked 1 times")
 
 
-def test_impersonation_is_reviewed_by_the_cluster_where_nothing_else_is_said(estate: Estate) -> None:
-    authorizer = Authorizer.for_impersonation(None, estate.of)
-    assert decide(authorizer, IMPERSONATE, "west") == Decision(False, "asked 1 times")
+def impersonation(estate: Estate, **fields: Any) -> ImpersonationAuthorizer:
+    return ImpersonationAuthorizer(model.Authorization(name="x", **fields) if fields else None, estate.of)
+
+
+def test_impersonation_is_reviewed_by_the_cluster_where_the_server_has_no_authorizer(estate: Estate) -> None:
+    assert decide(impersonation(estate), IMPERSONATE, "west") == Decision(False, "asked 1 times")
 
 
 def test_impersonation_is_reviewed_by_the_requests_cluster_whoever_else_is_named(estate: Estate) -> None:
-    config = model.Authorization(name="x", subject_access_review=model.SubjectAccessReview(cluster="east"))
-    decide(Authorizer.for_impersonation(config, estate.of), IMPERSONATE, "west")
+    authorizer = impersonation(estate, subject_access_review=model.SubjectAccessReview(cluster="east"))
+    decide(authorizer, IMPERSONATE, "west")
     assert (estate.reviews["east"].asked, estate.reviews["west"].asked) == (0, 1)
 
 
-def test_rules_alone_decide_about_impersonation_alone(estate: Estate) -> None:
-    authorizer = Authorizer.for_impersonation(model.Authorization(name="x", rules=RULES), estate.of)
+def test_rules_and_the_cluster_must_both_allow_impersonation(estate: Estate) -> None:
+    authorizer = impersonation(estate, rules=RULES)
+    assert authorizer.at_once(ALICE, IMPERSONATE, "east") is None
+    assert decide(authorizer, IMPERSONATE) == Decision(False, "asked 1 times")
+    estate.reviews["east"].kept[ALICE, IMPERSONATE] = Decision(True)
     assert authorizer.at_once(ALICE, IMPERSONATE, "east") == Decision(True)
-    assert authorizer.at_once(ALICE, IMPERSONATE._replace(resource="groups"), "east") == Decision(False)
+    groups = IMPERSONATE._replace(resource="groups")
+    estate.reviews["east"].kept[ALICE, groups] = Decision(True)
+    assert authorizer.at_once(ALICE, groups, "east") == Decision(False)
 
 
-def test_rules_and_reviews_decide_about_impersonation_one_after_the_other(estate: Estate) -> None:
+@pytest.mark.parametrize("verbs", [("*",), ("-get",), ("get", "*"), ("-get", "-list"), ("list",), ()])
+def test_only_a_rule_that_writes_the_verb_out_allows_impersonation(estate: Estate, verbs: tuple[str, ...]) -> None:
+    everything: dict[str, Any] = {"api_groups": ("*",), "resources": ("*",), "non_resource_urls": ("*",)}
+    authorizer = impersonation(estate, rules=(model.Rule(verbs=verbs, **everything),))
+    estate.reviews["east"].kept[ALICE, IMPERSONATE] = Decision(True)
+    assert authorizer.at_once(ALICE, IMPERSONATE, "east") == Decision(False)
+    written = impersonation(estate, rules=(model.Rule(verbs=(*verbs, "impersonate"), **everything),))
+    assert written.at_once(ALICE, IMPERSONATE, "east") == Decision(True)
+
+
+def test_with_passthrough_the_cluster_sees_for_itself_what_rules_allow(estate: Estate) -> None:
+    authorizer = impersonation(estate, rules=RULES)
+    assert authorizer.at_once(ALICE, IMPERSONATE, "east", cluster_decides=True) == Decision(True)
+    assert impersonation(estate).at_once(ALICE, IMPERSONATE, "east", cluster_decides=True) is None
+
+
+def test_rules_of_an_authorizer_that_reviews_leave_impersonation_to_the_cluster(estate: Estate) -> None:
     review = model.SubjectAccessReview(cluster="east")
-    config = model.Authorization(name="x", rules=RULES, subject_access_review=review)
-    authorizer = Authorizer.for_impersonation(config, estate.of)
-    assert decide(authorizer, IMPERSONATE, "west") == Decision(True)
-    assert not decide(authorizer, IMPERSONATE._replace(resource="groups"), "west").allowed
+    authorizer = impersonation(estate, rules=RULES, subject_access_review=review)
+    assert decide(authorizer, IMPERSONATE, "west") == Decision(False, "asked 1 times")
     assert estate.reviews["west"].asked == 1

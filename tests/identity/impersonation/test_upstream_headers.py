@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.config import model
-from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.impersonation.upstream_headers import (
     UpstreamIdentityHeaders,
-    check_authenticating_cluster,
     identity_headers_of,
 )
 from mcproxy.kube.status import StatusError
@@ -169,17 +167,3 @@ def test_users_that_were_here_are_remembered_in_bounds() -> None:
         telling.headers_for(UserInfo("long", tuple(f"group-{number}-{count}" for count in range(1000))))
     assert set(telling._blocks) == kept
     assert telling.headers_for(ALICE) == block
-
-
-@pytest.mark.parametrize(
-    ("home", "towards", "fine"), [("", "west", True), ("east", "east", True), ("east", "west", False)]
-)
-def test_a_service_account_is_used_at_home_only(home: str, towards: str, fine: bool) -> None:
-    caller = AuthenticatedUser(UserInfo("system:serviceaccount:demo:builder"), home)
-    if fine:
-        check_authenticating_cluster(caller, towards)
-        return
-    with pytest.raises(StatusError) as caught:
-        check_authenticating_cluster(caller, towards)
-    assert caught.value.code == 403
-    assert 'User "system:serviceaccount:demo:builder" of cluster "east"' in caught.value.message
