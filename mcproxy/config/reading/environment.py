@@ -50,7 +50,7 @@ class _Expander:
             what, right = f"${{{name}}} names no environment variable", "write ${NAME}, or $$ for a dollar sign"
         elif name not in self.environ:
             what = f"the environment variable {name} is not set"
-            right = "set it for the daemon and restart it (a reload keeps the environment of its start), or write the value"
+            right = "set it and restart the daemon (a reload keeps the environment of its start), or write the value"
         else:
             return self.environ[name]
         self.problems.error(node.mark, key_path(path), what, right)
