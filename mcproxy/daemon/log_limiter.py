@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
 
 from twisted.logger import LogEvent
+
+from mcproxy.net.client_table import network
 
 BURST = 10
 """Lines of a kind and address that are written in a period."""
@@ -77,18 +78,3 @@ class LogLimiter:
         elif count.until <= self._seconds() and not count.suppressed:
             count.until, count.lines = self._seconds() + PERIOD, 0
         return count
-
-
-def network(client: str) -> str:
-    """Return what counts as one client: an IPv4 address, the /64 of an IPv6 address, or the text itself."""
-    if ":" not in client:
-        return client
-    try:
-        address = ip_address(client.partition("%")[0])
-    except ValueError:
-        return client
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return f"{IPv6Address(int(address) >> 64 << 64)}/64"
-    return client

@@ -60,8 +60,10 @@ class Exchange:
         "first_byte_at",
         "handler",
         "head",
+        "long_running",
         "on_done",
         "responded",
+        "stalled",
         "started_at",
         "status",
         "upgraded",
@@ -77,6 +79,8 @@ class Exchange:
         self.ended = False  # complete, aborted, or upgraded and closed
         self.completed = False  # the response was sent completely
         self.upgraded = False
+        self.long_running = False
+        self.stalled = False  # it was aborted because the client neither read nor sent
         self.status = 0  # of the final response; 0 before it
         self.bytes_in = 0
         self.bytes_out = 0
@@ -96,6 +100,11 @@ class Exchange:
     def open_ended(self) -> bool:
         """Whether the framing lets the response end after any byte (chunked, or until close)."""
         return self._chunked or not self.head.http11
+
+    def set_long_running(self) -> None:
+        """Exempt the request from `limits.stallTimeout`: a watch, a followed log, a tunnel."""
+        self.long_running = True
+        self._connection.long_running()
 
     # -- the request's body -------------------------------------------------------------------------------------
 

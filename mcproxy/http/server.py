@@ -54,6 +54,7 @@ class ServerConnection:
         "_factory",
         "_feeding",
         "_head_begun",
+        "_idle_since",
         "_limits",
         "_lingering",
         "_reader",
@@ -82,9 +83,10 @@ class ServerConnection:
         self._exchange: Exchange | None = None
         self._tunnel: TunnelSide | None = None
         self._closing = False
-        self._sent_at_last_check = 0  # bytes sent through a half-closed tunnel at the last check
+        self._sent_at_last_check = 0  # bytes sent to a slow reader, or through a half-closed tunnel, at the last check
         self._lingering = False
         self._feeding = False
+        self._idle_since = 0.0
         self._head_begun = True  # the timeout of the first head starts with the connection
         self.write_blocked = False
         self.requests = 0
@@ -102,6 +104,7 @@ class ServerConnection:
         self.client = self.transport.getPeer()
         self.transport.registerProducer(self, True)
         self._factory.connections.add(self)
+        self._idle_since = self.seconds()
         self.deadline = self._factory.deadlines.after(self._limits.head_timeout)
         self._factory.deadlines.add(self)
 
@@ -150,10 +153,20 @@ class ServerConnection:
 
     def pauseProducing(self) -> None:
         self.write_blocked = True
+        exchange = self._exchange
         if self._tunnel is not None:
             self._tunnel.pause()
-        elif self._exchange is not None and self._exchange.handler is not None:
-            self._exchange.handler.pause_response()
+        elif exchange is not None:
+            if self._reader is None or self._body_paused:  # else the time for its body runs
+                self._wait_for_reading(exchange)
+            if exchange.handler is not None:
+                exchange.handler.pause_response()
+
+    def _wait_for_reading(self, exchange: Exchange) -> None:
+        """The send buffer is full: give the client of a short request a time to take some of its response."""
+        if not exchange.long_running:
+            self._sent_at_last_check = self.transport.sent_from_queue
+            self.deadline = self._factory.deadlines.after(self._limits.stall_timeout)
 
     def resumeProducing(self) -> None:
         self.write_blocked = False
@@ -161,8 +174,11 @@ class ServerConnection:
             self._tunnel.resume()
         elif self._exchange is None:
             self._resume_pipelined()
-        elif self._exchange.handler is not None:
-            self._exchange.handler.resume_response()
+        else:
+            if self._reader is None or self._body_paused:
+                self.deadline = NEVER
+            if self._exchange.handler is not None:
+                self._exchange.handler.resume_response()
 
     def stopProducing(self) -> None:
         """The transport is closed; connectionLost does the rest."""
@@ -215,7 +231,7 @@ class ServerConnection:
         if head.length:
             self._reader = ChunkedReader() if head.length == CHUNKED else LengthReader(head.length)
             self._body_size = 0
-            self.deadline = factory.deadlines.after(self._limits.idle_timeout)
+            self.deadline = factory.deadlines.after(self._limits.stall_timeout)
         else:
             self.deadline = NEVER
         self.requests += 1
@@ -244,9 +260,11 @@ class ServerConnection:
             self._reader = None
             self.deadline = NEVER
             if exchange is not None:
+                if self.write_blocked:
+                    self._wait_for_reading(exchange)
                 exchange.body_finished(reader.trailers)
         elif pieces and not self._body_paused and self._exchange is not None:
-            self.deadline = self._factory.deadlines.after(self._limits.idle_timeout)
+            self._wait_for_body()
         return rest
 
     def _hold_pipelined(self, data: bytes) -> None:
@@ -256,18 +274,30 @@ class ServerConnection:
             self._buffer_full = True
             self.transport.pauseProducing()
 
+    def long_running(self) -> None:
+        """The request is a long-running one: only `limits.idleTimeout` applies to its body."""
+        if self._reader is not None and not self._body_paused:
+            self._wait_for_body()
+
+    def _wait_for_body(self) -> None:
+        exchange, limits = self._exchange, self._limits
+        lasting = exchange is not None and exchange.long_running
+        self.deadline = self._factory.deadlines.after(limits.idle_timeout if lasting else limits.stall_timeout)
+
     def pause_body(self) -> None:
         """Stop reading the request's body; the upstream is slower than the client."""
         if not self._body_paused:
             self._body_paused = True
-            self.deadline = NEVER  # the client is not the slow side
+            self.deadline = NEVER  # the client is not the slow side, unless it does not read
+            if self.write_blocked and self._exchange is not None:
+                self._wait_for_reading(self._exchange)
             self.transport.pauseProducing()
 
     def resume_body(self) -> None:
         if self._body_paused:
             self._body_paused = False
             if self._reader is not None:
-                self.deadline = self._factory.deadlines.after(self._limits.idle_timeout)
+                self._wait_for_body()
             if not self._buffer_full:
                 self.transport.resumeProducing()
 
@@ -277,6 +307,11 @@ class ServerConnection:
     def factory(self) -> ServerFactory:
         """The factory (of the listener) of this connection."""
         return self._factory
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when no request is under way (seconds on `deadlines`' clock), None while one is, or a tunnel."""
+        return None if self._exchange is not None or self._tunnel is not None else self._idle_since
 
     @property
     def closing(self) -> bool:
@@ -318,7 +353,8 @@ class ServerConnection:
             self._close_connection()
         else:
             idle_timeout = self._limits.idle_timeout
-            self.deadline = self.seconds() + idle_timeout if idle_timeout else NEVER
+            now = self._idle_since = self.seconds()
+            self.deadline = now + idle_timeout if idle_timeout else NEVER
             if self._buffer or self._body_paused:
                 self._resume_pipelined()
 
@@ -379,12 +415,32 @@ class ServerConnection:
                 self._tunnel.close(clean=False)
         elif self._lingering:
             self.transport.abortConnection()
-        elif self._reader is not None:
-            self._reject(ProtocolError(408, "the request body stalled"))
+        elif self._reader is not None and not self._body_paused:
+            self._body_stalled()
+        elif self._exchange is not None:
+            self._reading_stalled(self._exchange)
         elif self._buffer:
             self._reject(ProtocolError(408, "the request head took too long"))
         else:
             self._close_connection()
+
+    def _body_stalled(self) -> None:
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.stalled = True
+        self._reject(ProtocolError(408, "the request body stalled"))
+
+    def _reading_stalled(self, exchange: Exchange) -> None:
+        """Abort, if the client took nothing of its response for `limits.stallTimeout`."""
+        if exchange.long_running:
+            return
+        if self.transport.sent_from_queue != self._sent_at_last_check:
+            self._wait_for_reading(exchange)
+            return
+        exchange.stalled = True
+        self._exchange = None
+        exchange.lost()
+        self.transport.abortConnection()
 
     def drain(self) -> None:
         """Close now if idle; otherwise after the current request, or one whose head has begun (`draining`)."""

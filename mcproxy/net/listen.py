@@ -1,8 +1,7 @@
 """A listening socket and its connections.
 
-A new connection is counted, its PROXY header is read if one is required, its TLS handshake is made, and only then it
-gets a protocol. Each step before that is bounded by the handshake timeout, so a silent peer costs a socket and a timer
-for that long.
+A new connection is counted by its client, its PROXY header is read if one is required, its TLS handshake is made (see
+`pending_connection`), and only then it gets a protocol. At the limits an idle connection makes room for a new one.
 
 What a reload changes (certificates, limits) is one frozen `ListenerSettings`; a connection keeps those it began with.
 """
@@ -14,11 +13,8 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Any
 
-from OpenSSL import SSL
-from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IProtocolFactory, IReadDescriptor
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -26,13 +22,11 @@ from zope.interface import implementer
 
 from mcproxy.config.model import Bind, IPNetwork, Limits, TCPBind, UnixBind
 from mcproxy.net.bind import SystemdSockets, open_socket
-from mcproxy.net.certificates import CertificateStore, server_name
-from mcproxy.net.errors import tls_reason
-from mcproxy.net.plain import PlainStream
-from mcproxy.net.proxy_protocol import MAX_2, ProxyHeader, ProxyHeaderError, parse
-from mcproxy.net.sockets import Address, address_of, tune
+from mcproxy.net.certificates import CertificateStore
+from mcproxy.net.client_table import UNIX, UNKNOWN, ClientTable, client_of
+from mcproxy.net.pending_connection import PendingConnection
+from mcproxy.net.sockets import tune
 from mcproxy.net.stream import Stream
-from mcproxy.net.tls import Handshake, TLSStream
 from mcproxy.net.types import Reactor
 
 log = Logger()
@@ -72,8 +66,9 @@ class Listener:
         self._factory = factory
         self._systemd = systemd
         self._socket: socket.socket | None = None
-        self._pending: set[_PendingConnection] = set()
+        self._pending: set[PendingConnection] = set()
         self._streams: set[Stream] = set()
+        self._clients: ClientTable[PendingConnection | Stream] = ClientTable()
         self._resume_timer: Any = None
         self._warned_at: dict[str, float] = {}
 
@@ -125,7 +120,7 @@ class Listener:
     @property
     def connections(self) -> int:
         """Open connections, those in their handshake included."""
-        return len(self._streams) + len(self._pending)
+        return len(self._clients)
 
     def __iter__(self) -> Iterator[Stream]:
         """The connections that have a protocol (a copy: the set may change meanwhile)."""
@@ -134,19 +129,32 @@ class Listener:
     def drop_pending(self) -> None:
         """Close the connections without a protocol (at the end of a drain)."""
         for pending in tuple(self._pending):
-            pending.drop()
+            pending.close()
 
-    def no_longer_pending(self, pending: _PendingConnection) -> None:
+    def no_longer_pending(self, pending: PendingConnection) -> None:
         """The pending connection has become a stream, or is closed."""
-        self._pending.discard(pending)
+        self._pending.remove(pending)
+        self._clients.remove(pending.client, pending)
+
+    def identified(self, pending: PendingConnection, client: str) -> bool:
+        """The PROXY header was read: count the connection with its client; False if it was closed at the limit."""
+        self._clients.remove(pending.client, pending)
+        admitted = self._admit(client)
+        pending.client = client
+        self._clients.add(client, pending)
+        if not admitted:
+            pending.close()
+        return admitted
 
     def stream_closed(self, stream: Stream) -> None:
         """Called by a stream of this listener, once, when its socket is closed."""
-        self._streams.discard(stream)
+        self._streams.remove(stream)
+        self._clients.remove(client_of(stream.getPeer()), stream)
 
     def connect(self, stream: Stream) -> None:
         """Connect a stream whose handshake is complete to its protocol."""
         self._streams.add(stream)
+        self._clients.add(client_of(stream.getPeer()), stream)
         try:
             protocol = self._factory.buildProtocol(stream.getPeer())
         except Exception:
@@ -190,18 +198,54 @@ class Listener:
 
     def _accept(self, sock: socket.socket, name: Any) -> None:
         limit = self.settings.limits.connections
-        if limit and self.connections >= limit:
+        if limit and self.connections >= limit and not self._make_room(limit):
             sock.close()
-            self._warn(
-                "limit",
-                "{bind} has {limit} connections, its limit (limits.connections); more are closed",
-                limit=limit,
-            )
             return
         tune(sock)
-        pending = _PendingConnection(self._reactor, self, sock, name, self.settings)
+        pending = PendingConnection(self._reactor, self, sock, name, self.settings)
+        if not self._admit(pending.client):
+            sock.close()
+            return
         self._pending.add(pending)
+        self._clients.add(pending.client, pending)
         pending.start()
+
+    def _make_room(self, limit: int) -> bool:
+        """At the limit of all connections: close the longest idle one of the client that has most."""
+        found = self._clients.longest_idle(self._reactor.seconds())
+        if found is None:
+            self._warn(
+                "limit",
+                "{bind} has {limit} connections, its limit (limits.connections), and none is idle; more are closed",
+                limit=limit,
+            )
+            return False
+        client, connection = found
+        self._warn(
+            "room",
+            "{bind} has {limit} connections, its limit (limits.connections); idle ones make room for new ones",
+            limit=limit,
+            client_with_most=client,
+        )
+        connection.close()
+        return True
+
+    def _admit(self, client: str) -> bool:
+        """Whether the client may have one more connection; at its limit, its longest idle one is closed for it."""
+        limit = self.settings.limits.connections_per_client
+        if not limit or client in (UNIX, UNKNOWN) or self._clients.count(client) < limit:
+            return True
+        idle = self._clients.longest_idle_of(client)
+        self._warn(
+            "client",
+            "a client of {bind} has {limit} connections, its limit (limits.connectionsPerClient)",
+            limit=limit,
+            client=client,
+        )
+        if idle is None:
+            return False
+        idle.close()
+        return True
 
     def _pause_accepting(self, error: OSError) -> None:
         """Out of descriptors or memory: the socket stays readable, so do not poll it for a moment."""
@@ -223,148 +267,3 @@ class Listener:
         if now - self._warned_at.get(about, now - _WARN_INTERVAL) >= _WARN_INTERVAL:
             self._warned_at[about] = now
             log.warn(text, bind=str(self.bind), **fields)
-
-
-@implementer(IReadDescriptor)
-class _PendingConnection:
-    """An accepted socket before it has a protocol: PROXY header, then TLS handshake."""
-
-    def __init__(
-        self, reactor: Reactor, listener: Listener, sock: socket.socket, name: Any, settings: ListenerSettings
-    ) -> None:
-        self._reactor = reactor
-        self._listener = listener
-        self._socket = sock
-        self._name = name
-        self._settings = settings
-        self._header = b""
-        self._peer: Address | None = None
-        self._timer: Any = None
-        self._handshake: Handshake | None = None
-
-    def start(self) -> None:
-        networks = self._settings.proxy_protocol_from
-        if networks is None or not self._peer_is_in(networks):
-            self._start_tls()
-            return
-        timeout = self._settings.limits.handshake_timeout
-        if timeout:
-            self._timer = self._reactor.callLater(timeout, self._header_timed_out)
-        self._reactor.addReader(self)
-
-    def _peer_is_in(self, networks: tuple[IPNetwork, ...]) -> bool:
-        if self._socket.family == socket.AF_UNIX:
-            return False
-        address = ip_address(self._name[0].partition("%")[0])
-        return any(address in network for network in networks)
-
-    def drop(self) -> None:
-        """Close the socket."""
-        self._stop_reading()
-        if self._handshake is not None:
-            self._handshake.stop()
-            self._handshake = None
-        self._socket.close()
-        self._listener.no_longer_pending(self)
-
-    # -- PROXY header ----------------------------------------------------------------------------------------
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def logPrefix(self) -> str:
-        return "net"
-
-    def doRead(self) -> None:
-        """Peek at the received bytes, then read exactly the header: the rest is for TLS or HTTP."""
-        try:
-            seen = self._socket.recv(MAX_2 - len(self._header), socket.MSG_PEEK)
-            if not seen:
-                self._reject("the peer closed the connection")
-                return
-            header = parse(self._header + seen)
-            self._socket.recv(len(seen) if header is None else header.size - len(self._header))
-        except (BlockingIOError, InterruptedError):
-            return
-        except ProxyHeaderError as error:
-            self._reject(str(error))
-            return
-        except OSError as error:
-            self._reject(os.strerror(error.errno or 0))
-            return
-        if header is None:
-            self._header += seen
-        else:
-            self._stop_reading()
-            self._header = b""
-            self._set_source(header)
-            self._start_tls()
-
-    def _set_source(self, header: ProxyHeader) -> None:
-        if header.source is not None:
-            address, port = header.source
-            self._peer = (IPv4Address if address.version == 4 else IPv6Address)("TCP", str(address), port)
-
-    def _header_timed_out(self) -> None:
-        self._timer = None
-        self._reject("no PROXY header came in time")
-
-    def _stop_reading(self) -> None:
-        self._reactor.removeReader(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor when the socket is dead."""
-        self.drop()
-
-    # -- TLS -------------------------------------------------------------------------------------------------
-
-    def _start_tls(self) -> None:
-        store = self._settings.certificates
-        if store is None:
-            self._ready(
-                PlainStream(
-                    self._reactor, self._socket, self._name, peer=self._peer, on_close=self._listener.stream_closed
-                )
-            )
-            return
-        connection = store.connection(self._socket)
-
-        def finished(error: Exception | None) -> None:
-            self._handshake = None
-            if error is None:
-                self._tls_ready(connection)
-            else:
-                self._reject(tls_reason(error) if isinstance(error, SSL.Error) else str(error) or type(error).__name__)
-
-        self._handshake = Handshake(
-            self._reactor, self._socket, connection, self._settings.limits.handshake_timeout, finished
-        )
-        self._handshake.start()
-
-    def _tls_ready(self, connection: SSL.Connection) -> None:
-        self._ready(
-            TLSStream(
-                self._reactor,
-                self._socket,
-                self._name,
-                connection,
-                server_name=server_name(connection),
-                peer=self._peer,
-                on_close=self._listener.stream_closed,
-            )
-        )
-
-    def _ready(self, stream: Stream) -> None:
-        self._listener.no_longer_pending(self)
-        self._listener.connect(stream)
-
-    def _reject(self, why: str) -> None:
-        """Close the connection; at debug level, since a peer can cause this at will."""
-        peer = str(address_of(self._socket.family, self._name))
-        log.debug(
-            "{bind}: a connection of {peer} was refused: {cause}", bind=str(self._listener.bind), peer=peer, cause=why
-        )
-        self.drop()

@@ -186,6 +186,11 @@ class Stream(ABC):
         """Bytes that wait for the socket."""
         return 0 if self._queue is None else self._queue.size
 
+    @property
+    def sent_from_queue(self) -> int:
+        """Bytes sent since something waits for the socket: whether a slow reader reads at all."""
+        return 0 if self._queue is None else self._queue.sent
+
     def write(self, data: bytes) -> None:
         """Send, at the latest at the end of the reactor's turn, or queue. Ignored once the writing side is closing."""
         if self._ending or not data:
@@ -413,6 +418,19 @@ class Stream(ABC):
         self._coalesced = b""
         self._queue = None
         self._close_soon(failure(ConnectionAborted()))
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when the protocol is idle (reactor's clock); None while it is busy, or does not say."""
+        return getattr(self.protocol, "idle_since", None)
+
+    def close(self) -> None:
+        """Close an idle connection at once: our end is sent if the socket takes it, and connectionLost is called."""
+        if self._fd >= 0:
+            self.flush_coalesced()
+            if self.connected and not self._write_ended:
+                self._shut()
+            self._close(_DONE)
 
     def _linger(self) -> None:
         """Our end is sent. Closing at once would make the kernel reset the connection if the peer still sends, and the

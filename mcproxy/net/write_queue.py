@@ -13,14 +13,15 @@ RECORD = 16 * 1024  # the payload of a full TLS record
 
 
 class WriteQueue:
-    """A queue of pieces; `size` is the number of bytes in it that are not sent."""
+    """A queue of pieces; `size` is the number of bytes in it that are not sent, `sent` of those that were."""
 
-    __slots__ = ("_offset", "_pieces", "size")
+    __slots__ = ("_offset", "_pieces", "sent", "size")
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
         self._offset = 0  # bytes of the first piece that are sent
         self.size = 0
+        self.sent = 0
 
     def append(self, data: bytes, sent: int = 0) -> None:
         """Add a piece whose first `sent` bytes are sent already; only the first piece of a queue may have such."""
@@ -43,6 +44,7 @@ class WriteQueue:
     def advance(self, sent: int) -> None:
         """Remove `sent` bytes, at most as many as `head` returned."""
         self.size -= sent
+        self.sent += sent
         sent += self._offset
         if sent < len(self._pieces[0]):
             self._offset = sent

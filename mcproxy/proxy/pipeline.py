@@ -76,6 +76,8 @@ class Pipeline:
             request.identity_headers = client.identity_headers(head.fields)
             cluster, target = await self._authenticate(request, server)
             info = request.info = self._request_info(head.method, target)
+            if info.long_running:
+                exchange.set_long_running()
             if request.identity_headers.impersonate:
                 await impersonate(request, server, cluster)
             plan = await choose_plan(request, info, server, cluster, target)

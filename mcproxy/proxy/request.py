@@ -189,7 +189,7 @@ class Request:
             method=head.method.decode("latin-1"),
             uri=head.target.decode("latin-1"),
             status=exchange.status,
-            reason=self.reason or ("ok" if exchange.status and exchange.completed else "client_closed"),
+            reason=self.reason or _reason(exchange),
             server=self.server.name if self.server else "",
             cluster=self.cluster.name if self.cluster else "",
             endpoint=self.endpoint.name if self.endpoint else "",
@@ -206,6 +206,12 @@ class Request:
             total=total,
             upgraded=exchange.upgraded,
         )
+
+
+def _reason(exchange: Exchange) -> str:
+    if exchange.status and exchange.completed:
+        return "ok"
+    return "client_stalled" if exchange.stalled else "client_closed"
 
 
 def _resource(info: RequestInfo) -> str:

@@ -38,6 +38,7 @@ class Wire:
         self.aborted = False
         self.lost = False
         self.producer: Any = None
+        self.sent_from_queue = 0
         self._waits: list[str] = []  # what was asked for while a producer was registered
 
     # -- the engine's side --

@@ -217,7 +217,7 @@ class TestRequestBodies:
         assert play.wire.reading
 
     def test_a_body_that_we_stopped_is_not_late(self) -> None:
-        play = ServerPlay(idle_timeout=10)
+        play = ServerPlay(stall_timeout=10)
         play.sends(post(b"0123456789")[:-5])
         stop = play.last.exchange.pause_body
         play.last.body_data = lambda data: stop()  # type: ignore[method-assign]
@@ -383,7 +383,7 @@ class TestTimes:
         assert play.status() == 200
 
     def test_a_body_that_stops_is_late_and_one_that_goes_on_is_not(self) -> None:
-        play = ServerPlay(idle_timeout=10)
+        play = ServerPlay(stall_timeout=10)
         play.sends(post(b"x" * 100)[:-99])
         for _ in range(5):
             play.passes(9)
@@ -394,7 +394,7 @@ class TestTimes:
         assert (play.last.cancellations, play.last.ends) == (1, 1)
 
     def test_a_chunk_that_drips_its_framing_is_late(self) -> None:
-        play = ServerPlay(idle_timeout=10)
+        play = ServerPlay(stall_timeout=10)
         play.sends(CHUNKED_POST)
         for byte in b"1;aaaaaaaa":
             play.passes(2)
@@ -461,3 +461,114 @@ class TestGone:
         assert not play.factory.connections
         play.passes(0.5)
         assert not play.clock.getDelayedCalls()
+
+
+class TestStall:
+    """A short request whose client neither reads nor sends is cut off; a long-running one is not."""
+
+    def begins(self) -> ServerPlay:
+        """A response is under way that the client does not read."""
+        play = ServerPlay(stall_timeout=60)
+        play.sends(GET)
+        play.last.exchange.respond(200, b"OK", b"", 10_000_000)
+        play.last.exchange.write(b"x" * 100_000)
+        play.last.exchange.flush()
+        play.wire.block()
+        return play
+
+    def test_client_that_takes_nothing_is_cut_off(self) -> None:
+        play = self.begins()
+        play.passes(59)
+        assert play.wire.open
+        play.passes(1.5)
+        assert play.wire.aborted
+        assert (play.last.cancellations, play.last.ends) == (1, 1)
+        assert play.last.exchange.stalled
+
+    def test_client_that_takes_a_byte_now_and_then_is_not(self) -> None:
+        play = self.begins()
+        for _ in range(10):
+            play.passes(50)
+            play.wire.sent_from_queue += 1
+        assert play.wire.open
+        play.passes(121)
+        assert play.wire.aborted
+
+    def test_time_ends_when_the_buffer_is_drained(self) -> None:
+        play = self.begins()
+        play.wire.unblock()
+        play.passes(1000)
+        assert play.wire.open
+        play.wire.block()
+        play.passes(60.5)
+        assert play.wire.aborted
+
+    def test_watch_may_stall(self) -> None:
+        play = ServerPlay(stall_timeout=60)
+        play.sends(GET)
+        play.last.exchange.set_long_running()
+        play.last.exchange.respond(200, b"OK", b"", -1)
+        play.wire.block()
+        play.passes(1000)
+        assert play.wire.open
+
+    def test_zero_is_no_limit(self) -> None:
+        play = ServerPlay(stall_timeout=0)
+        play.sends(GET)
+        play.wire.block()
+        play.passes(1000)
+        assert play.wire.open
+
+    def test_tunnel_may_stall(self) -> None:
+        play = ServerPlay(stall_timeout=60)
+        play.sends(GET.replace(b"\r\n\r\n", b"\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"))
+        play.last.exchange.switch_protocols(b"", b"", b"websocket")
+        play.wire.block()
+        play.passes(1000)
+        assert play.wire.open
+
+    def test_body_of_a_long_running_request_has_the_idle_time(self) -> None:
+        play = ServerPlay(stall_timeout=10, idle_timeout=100)
+        play.sends(post(b"x" * 100)[:-99])
+        play.last.exchange.set_long_running()
+        play.passes(50)
+        play.sends(b"x")
+        play.passes(99)
+        assert play.wire.open
+        play.passes(1.5)
+        assert play.status() == 408
+
+    def test_body_that_stalls_is_marked(self) -> None:
+        play = ServerPlay(stall_timeout=10)
+        play.sends(post(b"x" * 100)[:-99])
+        play.passes(10.5)
+        assert play.status() == 408
+        assert play.last.exchange.stalled
+
+    def test_client_that_does_not_read_while_its_body_waits_is_cut_off(self) -> None:
+        play = ServerPlay(stall_timeout=10)
+        play.sends(post(b"x" * 100)[:-99])
+        play.last.exchange.pause_body()
+        play.wire.block()
+        play.passes(10.5)
+        assert play.wire.aborted
+
+
+class TestIdleSince:
+    def test_it_is_the_end_of_the_last_exchange_and_none_while_one_is_under_way(self) -> None:
+        play = ServerPlay()
+        assert play.connection.idle_since == 0
+        play.passes(5)
+        play.sends(GET)
+        assert play.connection.idle_since is None
+        play.passes(5)
+        play.last.answer()
+        assert play.connection.idle_since == 10
+
+    def test_an_unfinished_head_is_idle_and_a_tunnel_is_not(self) -> None:
+        play = ServerPlay()
+        play.sends(b"GET / HT")
+        assert play.connection.idle_since == 0
+        play.sends(b"TP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        play.last.exchange.switch_protocols(b"", b"", b"websocket")
+        assert play.connection.idle_since is None

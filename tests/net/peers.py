@@ -66,6 +66,7 @@ class Recorder(Protocol):
     """Remembers everything; `transport` is typed as the real thing."""
 
     stream: Stream
+    idle_since: float | None = None
 
     def __init__(self) -> None:
         self.received = bytearray()

@@ -20,7 +20,7 @@ from twisted.logger import globalLogPublisher
 from mcproxy.config.model import Limits, TCPBind, UnixBind
 from mcproxy.net.certificates import CertificateStore
 from mcproxy.net.client import connect, connect_unix
-from mcproxy.net.listen import ListenerSettings
+from mcproxy.net.listen import Listener, ListenerSettings
 from tests.net.conftest import Serve
 from tests.net.peers import (
     Echo,
@@ -190,6 +190,98 @@ async def test_connections_beyond_the_limit_are_closed_and_logged_once(serve: Se
     await until(lambda: len(recorders.all) == 3)
     for client in clients[1:]:
         client.stream.abortConnection()
+    await until(lambda: listener.connections == 0)
+
+
+def connected(listener: Listener, source: str = "127.0.0.1") -> socket.socket:
+    """A plain connection from an address of this machine."""
+    address = listener.address
+    assert isinstance(address, TCPBind)
+    return socket.create_connection((address.host, address.port), source_address=(source, 0), timeout=10)
+
+
+def is_open(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+async def idle(recorders: Recorders, count: int, *, since: float = 0.0) -> None:
+    """Wait for `count` connections; those that are new are idle, each longer than the next."""
+    await until(lambda: len(recorders.all) == count)
+    for number, recorder in enumerate(recorders.all):
+        if recorder.idle_since is None:
+            recorder.idle_since = since + number
+
+
+async def test_longest_idle_connection_of_the_client_with_most_makes_room(serve: Serve, recorders: Recorders) -> None:
+    listener = serve(plain(limits=Limits(connections=6)))
+    with contextlib.ExitStack() as stack:
+        victim = [stack.enter_context(connected(listener)) for _ in range(2)]
+        await idle(recorders, 2)
+        flood = [stack.enter_context(connected(listener, "127.0.0.2")) for _ in range(4)]
+        await idle(recorders, 6, since=100.0)
+        newcomer = stack.enter_context(connected(listener))
+        await until(lambda: len(recorders.all) == 7)
+        await until(lambda: not is_open(flood[0]))
+        assert all(map(is_open, [*victim, *flood[1:], newcomer]))
+        assert listener.connections == 6
+        for recorder in recorders.all[3:6]:
+            recorder.idle_since = None  # the rest of the flood works: then the two of the other client are looked at
+        recorders.all[6].idle_since = None
+        last = stack.enter_context(connected(listener, "127.0.0.3"))
+        await until(lambda: len(recorders.all) == 8)
+        await until(lambda: not is_open(victim[0]))
+        assert all(map(is_open, [victim[1], *flood[1:], newcomer, last]))
+    await until(lambda: listener.connections == 0)
+
+
+async def test_connections_in_their_handshake_make_room_too(serve: Serve, recorders: Recorders) -> None:
+    listener = serve(tls_settings(connections=20))
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(connected(listener, "127.0.0.2")) for _ in range(20)]
+        await until(lambda: listener.connections == 20)
+        client = await dial(listener)
+        await until(lambda: not all(map(is_open, silent)))
+        assert sum(map(is_open, silent)) == 19
+        client.stream.abortConnection()
+    await until(lambda: listener.connections == 0)
+
+
+async def test_connections_per_client(serve: Serve, recorders: Recorders) -> None:
+    listener = serve(plain(limits=Limits(connections_per_client=2)))
+    with contextlib.ExitStack() as stack:
+        first = [stack.enter_context(connected(listener, "127.0.0.2")) for _ in range(2)]
+        other = stack.enter_context(connected(listener))
+        await until(lambda: len(recorders.all) == 3)
+        refused = stack.enter_context(connected(listener, "127.0.0.2"))  # none is idle
+        assert await in_thread(refused.recv, 1) == b""
+        recorders.all[1].idle_since = 5.0
+        third = stack.enter_context(connected(listener, "127.0.0.2"))
+        await until(lambda: len(recorders.all) == 4)
+        await until(lambda: not all(map(is_open, first)))
+        assert is_open(other)
+        assert is_open(third)
+        assert listener.connections == 3
+    await until(lambda: listener.connections == 0)
+
+
+async def test_client_of_a_proxy_header_is_counted_by_the_address_in_it(serve: Serve, recorders: Recorders) -> None:
+    listener = serve(plain(proxy_protocol_from=LOCALHOST, limits=Limits(connections_per_client=1)))
+    with contextlib.ExitStack() as stack:
+        for client, admitted in (("192.0.2.1", True), ("192.0.2.2", True), ("192.0.2.1", False)):
+            before = len(recorders.all)
+            sock = stack.enter_context(connected(listener))
+            sock.sendall(b"PROXY TCP4 %b 192.0.2.9 1 2\r\n" % client.encode())
+            if admitted:
+                await until(lambda before=before: len(recorders.all) == before + 1)  # type: ignore[misc]
+            else:
+                assert await in_thread(sock.recv, 1) == b""
+        assert listener.connections == 2
     await until(lambda: listener.connections == 0)
 
 

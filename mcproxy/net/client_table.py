@@ -1,0 +1,137 @@
+"""The open connections of a listener by client, and which of them makes room for a new one. Pure.
+
+A client is an IPv4 address, the /64 network of an IPv6 address (one host has all of it, so single addresses would be no
+limit), or whoever connects to a unix socket.
+"""
+
+from __future__ import annotations
+
+import heapq
+from ipaddress import IPv6Address, ip_address
+from typing import Generic, Protocol, TypeVar
+
+from twisted.internet.interfaces import IAddress
+
+UNIX = "unix:"
+UNKNOWN = ""  # before the PROXY header is read
+
+_CLIENTS_TRIED = 16  # clients whose connections are searched for an idle one
+_CANDIDATES = 32  # idle connections that one search remembers
+_RETRY_DELAY = 0.25  # seconds without a search after one that found nothing
+
+
+class Connection(Protocol):
+    """An open connection."""
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when no request is under way (seconds on the reactor's clock); None if one is."""
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class ClientTable(Generic[C]):
+    """Counts connections by client. Adding and removing takes constant time."""
+
+    __slots__ = ("_by_count", "_candidates", "_candidates_of", "_clients", "_retry_at", "_size")
+
+    def __init__(self) -> None:
+        self._clients: dict[str, set[C]] = {}
+        self._by_count: dict[int, dict[str, None]] = {}  # number of connections -> clients that have so many
+        self._size = 0
+        self._candidates: list[tuple[float, C]] = []  # idle connections of the last search, the longest idle last
+        self._candidates_of = UNKNOWN
+        self._retry_at = 0.0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def count(self, client: str) -> int:
+        """Return the number of connections of a client."""
+        return len(self._clients.get(client, ()))
+
+    def add(self, client: str, connection: C) -> None:
+        connections = self._clients.setdefault(client, set())
+        self._uncount(client, len(connections))
+        connections.add(connection)
+        self._by_count.setdefault(len(connections), {})[client] = None
+        self._size += 1
+
+    def remove(self, client: str, connection: C) -> None:
+        connections = self._clients[client]
+        self._uncount(client, len(connections))
+        connections.remove(connection)
+        if connections:
+            self._by_count.setdefault(len(connections), {})[client] = None
+        else:
+            del self._clients[client]
+        self._size -= 1
+
+    def _uncount(self, client: str, count: int) -> None:
+        if count:
+            clients = self._by_count[count]
+            del clients[client]
+            if not clients:
+                del self._by_count[count]
+
+    def longest_idle(self, now: float) -> tuple[str, C] | None:
+        """Return the longest idle connection of the client that has most; of the next one, if that has none idle."""
+        if now < self._retry_at:
+            return None
+        tried = 0
+        for count in sorted(self._by_count, reverse=True):
+            for client in self._by_count[count]:
+                connection = self.longest_idle_of(client)
+                if connection is not None:
+                    return client, connection
+                tried += 1
+                if tried == _CLIENTS_TRIED:
+                    self._retry_at = now + _RETRY_DELAY
+                    return None
+        self._retry_at = now + _RETRY_DELAY
+        return None
+
+    def longest_idle_of(self, client: str) -> C | None:
+        """Return the longest idle connection of a client, or None.
+
+        A search remembers several: under a flood, each new connection needs one, and searching takes time for each
+        connection of the client.
+        """
+        connections = self._clients.get(client, set())
+        if self._candidates_of == client:
+            while self._candidates:
+                since, connection = self._candidates.pop()
+                if connection in connections and connection.idle_since == since:
+                    return connection
+        idle = [
+            (idle_since, id(connection), connection)
+            for connection in connections
+            if (idle_since := connection.idle_since) is not None
+        ]
+        if not idle:
+            return None
+        longest = heapq.nsmallest(_CANDIDATES, idle)
+        self._candidates_of = client
+        self._candidates = [(since, connection) for since, _, connection in reversed(longest)]
+        return self._candidates.pop()[1]
+
+
+def client_of(address: IAddress) -> str:
+    """Return the client of a connection from `address`."""
+    return network(getattr(address, "host", UNIX))
+
+
+def network(address: str) -> str:
+    """Return the text for all addresses that count as one client; a text that is no address stays as it is."""
+    if ":" not in address:
+        return address
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return f"{IPv6Address(int(parsed) >> 64 << 64)}/64"

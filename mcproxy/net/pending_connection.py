@@ -1,0 +1,183 @@
+"""An accepted socket on the way to its protocol: PROXY header, then TLS handshake.
+
+Each step is bounded by the handshake timeout, so a silent peer costs a socket and a timer for that long.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from OpenSSL import SSL
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.interfaces import IReadDescriptor
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from mcproxy.config.model import IPNetwork
+from mcproxy.net.certificates import server_name
+from mcproxy.net.client_table import UNKNOWN, client_of
+from mcproxy.net.errors import tls_reason
+from mcproxy.net.plain import PlainStream
+from mcproxy.net.proxy_protocol import MAX_2, ProxyHeader, ProxyHeaderError, parse
+from mcproxy.net.sockets import Address, address_of
+from mcproxy.net.stream import Stream
+from mcproxy.net.tls import Handshake, TLSStream
+from mcproxy.net.types import Reactor
+
+if TYPE_CHECKING:
+    from mcproxy.net.listen import Listener, ListenerSettings
+
+log = Logger()
+
+
+@implementer(IReadDescriptor)
+class PendingConnection:
+    """An accepted socket that has no protocol yet."""
+
+    def __init__(
+        self, reactor: Reactor, listener: Listener, sock: socket.socket, name: Any, settings: ListenerSettings
+    ) -> None:
+        self._reactor = reactor
+        self._listener = listener
+        self._socket = sock
+        self._name = name
+        self._settings = settings
+        self._header = b""
+        self._peer: Address | None = None
+        self._timer: Any = None
+        self._handshake: Handshake | None = None
+        self.idle_since: float | None = reactor.seconds()
+        networks = settings.proxy_protocol_from
+        self._has_header = networks is not None and self._peer_is_in(networks)
+        self.client = UNKNOWN if self._has_header else client_of(address_of(sock.family, name))
+
+    def start(self) -> None:
+        if not self._has_header:
+            self._start_tls()
+            return
+        timeout = self._settings.limits.handshake_timeout
+        if timeout:
+            self._timer = self._reactor.callLater(timeout, self._header_timed_out)
+        self._reactor.addReader(self)
+
+    def _peer_is_in(self, networks: tuple[IPNetwork, ...]) -> bool:
+        if self._socket.family == socket.AF_UNIX:
+            return False
+        address = ip_address(self._name[0].partition("%")[0])
+        return any(address in network for network in networks)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._stop_reading()
+        if self._handshake is not None:
+            self._handshake.stop()
+            self._handshake = None
+        self._socket.close()
+        self._listener.no_longer_pending(self)
+
+    # -- PROXY header ----------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def logPrefix(self) -> str:
+        return "net"
+
+    def doRead(self) -> None:
+        """Peek at the received bytes, then read exactly the header: the rest is for TLS or HTTP."""
+        try:
+            seen = self._socket.recv(MAX_2 - len(self._header), socket.MSG_PEEK)
+            if not seen:
+                self._reject("the peer closed the connection")
+                return
+            header = parse(self._header + seen)
+            self._socket.recv(len(seen) if header is None else header.size - len(self._header))
+        except (BlockingIOError, InterruptedError):
+            return
+        except ProxyHeaderError as error:
+            self._reject(str(error))
+            return
+        except OSError as error:
+            self._reject(os.strerror(error.errno or 0))
+            return
+        if header is None:
+            self._header += seen
+        else:
+            self._stop_reading()
+            self._header = b""
+            self._set_source(header)
+            if self._listener.identified(self, client_of(self._peer or address_of(self._socket.family, self._name))):
+                self._start_tls()
+
+    def _set_source(self, header: ProxyHeader) -> None:
+        if header.source is not None:
+            address, port = header.source
+            self._peer = (IPv4Address if address.version == 4 else IPv6Address)("TCP", str(address), port)
+
+    def _header_timed_out(self) -> None:
+        self._timer = None
+        self._reject("no PROXY header came in time")
+
+    def _stop_reading(self) -> None:
+        self._reactor.removeReader(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Called by the reactor when the socket is dead."""
+        self.close()
+
+    # -- TLS -------------------------------------------------------------------------------------------------
+
+    def _start_tls(self) -> None:
+        store = self._settings.certificates
+        if store is None:
+            self._ready(
+                PlainStream(
+                    self._reactor, self._socket, self._name, peer=self._peer, on_close=self._listener.stream_closed
+                )
+            )
+            return
+        connection = store.connection(self._socket)
+
+        def finished(error: Exception | None) -> None:
+            self._handshake = None
+            if error is None:
+                self._tls_ready(connection)
+            else:
+                self._reject(tls_reason(error) if isinstance(error, SSL.Error) else str(error) or type(error).__name__)
+
+        self._handshake = Handshake(
+            self._reactor, self._socket, connection, self._settings.limits.handshake_timeout, finished
+        )
+        self._handshake.start()
+
+    def _tls_ready(self, connection: SSL.Connection) -> None:
+        self._ready(
+            TLSStream(
+                self._reactor,
+                self._socket,
+                self._name,
+                connection,
+                server_name=server_name(connection),
+                peer=self._peer,
+                on_close=self._listener.stream_closed,
+            )
+        )
+
+    def _ready(self, stream: Stream) -> None:
+        self._listener.no_longer_pending(self)
+        self._listener.connect(stream)
+
+    def _reject(self, why: str) -> None:
+        """Close the connection; at debug level, since a peer can cause this at will."""
+        peer = str(address_of(self._socket.family, self._name))
+        log.debug(
+            "{bind}: a connection of {peer} was refused: {cause}", bind=str(self._listener.bind), peer=peer, cause=why
+        )
+        self.close()
