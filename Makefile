@@ -1,4 +1,4 @@
-# Each target makes the virtual environment that it needs, in .venv, once: again only when setup.cfg changes.
+# Each target makes the virtual environment that it needs, in .venv, once: again only when pyproject.toml changes.
 
 # The newest suitable Python that runs; say PYTHON=/path/to/python3 for another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -42,9 +42,10 @@ clean:
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "mcproxy needs Python 3.11, 3.12 or 3.13: install one, or say make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { echo "$(PYTHON) does not suit: mcproxy needs Python 3.11, 3.12 or 3.13; say another with make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: install python3-venv (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
-.venv/made-for-%: setup.cfg pyproject.toml | .venv/bin/python
+.venv/made-for-%: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@

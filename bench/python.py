@@ -103,11 +103,11 @@ def choose(given: Path | None, cache: Path) -> Python:
 def environment(python: Python, cache: Path) -> Path:
     """Return the Python of a virtual environment in `cache` that has what this checkout requires; Failed if not.
 
-    It is made once, and again when setup.cfg changes.
+    It is made once, and again when pyproject.toml changes.
     """
     place = cache / f"python-{python.version}"
     program, stamp = place / "bin" / "python", place / "made-for"
-    wanted = hashlib.sha256((ROOT / "setup.cfg").read_bytes()).hexdigest()
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     if program.exists() and stamp.exists() and stamp.read_text() == wanted:
         return program
     cache.mkdir(parents=True, exist_ok=True)
