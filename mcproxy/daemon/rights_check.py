@@ -84,11 +84,14 @@ class RightsCheck:
 
     async def _work(self, clusters: Iterator[_Known]) -> None:
         """Check clusters until none is left, then those that could not tell, until all have."""
+        run = self._running  # `stop` puts another list in its place
         await deferLater(self._reactor, _FIRST_DELAY)
-        again = [known for known in clusters if not await self._check(known)]
-        while again:
+        while again := [known for known in clusters if self._running is run and not await self._check(known)]:
+            # A request that was cancelled failed as if the cluster were not reachable: only the list tells.
+            if self._running is not run:
+                return
             await deferLater(self._reactor, _RETRY_DELAY)
-            again = [known for known in again if not await self._check(known)]
+            clusters = iter(again)
 
     async def _check(self, known: _Known) -> bool:
         """Ask one cluster for all rights; return False if it is to be asked again later."""

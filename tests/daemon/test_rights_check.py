@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
@@ -31,7 +31,7 @@ class Bench:
         self.granted: dict[str, set[str] | str] = {name: {*ALL, UIDS, REVIEWS} for name in names}
         self.asked: list[str] = []
         self.pending: list[Deferred[None]] = []
-        self.hold = False
+        self.hold = self.cancelled_is_unavailable = False
         self.events: list[Any] = []
         self.check = RightsCheck(self.clock)
         self.config = model.Config(
@@ -54,7 +54,12 @@ class Bench:
         if self.hold:
             waiting: Deferred[None] = Deferred()
             self.pending.append(waiting)
-            await waiting
+            try:
+                await waiting
+            except CancelledError:
+                if self.cancelled_is_unavailable:
+                    raise UnavailableError("timeout", "the request was given up", "see to it") from None
+                raise
         granted = self.granted[cluster.name]
         if isinstance(granted, str):
             raise UnavailableError(granted, f"it is {granted}", "see to it")
@@ -168,3 +173,14 @@ def test_a_cluster_that_the_proxy_has_no_credential_for_is_not_asked(monkeypatch
     bench.start()
     assert bench.passes(2) == []
     assert bench.asked == []
+
+
+def test_a_check_that_is_stopped_while_it_asks_asks_nothing_more(bench: Bench) -> None:
+    """A request that is cancelled fails like one that reached nobody, which is otherwise asked again later."""
+    bench.hold = bench.cancelled_is_unavailable = True
+    bench.start()
+    bench.passes(1)
+    asked = len(bench.asked)
+    bench.check.stop()
+    assert len(bench.asked) == asked == 2
+    assert not bench.clock.getDelayedCalls()

@@ -20,10 +20,12 @@ class Address:
     port: int
     context: ssl.SSLContext
     server_name: str = ""
+    source: str = "127.0.0.1"
+    """The address to connect from."""
 
     def connect(self) -> ssl.SSLSocket:
         """Open a connection. Without a server name the certificate is checked against the address."""
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT)
+        plain = socket.create_connection(("127.0.0.1", self.port), TIMEOUT, (self.source, 0))
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             return self.context.wrap_socket(plain, server_hostname=self.server_name or "127.0.0.1")

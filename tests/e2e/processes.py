@@ -17,6 +17,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+REOPENED = "log files are opened anew"
 TIMEOUT = 20.0
 """Seconds to wait for what takes milliseconds, on a machine that may be busy."""
 
@@ -73,7 +74,7 @@ class Daemon:
         return self.log_file.read_text()
 
     def lines(self, *texts: str) -> list[str]:
-        """The log lines that have all `texts`."""
+        """The log lines that have all `texts`, as far as they are written."""
         return [line for line in self.log.splitlines() if all(text in line for text in texts)]
 
     def wait_for(self, *texts: str, count: int = 1) -> list[str]:
@@ -85,6 +86,20 @@ class Daemon:
             assert time.monotonic() < deadline, f"no {count} lines with {texts} in: {self.log}"
             time.sleep(0.02)
         return found
+
+    def all_lines(self, *texts: str) -> list[str]:
+        """The same of everything that was logged until now."""
+        self.log_is_written()
+        return self.lines(*texts)
+
+    def log_is_written(self) -> None:
+        """Wait until all that was logged is in the file: lines are written in order, by a thread, some time later.
+
+        The line that shows it, of access logs opened anew, is the log's last one then.
+        """
+        count = len(self.lines(REOPENED))
+        self.signal(signal.SIGUSR1)
+        self.wait_for(REOPENED, count=count + 1)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -130,7 +130,7 @@ class Site:
     def reload(self, endpoints: list[dict[str, Any]], *, by_signal: bool = False) -> None:
         self.daemon.file.write_text(self.config(endpoints))
         if by_signal:
-            count = len(self.daemon.lines("configuration reloaded"))
+            count = len(self.daemon.all_lines("configuration reloaded"))
             self.daemon.signal(signal.SIGHUP)
             self.daemon.wait_for("configuration reloaded", count=count + 1)
         else:
@@ -143,7 +143,7 @@ class Site:
     def until(self, name: str, state: str, act: Callable[[], object]) -> None:
         """Do something that brings an endpoint of `east` into a state, and wait until the daemon has seen it."""
         texts = ("endpoint " + name + " of cluster east", state)
-        count = len(self.daemon.lines(*texts))
+        count = len(self.daemon.all_lines(*texts))
         act()
         self.daemon.wait_for(*texts, count=count + 1)
 
