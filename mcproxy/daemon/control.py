@@ -37,6 +37,18 @@ MAX_CONNECTIONS = 16
 MAX_PATH = 107
 """Bytes of a unix socket's name that Linux takes."""
 
+
+class ControlSocketInUse(DaemonError):
+    """Another process listens on the control socket."""
+
+    def __init__(self, path: str, pid: object = None) -> None:
+        who = f"the mcproxy with pid {pid}" if isinstance(pid, int) else "another process"
+        super().__init__(
+            f"control socket {path}: {who} listens on it",
+            todo="stop the other mcproxy, or give this one another daemon.controlSocket",
+        )
+
+
 Answer = dict[str, Any]
 Command = Callable[[Mapping[str, Any]], Awaitable[Answer]]
 
@@ -238,10 +250,7 @@ def remove_stale_socket(path: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # a full backlog answers EAGAIN, which means that somebody listens
         if probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT):
-            raise DaemonError(
-                f"control socket {path}: another process listens on it",
-                todo="stop the other mcproxy, or give this one another daemon.controlSocket",
-            )
+            raise ControlSocketInUse(path)
     os.unlink(path)
 
 

@@ -23,9 +23,10 @@ from twisted.python.failure import Failure
 from mcproxy import __version__
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.daemon.control import Answer, ControlSocket
+from mcproxy.daemon.control import Answer, ControlSocket, ControlSocketInUse
 from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration
 from mcproxy.daemon.logging import LineObserver
+from mcproxy.daemon.predecessor import wait_for_predecessor
 from mcproxy.daemon.reload import Reloader, ReloadResult
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.observe.access import AccessLogs
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from mcproxy.config.load import Loaded
 
 log = Logger()
+
+_FINISH_SECONDS = 15.0
+"""More than a shutdown takes after its drain."""
 
 
 class Service(Protocol):
@@ -50,10 +54,20 @@ class Service(Protocol):
         """Put a new configuration into force; raises with nothing changed."""
 
     def begin_shutdown(self) -> None:
-        """Fail readiness now, close the listeners after `shutdownDelay`."""
+        """Fail readiness, and have answers close kept connections. Everything goes on being accepted."""
 
     async def drain(self, timeout: float) -> None:
-        """Wait for what is open, and end the rest within `timeout` seconds."""
+        """Refuse new tunnels and followed logs and wait for the open ones, at most `timeout` seconds; then cut them."""
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets."""
+
+    async def finish(self) -> None:
+        """End watches cleanly, wait for short requests, both within fixed times, and close everything."""
+
+    @property
+    def cut(self) -> Mapping[str, int]:
+        """How many requests were ended before they were done, by kind; only kinds with any."""
 
     def abort(self) -> None:
         """End everything at once."""
@@ -95,13 +109,17 @@ class Daemon:
         self._reloader = Reloader(self._reload)
         self._last: ReloadResult | None = None
         self._started_at = self._reactor.seconds()
+        self._stops_by = 0.0  # when a shutdown that was begun is over at the latest
         self._watchdog = LoopingCall(dependencies.notifier.watchdog)
         self._watchdog.clock = self._reactor
 
     async def start(self, loaded: Loaded) -> None:
         """Serve; on an error log it and stop, with status 78 where the file is to blame, else 1."""
         try:
-            self._control = self._open_control(loaded.config)
+            self._control = await self._claim_control(loaded.config)
+            if self.state is not State.STARTING:  # stopped while it waited
+                self._close_control()
+                return
             await self._service.start(loaded.config)
         except Exception as error:
             self._log_failed("mcproxy does not start", error)
@@ -146,13 +164,25 @@ class Daemon:
             Deferred.fromCoroutine(self._stop()).addErrback(self._stop_failed)
 
     async def _stop(self) -> None:
+        """The three steps of a shutdown (docs/architecture.md, "The life of a daemon")."""
         daemon = self._config.daemon
-        self._dependencies.notifier.stopping("finishing what is open")
-        log.info("mcproxy stops", open=self._service.running, drainTimeout=daemon.drain_timeout)
+        longest = daemon.shutdown_delay + daemon.drain_timeout + _FINISH_SECONDS
+        self._dependencies.notifier.stopping("waiting for tunnels and followed logs", longest)
+        self._stops_by = self._reactor.seconds() + longest
+        log.info(
+            "mcproxy stops",
+            open=self._service.running,
+            shutdownDelay=daemon.shutdown_delay,
+            drainTimeout=daemon.drain_timeout,
+        )
         await self._applying.acquire()
         self._service.begin_shutdown()
         await deferLater(self._reactor, daemon.shutdown_delay)
         await self._service.drain(daemon.drain_timeout)
+        self._service.stop_accepting()
+        self._close_control()
+        log.info("listeners are closed", open=self._service.running)
+        await self._service.finish()
         self._finish(0)
 
     def _stop_failed(self, failure: Failure) -> None:
@@ -167,12 +197,18 @@ class Daemon:
         self.exit_status = status
         if self._watchdog.running:
             self._watchdog.stop()
-        if self._control is not None:
-            self._control.close()
+        self._close_control()
         self._dependencies.access_logs.close()
         if not status:
-            log.info("mcproxy has stopped")
+            cut = self._service.cut
+            log.info("mcproxy has stopped", cut=sum(cut.values()), **{f"cut{kind.title()}": cut[kind] for kind in cut})
         self._reactor.callLater(0, self._reactor.stop)  # later: the control socket removes its file in between
+
+    def _close_control(self) -> None:
+        """Free the control socket for a successor."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
 
     async def _reload(self) -> ReloadResult:
         begun = self._reactor.seconds()
@@ -247,6 +283,15 @@ class Daemon:
         else:
             log.error(what, cause=told[0], todo=told[1])
 
+    async def _claim_control(self, config: Config) -> ControlSocket | None:
+        """Open the control socket, once a daemon that has it and is shutting down is gone. Raises DaemonError."""
+        try:
+            return self._open_control(config)
+        except ControlSocketInUse:
+            assert config.daemon.control_socket is not None
+            await wait_for_predecessor(self._reactor, config.daemon.control_socket)
+        return self._open_control(config)
+
     def _open_control(self, config: Config) -> ControlSocket | None:
         path = config.daemon.control_socket
         if path is None:
@@ -279,6 +324,7 @@ class Daemon:
             "file": self._dependencies.path,
             "uptimeSeconds": round(self._reactor.seconds() - self._started_at, 1),
             "open": self._service.running,
+            "stopsWithin": max(0.0, self._stops_by - self._reactor.seconds()) if self._stops_by else None,
             "lastReload": None if last is None else {"ok": last.ok, "errors": list(last.errors)},
         }
 

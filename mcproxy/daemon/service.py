@@ -1,16 +1,17 @@
 """The running proxy: its listeners and the Runtime in force.
 
-    start -> apply* -> begin_shutdown -> drain        abort: at any time
+    start -> apply* -> begin_shutdown -> drain -> stop_accepting -> finish        abort: at any time
 
 A listener is kept across a reload for as long as its address stays, whatever else about it changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -25,12 +26,14 @@ from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listen import Listener, ListenerSettings
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import refusal
-from mcproxy.proxy.request import Request
+from mcproxy.proxy.request import Request, RequestKind
 
 log = Logger()
 
 #: How long connections may take to send their last answer and close, after the last request (seconds).
 _FLUSH = 2.0
+#: How long a connection that was accepted last may take to send its first request, once the listeners are closed.
+_UNUSED = 0.5
 _FLUSH_STEP = 0.02
 
 
@@ -41,6 +44,8 @@ class LiveListener:
         self, reactor: Any, deadlines: Deadlines, config: model.Listener, runtime: Runtime, systemd: SystemdSockets
     ) -> None:
         self.config = config
+        self._reactor = reactor
+        self._unused: IDelayedCall | None = None
         self.factory = ServerFactory(deadlines, config.limits, runtime.pipelines[config.name].handle, refusal)
         self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, systemd)
 
@@ -65,11 +70,19 @@ class LiveListener:
                 )
 
     def close(self) -> None:
-        """Stop accepting and let each connection end with its request."""
+        """Stop accepting, and close each connection after its request; an unused one if it stays unused for 0.5 s."""
         self.socket.stop_accepting()
         self.factory.drain()
+        self._unused = self._reactor.callLater(_UNUSED, self._close_unused)
+
+    def _close_unused(self) -> None:
+        self._unused = None
+        self.factory.drain(unused=True)
 
     def abort(self) -> None:
+        if self._unused is not None:
+            self._unused.cancel()
+            self._unused = None
         self.socket.stop_accepting()
         self.socket.drop_pending()
         for stream in self.socket:
@@ -157,7 +170,7 @@ class Service:
         return opened
 
     def _retire(self, after: Runtime, gone: list[LiveListener]) -> None:
-        """Bring to an end what the reload removed, within the drain time; all else goes on unbounded."""
+        """End what the reload removed, within the drain timeout; everything else goes on without a limit."""
         for live in gone:
             live.close()
         self._retired.update(gone)
@@ -181,33 +194,41 @@ class Service:
             ending.addErrback(lambda failure: log.failure("ending what a reload removed failed", failure=failure))
 
     async def _end_removed(self, requests: list[Request], gone: list[LiveListener], timeout: float) -> None:
-        await self._in_flight.end(requests, timeout)
+        await self._in_flight.end_removed(requests, timeout)
         await self._flushed(gone)
         for live in gone:
             live.abort()
             self._retired.discard(live)
 
     async def _flushed(self, listeners: Sequence[LiveListener]) -> None:
-        """Give the last answers, which may still be queued, a moment to go out."""
+        """Wait until the connections have sent their last answers, which may be queued, and are closed."""
         until = self._reactor.seconds() + _FLUSH
         while any(live.socket.connections for live in listeners) and self._reactor.seconds() < until:
             await deferLater(self._reactor, _FLUSH_STEP)
 
     def begin_shutdown(self) -> None:
-        """From now on, answers ask kept connections to close; new ones are still taken."""
+        """From now on, answers ask kept connections to close; new ones are still accepted."""
         for live in self._all_listeners():
             live.factory.draining = True
 
     async def drain(self, timeout: float) -> None:
-        """Close the listeners, wait for what is open, and end the rest within `timeout` seconds."""
+        """Wait for tunnels and followed logs to end, at most `timeout` seconds, then cut them; serve all else."""
+        await self._in_flight.drain(timeout)
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets, and each connection after its request."""
         for live in self._all_listeners():
             live.close()
-        await self._in_flight.end(self._in_flight.select(lambda _: True), timeout)
+
+    async def finish(self) -> None:
+        """End watches, wait for short requests within fixed times, and close everything."""
+        await self._in_flight.finish()
         await self._flushed(self._all_listeners())
         self.abort()
 
     def abort(self) -> None:
         """End everything at once."""
+        self._in_flight.cut_all()
         for live in self._all_listeners():
             live.abort()
         self._retired.clear()
@@ -218,6 +239,11 @@ class Service:
             runtime.discard(keep=None)
         self._deadlines.stop()
         self._resources.shared.close()
+
+    @property
+    def cut(self) -> Mapping[str, int]:
+        """How many requests were ended before they were done, by kind: tunnels, logs, watches, requests."""
+        return {kind.value: self._in_flight.cut[kind] for kind in RequestKind if self._in_flight.cut[kind]}
 
     def _all_listeners(self) -> Sequence[LiveListener]:
         return (*self._listeners.values(), *self._retired)

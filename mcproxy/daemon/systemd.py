@@ -51,8 +51,10 @@ class Notifier:
         """A reload begins. systemd wants the time in the same datagram (systemd.service(5), Type=notify-reload)."""
         self._send(RELOADING="1", MONOTONIC_USEC=str(self._clock() // 1000), STATUS="reloading")
 
-    def stopping(self, status: str) -> None:
-        self._send(STOPPING="1", STATUS=status)
+    def stopping(self, status: str, seconds: float = 0.0) -> None:
+        """The daemon shuts down, which may take `seconds`: systemd's TimeoutStopSec is extended to that."""
+        extend = {"EXTEND_TIMEOUT_USEC": str(int(seconds * 1e6))} if seconds else {}
+        self._send(STOPPING="1", STATUS=status, **extend)
 
     def watchdog(self) -> None:
         self._send(WATCHDOG="1")

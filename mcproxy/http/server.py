@@ -442,7 +442,11 @@ class ServerConnection:
         exchange.lost()
         self.transport.abortConnection()
 
-    def drain(self) -> None:
-        """Close now if idle; otherwise after the current request, or one whose head has begun (`draining`)."""
-        if self._exchange is None and self._tunnel is None and not self._buffer and not self._lingering:
+    def drain(self, *, unused: bool) -> None:
+        """Close now if idle; otherwise after the current request, or one whose head has begun (`draining`).
+
+        A connection that has had no request yet is closed only with `unused`: its first may be on its way.
+        """
+        idle = self._exchange is None and self._tunnel is None and not self._buffer and not self._lingering
+        if idle and (self.requests or unused):
             self._close_connection()

@@ -48,8 +48,8 @@ class ServerFactory:
     def buildProtocol(self, addr: IAddress | None) -> ServerConnection:
         return ServerConnection(self, self.limits)
 
-    def drain(self) -> None:
-        """Close each connection after its current request; idle ones now."""
+    def drain(self, *, unused: bool = False) -> None:
+        """Close each connection after its current request; idle ones now (`ServerConnection.drain`)."""
         self.draining = True
         for connection in list(self.connections):
-            connection.drain()
+            connection.drain(unused=unused)

@@ -311,14 +311,10 @@ class Forward:
             self._tunnel.close(clean=True)
         elif not self._exchange.responded or (self._boundary is not None and not self._boundary.clean):
             self._finishing = True  # inside an event: at the next boundary
-        elif self._boundary is not None or self._is_log():
+        elif self._boundary is not None:
             self._drop_connection()
             self._exchange.end()
-        # else: a response from below `proxy` cannot be ended early in an orderly way
-
-    def _is_log(self) -> bool:
-        info = self._request.info
-        return info is not None and info.subresource == "log" and self._exchange.open_ended
+        # else: no other response can be ended early in an orderly way
 
     def cancelled(self) -> None:
         if self._tunnel is not None:

@@ -1,32 +1,45 @@
-"""The requests in flight, and how they are ended when they have to be.
+"""The requests in flight, and how they are ended at a shutdown or when a reload removes what they use.
 
-Short requests finish by themselves. Watches, logs and tunnels may not, so they are ended one after the other, spread
-over the time that is left: a thousand informers that reconnect within one second would be an outage of their own.
+A watch can be resumed by its client, so it ends cleanly, at the border of an event. A tunnel (exec, attach,
+port-forward) or a followed log cannot be resumed, so it is given time to end by itself; what is left after that is cut:
+a tunnel is closed, a log is broken off, since a client takes the clean end of a log for the whole of it. Every other
+request is waited for.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
-from mcproxy.proxy.request import Request
+from mcproxy.kube.status import retry_after
+from mcproxy.proxy.request import Request, RequestKind
 from mcproxy.upstream.endpoint import Endpoint
 
 _STEP = 0.1  # seconds between two checks
-_SPREAD = 0.9  # part of the time over which requests are asked to end; the rest is for those that need a moment more
+_WATCH_SPREAD = 5.0  # seconds over which the watches of a removed part end: not all informers reconnect at once
+_CLOSE_TIMEOUT = 1.0  # seconds for a tunnel to send what is queued, once it was closed
+_RETRY_AFTER = 5  # seconds
+
+WATCH_TIMEOUT = 1.0
+"""Seconds for watches to reach the border of an event at a shutdown."""
+REQUEST_TIMEOUT = 5.0
+"""Seconds for short requests to finish at a shutdown."""
 
 
 class InFlightRequests:
     """All requests in flight in the process: each adds itself to `requests`, and removes itself when it is done."""
 
-    __slots__ = ("_clock", "requests")
+    __slots__ = ("_clock", "cut", "draining", "requests")
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self.requests: set[Request] = set()
+        self.draining = False  # tunnels and followed logs are refused
+        self.cut: Counter[RequestKind] = Counter()  # requests that were ended at a shutdown before they were done
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -41,33 +54,105 @@ class InFlightRequests:
             if request.upstream is not None:
                 request.upstream.endpoint_out()
 
-    async def end(self, requests: Collection[Request], timeout: float) -> None:
-        """Wait for `requests` to end, ask those that would go on to end within `timeout` seconds, then abort the rest.
+    def refuse_if_unresumable(self, request: Request) -> None:
+        """While draining: raise StatusError (503) for a tunnel or a followed log, which would be cut soon."""
+        if request.exchange.head.upgrade is not None or not request.kind.resumable:
+            request.reason = "draining"
+            raise retry_after(503, "the proxy is shutting down and opens no tunnels or followed logs", _RETRY_AFTER)
 
-        Requests without an answer are not aborted if a reload has come meanwhile and its configuration can serve them.
+    # -- shutdown -----------------------------------------------------------------------------------------------
+
+    async def drain(self, timeout: float) -> None:
+        """Refuse new tunnels and followed logs, and wait until there are none, at most `timeout` seconds.
+
+        Cuts what is left then. Everything else goes on. Returns at once if there are none.
         """
+        self.draining = True
+        deadline = self._clock.seconds() + timeout
+
+        def check() -> bool:
+            open_ = self.select(lambda request: not request.kind.resumable)
+            if open_ and self._clock.seconds() >= deadline:
+                for request in open_:
+                    self._cut(request)
+                return True
+            return not open_
+
+        await self._repeat(check)
+
+    async def finish(self, watch_timeout: float = WATCH_TIMEOUT, request_timeout: float = REQUEST_TIMEOUT) -> None:
+        """End all watches, at the next border of an event, and wait for every other request; then cut what is left.
+
+        Both times are in seconds from now.
+        """
+        self.draining = True
         begun = self._clock.seconds()
         asked: set[Request] = set()
 
-        def check() -> None:
+        def check() -> bool:
             elapsed = self._clock.seconds() - begun
-            # Looked at anew each time: a request that waited may have become a watch, which can be asked to end, and a
-            # restarted one is another request now, and the old one is over.
+            for request in self.select(lambda request: request.kind is RequestKind.WATCH and request not in asked):
+                if request.end_gracefully():  # else it waits, and may become a watch yet
+                    asked.add(request)
+            for request in list(self.requests):
+                limit = request_timeout if request.kind is RequestKind.SHORT else watch_timeout
+                if elapsed >= limit:
+                    self._cut(request, now=True)
+            return not self.requests
+
+        await self._repeat(check)
+
+    def cut_all(self) -> None:
+        """End every request at once."""
+        for request in list(self.requests):
+            self._cut(request, now=True)
+
+    def _cut(self, request: Request, *, now: bool = False) -> None:
+        if not request.was_cut:
+            self.cut[request.kind] += 1
+        request.cut(now=now)
+
+    # -- reload -------------------------------------------------------------------------------------------------
+
+    async def end_removed(self, requests: Collection[Request], timeout: float) -> None:
+        """End `requests`, whose endpoint, cluster, server or listener a reload has removed.
+
+        Watches end cleanly, spread over 5 s. Every other request has `timeout` seconds to end by itself, and is cut
+        then; one that has no answer yet is restarted instead where the configuration in force can serve it.
+        """
+        begun = self._clock.seconds()
+        asked: set[Request] = set()
+        spread = min(_WATCH_SPREAD, timeout)
+
+        def check() -> bool:
+            elapsed = self._clock.seconds() - begun
+            # Evaluated anew each time: a request that waited may have become a watch, and a restarted one is another
+            # request now, and the old one is over.
             here = self.requests.intersection(requests)
-            open_ended = [request for request in here if request.open_ended and request not in asked]
-            count = len(open_ended) + len(asked)
-            due = count if timeout <= 0 else int(count * elapsed / (timeout * _SPREAD)) + 1
-            for request in open_ended[: max(0, due - len(asked))]:
-                request.end_gracefully()
-                asked.add(request)
+            watches = [request for request in here if request.kind is RequestKind.WATCH and request not in asked]
+            count = len(watches) + len(asked)
+            due = count if elapsed >= spread else int(count * elapsed / spread) + 1
+            for request in watches:
+                if len(asked) >= due:
+                    break
+                if request.end_gracefully():  # else it has no answer yet
+                    asked.add(request)
             if elapsed >= timeout:
                 for request in here:
                     if not _restarted(request):
-                        request.abort()
-            if self.requests.isdisjoint(requests):
+                        request.cut(now=elapsed >= timeout + _CLOSE_TIMEOUT)
+            return self.requests.isdisjoint(requests)
+
+        await self._repeat(check)
+
+    async def _repeat(self, check: Callable[[], bool]) -> None:
+        """Call `check` now and every 0.1 s until it returns True."""
+
+        def step() -> None:
+            if check():
                 loop.stop()
 
-        loop = LoopingCall(check)
+        loop = LoopingCall(step)
         loop.clock = self._clock
         ended: Deferred[LoopingCall] = loop.start(_STEP)
         await ended

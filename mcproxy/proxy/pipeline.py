@@ -55,7 +55,7 @@ class Pipeline:
     ) -> None:
         self.routes = routes
         self.trusted_proxies = tuple(trusted_proxies)
-        self._in_flight = in_flight.requests
+        self._in_flight = in_flight
         self._recorder = recorder
         self._cached_info = lru_cache(_CACHE_SIZE)(requestinfo.parse)
 
@@ -64,12 +64,12 @@ class Pipeline:
         start(self._serve(exchange))
 
     async def _serve(self, exchange: Exchange) -> None:
-        connection = exchange.connection
+        connection, in_flight = exchange.connection, self._in_flight
         client = connection.facts
         if not isinstance(client, ClientConnectionInfo) or client.routes is not self.routes:
             client = ClientConnectionInfo(connection, self.routes, self.trusted_proxies, self.handle)
             connection.facts = client
-        request = Request(exchange, client, self._in_flight, self._recorder)
+        request = Request(exchange, client, in_flight.requests, self._recorder)
         head = exchange.head
         try:
             server = request.server = client.server(head.host)
@@ -86,6 +86,8 @@ class Pipeline:
             await admit(request, info, plan)
             if server.authorizer is not None:
                 await authorize(request, info, server, plan, target)
+            if in_flight.draining:
+                in_flight.refuse_if_unresumable(request)
             forward = Forward(request, plan, target)
             if not forward.try_send():
                 await forward.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +32,26 @@ _UNKNOWN = AuthenticatedUser(UserInfo(""))  # until authentication is done
 _STATUS_FIELDS = (
     b"Cache-Control: no-cache, private\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
 )
+
+
+_TUNNEL_SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
+
+
+class RequestKind(enum.Enum):
+    """How a request ends when it has to, before it is done."""
+
+    SHORT = "requests"
+    """Ends by itself, soon: everything but the following. Also what streams from below `proxy`."""
+    WATCH = "watches"
+    """Is resumed by its client after a clean end."""
+    LOG = "logs"
+    """A followed log: ends only with its container, and cannot be resumed."""
+    TUNNEL = "tunnels"
+    """exec, attach, port-forward, and every connection that was upgraded: cannot be resumed."""
+
+    @property
+    def resumable(self) -> bool:
+        return self is RequestKind.SHORT or self is RequestKind.WATCH
 
 
 class UpstreamHandler(Protocol):
@@ -64,6 +85,7 @@ class Request:
         "upstream",
         "user",
         "waiting",
+        "was_cut",
     )
 
     def __init__(
@@ -85,6 +107,7 @@ class Request:
         self.permit: Permit | None = None
         self.reason = ""  # why it failed, one word for the access log
         self.waiting: Deferred[Any] | None = None  # cancelled when the client goes away
+        self.was_cut = False
         self._recorder = recorder
         self._in_flight = in_flight
         exchange.on_done = self
@@ -132,29 +155,39 @@ class Request:
         return True
 
     @property
-    def open_ended(self) -> bool:
-        """Whether it has a handler and may go on without limit: a watch, a followed log, a tunnel."""
-        exchange = self.exchange
-        if exchange.handler is None:  # it waits, or has ended
-            return False
-        return exchange.upgraded or (self.info is not None and self.info.long_running)
+    def kind(self) -> RequestKind:
+        """How it is to be ended, as far as is known yet."""
+        if self.exchange.upgraded:
+            return RequestKind.TUNNEL
+        return kind_of(self.info)
 
-    def end_gracefully(self) -> None:
-        """Give an open-ended request an orderly end, now or as soon as it can have one."""
+    def end_gracefully(self) -> bool:
+        """Give a watch an orderly end, now or at the border of its next event; False if it is not answered yet."""
         handler = self.exchange.handler
-        if handler is not None:
-            self.reason = "drained"
-            handler.finish_up()
+        if handler is None:
+            return False
+        self.reason = "drained"
+        handler.finish_up()
+        return True
 
-    def abort(self) -> None:
-        """End the request at once by closing the client's connection."""
+    def cut(self, *, now: bool = False) -> None:
+        """End the request before it is done: close a tunnel (with `now` at once), close the connection of any other.
+
+        A followed log is broken off, never ended cleanly: its client would take what it has for the whole log.
+        """
         exchange = self.exchange
-        if not exchange.ended:
-            self.reason = "drained"
-            handler = exchange.handler
-            exchange.abort()
-            if handler is not None:
-                handler.cancelled()
+        if exchange.ended:
+            return
+        first, self.was_cut = not self.was_cut, True
+        self.reason = "drained"
+        handler = exchange.handler
+        if exchange.upgraded and not now:
+            if first and handler is not None:
+                handler.finish_up()
+            return
+        exchange.abort()
+        if handler is not None:
+            handler.cancelled()
 
     def exchange_done(self, exchange: Exchange) -> None:
         """The exchange is over (`http.exchange.ExchangeObserver`): release what it holds, and log it."""
@@ -212,6 +245,17 @@ def _reason(exchange: Exchange) -> str:
     if exchange.status and exchange.completed:
         return "ok"
     return "client_stalled" if exchange.stalled else "client_closed"
+
+
+def kind_of(info: RequestInfo | None) -> RequestKind:
+    """Return the kind of a request that is not upgraded yet."""
+    if info is None or not info.long_running:
+        return RequestKind.SHORT
+    if info.verb == "watch":
+        return RequestKind.WATCH
+    if info.subresource == "log":
+        return RequestKind.LOG
+    return RequestKind.TUNNEL if info.subresource in _TUNNEL_SUBRESOURCES else RequestKind.SHORT
 
 
 def _resource(info: RequestInfo) -> str:

@@ -58,8 +58,18 @@ class FakeService:
             await deferLater(self.reactor, timeout)
         self.write("drained")
 
+    def stop_accepting(self) -> None:
+        self.write("stopped accepting")
+
+    async def finish(self) -> None:
+        self.write("finished")
+
     def abort(self) -> None:
         self.write("aborted")
+
+    @property
+    def cut(self) -> dict[str, int]:
+        return {}
 
 
 def load(path: str) -> Any:

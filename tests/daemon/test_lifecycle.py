@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
 from mcproxy.config.model import Config, Daemon, Logging
 from mcproxy.daemon import lifecycle
@@ -32,6 +33,7 @@ class RecordingService:
     starting: Deferred[None] | None = None
     applying: Deferred[None] | None = None
     draining: Deferred[None] = field(default_factory=Deferred)
+    finishing: Deferred[None] = field(default_factory=Deferred)
 
     async def start(self, config: Config) -> None:
         if self.starting:
@@ -51,15 +53,26 @@ class RecordingService:
         self.told.append(f"drain {timeout:g}")
         await self.draining
 
+    def stop_accepting(self) -> None:
+        self.told.append("stop_accepting")
+
+    async def finish(self) -> None:
+        self.told.append("finish")
+        await self.finishing
+
     def abort(self) -> None:
         self.told.append("abort")
+
+    @property
+    def cut(self) -> dict[str, int]:
+        return {"logs": 2, "tunnels": 1}
 
 
 CONFIG = Config(daemon=Daemon(shutdown_delay=5.0, drain_timeout=20.0))
 
 
 class World:
-    """A daemon with everything dependencies it under the test's control."""
+    """A daemon with everything around it under the test's control."""
 
     def __init__(self, notifier: Notifier | None = None) -> None:
         self.reactor = Reactor()
@@ -101,9 +114,15 @@ def test_stop_waits_for_the_shutdown_delay_then_drains(world: World) -> None:
     assert world.service.told[2:] == ["drain 20"]
     assert not world.reactor.stopped
     world.service.draining.callback(None)
+    assert world.service.told[3:] == ["stop_accepting", "finish"]
+    assert not world.reactor.stopped
+    with capturedLogs() as events:
+        world.service.finishing.callback(None)
     world.reactor.advance(0)
     assert world.reactor.stopped
     assert world.daemon.exit_status == 0
+    last = {name: value for name, value in events[-1].items() if not name.startswith("log_")}
+    assert (formatEvent(events[-1]), last) == ("mcproxy has stopped", {"cut": 3, "cutLogs": 2, "cutTunnels": 1})
 
 
 def test_stop_while_starting_aborts(world: World) -> None:
@@ -218,5 +237,6 @@ def test_watchdog_is_fed_while_serving_and_draining_and_no_longer(monkeypatch: p
     world.reactor.advance(15)
     assert len(fed) == 6
     world.service.draining.callback(None)
+    world.service.finishing.callback(None)
     world.reactor.advance(60)
     assert len(fed) == 6

@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import stat
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -187,8 +189,58 @@ def test_second_daemon_on_the_same_control_socket_does_not_start(tmp_path: Path,
         first.wait_for("mcproxy serves")
         with Process(tmp_path / "second", control_socket=control) as second:
             assert second.end() == 1
-        assert "another process listens on it" in second.lines[0]
+        assert f"the mcproxy with pid {first.process.pid} listens on it" in second.lines[0]
         assert reload(control)["ok"] is True
+
+
+@pytest.mark.parametrize("answer", [b"", b"no JSON\n", b"[]\n", b'{"ok": true, "state": "serving"}\n'])
+def test_daemon_does_not_wait_for_what_does_not_say_that_it_stops(tmp_path: Path, control: str, answer: bytes) -> None:
+    os.mkdir(os.path.dirname(control))
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(control)
+        other.listen()
+
+        def serve() -> None:
+            for _ in range(2):  # the probe, and the query
+                with suppress(OSError):
+                    connection, _ = other.accept()
+                    with connection:
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with Process(tmp_path, control_socket=control) as daemon:
+            assert daemon.end() == 1
+        assert "another process listens on it" in daemon.lines[0]
+        thread.join(10)
+
+
+def test_daemon_that_starts_while_another_stops_waits_for_it(tmp_path: Path, control: str) -> None:
+    (tmp_path / "second").mkdir()
+    with Process(tmp_path, control_socket=control, open=1, drain_timeout=1.0) as first:
+        first.wait_for("mcproxy serves")
+        first.signal(signal.SIGTERM)
+        first.wait_for("begin_shutdown")
+        with Process(tmp_path / "second", control_socket=control) as second:
+            second.wait_for("waiting for the daemon that shuts down")
+            second.wait_for("mcproxy serves")
+            assert first.end() == 0
+            assert reload(control)["ok"] is True
+            second.signal(signal.SIGTERM)
+            assert second.end() == 0
+
+
+def test_daemon_that_waits_for_another_can_be_stopped(tmp_path: Path, control: str) -> None:
+    (tmp_path / "second").mkdir()
+    with Process(tmp_path, control_socket=control, open=1, drain_timeout=600) as first:
+        first.wait_for("mcproxy serves")
+        first.signal(signal.SIGTERM)
+        first.wait_for("begin_shutdown")
+        with Process(tmp_path / "second", control_socket=control) as second:
+            second.wait_for("waiting for the daemon that shuts down")
+            second.signal(signal.SIGTERM)
+            assert second.end() == 0
+        assert os.path.exists(control)
 
 
 def test_socket_left_by_a_killed_daemon_is_replaced(tmp_path: Path, control: str) -> None:

@@ -21,12 +21,25 @@ reactor, harness = conftest.reactor, conftest.harness
 WATCH = get(b"/api/v1/pods?watch=true")
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 END = b"0\r\n\r\n"
+LINES = EVENTS.replace(b"json", b"plain").replace(b"3\r\n{}\n", b"2\r\na\n")
+PODS = b"/api/v1/namespaces/a/pods"
+UPGRADE = (b"Connection: Upgrade", b"Upgrade: websocket")
+EXEC = get(PODS + b"/b/exec?command=sh", *UPGRADE)
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
 
 async def watching(harness: Harness, upstream: Upstream, **how: Any) -> Client:
     """A client with a watch that is under way."""
     client = await harness.asks(WATCH, **how)
     await harness.until(lambda: client.received.endswith(b"{}\n\r\n"), "the first event")
+    return client
+
+
+async def tunneling(harness: Harness, upstream: Upstream) -> Client:
+    """A client with an open tunnel, which is the first connection to `upstream`."""
+    upstream.reply = always(SWITCHED)
+    client = await harness.asks(EXEC)
+    await harness.until(lambda: b" 101 " in client.received, "the tunnel")
     return client
 
 
@@ -280,6 +293,89 @@ class TestEnd:
             assert b"Connection: close\r\n" in client.received
             client.close()
 
+    async def test_without_tunnels_the_drain_takes_no_time(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        upstream.reply = always(EVENTS)
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        watch = await watching(harness, upstream)
+        harness.service.begin_shutdown()
+        assert fired(Deferred.fromCoroutine(harness.service.drain(30.0))) == [None]
+        assert not watch.received.endswith(END)
+
+    async def test_while_a_tunnel_is_open_all_else_is_served_and_new_tunnels_and_logs_are_503(
+        self, harness: Harness
+    ) -> None:
+        upstream = harness.upstream()
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        tunnel = await tunneling(harness, upstream)
+        harness.service.begin_shutdown()
+        done = fired(Deferred.fromCoroutine(harness.service.drain(30.0)))
+        upstream.reply = always(OK)
+        for request in (EXEC, get(PODS + b"/b/log?follow=true"), get(b"/x", *UPGRADE)):
+            client = await harness.asks(request)
+            await harness.until(lambda client=client: client.ended)  # type: ignore[misc]
+            status, fields, body = client.answer()
+            assert (status, fields["retry-after"]) == (503, "5")
+            assert b"shutting down" in body
+        short = await harness.asks(get())
+        await harness.until(lambda: short.received.endswith(b"{}"))
+        assert b"Connection: close" in short.received
+        upstream.reply = always(EVENTS)
+        watch = await watching(harness, upstream)
+        assert not done
+        tunnel.send(b"ping")
+        await harness.until(lambda: upstream.connections[0].received.endswith(b"ping"))
+        upstream.connections[0].send(b"bye")
+        upstream.connections[0].finish()
+        await harness.until(lambda: tunnel.received.endswith(b"bye") and tunnel.ended)
+        assert not done
+        tunnel.close()
+        await harness.until(lambda: done)
+        assert not watch.over
+        assert harness.service.cut == {}
+
+    async def test_a_tunnel_has_all_of_the_time_and_a_log_that_is_cut_has_no_clean_end(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        tunnel = await tunneling(harness, upstream)
+        upstream.reply = always(LINES)
+        log = await harness.asks(get(PODS + b"/b/log?follow=1"))
+        await harness.until(lambda: log.received.endswith(b"a\n\r\n"))
+        began = harness.reactor.seconds()
+        done = fired(Deferred.fromCoroutine(harness.service.drain(0.5)))
+        await harness.until(lambda: tunnel.over or log.over or done)
+        assert harness.reactor.seconds() - began >= 0.5
+        await harness.until(lambda: tunnel.over and log.lost)
+        assert not log.received.endswith(END)
+        assert harness.service.cut == {"tunnels": 1, "logs": 1}
+
+    async def test_a_reload_that_removes_gives_tunnels_and_logs_all_of_the_time(self, harness: Harness) -> None:
+        upstream, other = harness.upstream(), harness.upstream()
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        tunnel = await tunneling(harness, upstream)
+        upstream.reply = always(LINES)
+        log = await harness.asks(get(PODS + b"/b/log?follow=1"))
+        await harness.until(lambda: log.received.endswith(b"a\n\r\n"))
+        began = harness.reactor.seconds()
+        await harness.serve(drains_within(config([cluster(other.endpoint(), name="other")]), 0.6))
+        await harness.until(lambda: tunnel.over or log.over)
+        assert harness.reactor.seconds() - began >= 0.6
+        await harness.until(lambda: tunnel.over and log.lost)
+        assert not log.received.endswith(END)
+
+    async def test_a_connection_that_was_accepted_last_may_still_send_its_request(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        upstream.reply = always(OK)
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        client = await harness.client()
+        await harness.until(lambda: harness.service.listeners[0].factory.connections, "the connection")
+        harness.service.stop_accepting()
+        done = fired(Deferred.fromCoroutine(harness.service.finish()))
+        client.send(get())
+        await harness.until(lambda: client.received.endswith(b"{}") and client.ended)
+        client.close()
+        await harness.until(lambda: done)
+
     async def test_drain_waits_for_requests_and_ends_watches(self, harness: Harness) -> None:
         upstream = harness.upstream()
         upstream.reply = always(EVENTS)
@@ -289,7 +385,8 @@ class TestEnd:
         idle, short = await harness.client(), await harness.asks(get())
         await harness.until(lambda: b"pods/b" in upstream.received)
         answering = upstream.last
-        done = fired(Deferred.fromCoroutine(harness.service.drain(5.0)))
+        harness.service.stop_accepting()
+        done = fired(Deferred.fromCoroutine(harness.service.finish()))
         await harness.until(lambda: idle.ended and watch.received.endswith(END))
         assert not done
         answering.send(OK)
@@ -312,7 +409,8 @@ class TestEnd:
             stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
         upstream.last.send(b"HTTP/1.1 200 OK\r\nContent-Length: 80000\r\n\r\n" + bytes(80_000))
         await harness.until(lambda: harness.service.running == 0, "the end of the request, its answer being queued")
-        done = fired(Deferred.fromCoroutine(harness.service.drain(5.0)))
+        harness.service.stop_accepting()
+        done = fired(Deferred.fromCoroutine(harness.service.finish()))
         await harness.turns(20)
         transport.resumeProducing()
         await harness.until(lambda: len(client.received) > 80_000 and client.ended)
@@ -324,9 +422,11 @@ class TestEnd:
         await harness.serve(config([cluster(upstream.endpoint())]))
         client = await harness.asks(get())
         await harness.until(lambda: upstream.received)
-        await harness.service.drain(0.2)
+        harness.service.stop_accepting()
+        await harness.service._in_flight.finish(0.1, 0.2)
         await harness.until(lambda: client.lost and upstream.last.over)
         assert client.received == b""
+        assert harness.service.cut == {"requests": 1}
 
     async def test_abort_ends_everything_at_once_and_may_be_repeated(self, harness: Harness) -> None:
         upstream = harness.upstream()

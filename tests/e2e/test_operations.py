@@ -291,7 +291,7 @@ def test_sigterm_finishes_what_is_open_and_ends_with_0(site: Site, tmp_path: Pat
         slow.start()
         wait_until("the slow request is there", lambda: site.control.audit(mark, path=PODS) != [])
         daemon.signal(signal.SIGTERM)
-        daemon.wait_for("mcproxy stops")
+        daemon.wait_for("listeners are closed")
         with pytest.raises(ConnectionRefusedError):
             daemon.get("/version")
         events = list(lines_of(watch))

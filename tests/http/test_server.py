@@ -115,13 +115,28 @@ class TestKeepAlive:
 
     def test_drain_closes_idle_connections_at_once_and_busy_ones_after_their_answer(self) -> None:
         idle, busy = ServerPlay(), ServerPlay().sends(GET)
-        idle.factory.drain()
-        busy.factory.drain()
+        idle.factory.drain(unused=True)
+        busy.factory.drain(unused=True)
         assert idle.wire.closed
         assert busy.wire.open
         busy.last.answer()
         assert busy.gets() == OK_CLOSE
         assert busy.wire.closed
+
+    def test_drain_leaves_a_new_connection_its_first_request_until_it_is_told_otherwise(self) -> None:
+        new, unused, used = ServerPlay(), ServerPlay(), ServerPlay().sends(GET)
+        used.last.answer()
+        for play in (new, unused, used):
+            play.factory.drain()
+        assert used.wire.closed
+        assert new.wire.open
+        assert unused.wire.open
+        new.sends(GET)
+        new.last.answer()
+        assert new.gets() == OK_CLOSE
+        assert new.wire.closed
+        unused.factory.drain(unused=True)
+        assert unused.wire.closed
 
 
 class TestResponses:

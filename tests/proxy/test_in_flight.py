@@ -1,40 +1,57 @@
-"""Ending the requests that are under way, by a clock."""
+"""Ending the requests that are in flight, by a clock."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from mcproxy.kube.requestinfo import parse
 from mcproxy.proxy.in_flight import InFlightRequests
+from mcproxy.proxy.request import RequestKind, kind_of
+
+SHORT, WATCH, LOG, TUNNEL = RequestKind.SHORT, RequestKind.WATCH, RequestKind.LOG, RequestKind.TUNNEL
 
 
 class FakeRequest:
-    """A request; `obeys` tells whether it ends when it is asked to."""
+    """A request. `obeys`: it ends when it is asked to; `answered`: it can be asked."""
 
-    def __init__(self, in_flight: Any, *, open_ended: bool, obeys: bool = True) -> None:
-        self.open_ended = open_ended
+    def __init__(self, in_flight: Any, kind: RequestKind, *, obeys: bool = True, answered: bool = True) -> None:
+        self.kind = kind
         self.obeys = obeys
+        self.answered = answered
         self.asked_at: float | None = None
-        self.broken_at: float | None = None
+        self.cut_at: float | None = None
+        self.closed_at: float | None = None
         self.upstream = None
         self.waiting = None
         self._in_flight = in_flight
         in_flight.requests.add(self)
 
+    @property
+    def was_cut(self) -> bool:
+        return self.cut_at is not None
+
     def end(self) -> None:
         self._in_flight.requests.discard(self)
 
-    def end_gracefully(self) -> None:
+    def end_gracefully(self) -> bool:
+        if not self.answered:
+            return False
         self.asked_at = self._in_flight._clock.seconds()
         if self.obeys:
             self.end()
+        return True
 
-    def abort(self) -> None:
-        if self in self._in_flight.requests:
-            self.broken_at = self._in_flight._clock.seconds()
+    def cut(self, *, now: bool = False) -> None:
+        """A tunnel that obeys closes at once, another one stays until it must go."""
+        if self.cut_at is None:
+            self.cut_at = self._in_flight._clock.seconds()
+        if self.kind is not TUNNEL or now or self.obeys:
+            self.closed_at = self._in_flight._clock.seconds()
             self.end()
 
 
@@ -44,79 +61,186 @@ class Play:
         self.in_flight: Any = InFlightRequests(self.clock)
         self.ended_at: float | None = None
 
-    def ends(self, requests: list[FakeRequest], timeout: float) -> None:
-        done = Deferred.fromCoroutine(self.in_flight.end(requests, timeout))
+    def request(self, kind: RequestKind, **how: bool) -> FakeRequest:
+        return FakeRequest(self.in_flight, kind, **how)
+
+    def waits(self, coroutine: Any) -> None:
+        done = Deferred.fromCoroutine(coroutine)
         done.addCallback(lambda _: setattr(self, "ended_at", self.clock.seconds()))
+
+    def removes(self, requests: list[FakeRequest], timeout: float) -> None:
+        self.waits(self.in_flight.end_removed(requests, timeout))
 
     def passes(self, seconds: float) -> None:
         self.clock.pump([0.1] * round(seconds / 0.1))
 
 
-def test_with_nothing_under_way_it_is_over_at_once() -> None:
-    play = Play()
-    play.ends([], 30)
-    assert play.ended_at == 0
-    assert not play.clock.getDelayedCalls()
+@pytest.mark.parametrize(
+    ("method", "target", "kind"),
+    [
+        (b"GET", b"/api/v1/pods", SHORT),
+        (b"GET", b"/version", SHORT),
+        (b"GET", b"/api/v1/pods?watch=1", WATCH),
+        (b"GET", b"/api/v1/watch/pods", WATCH),
+        (b"GET", b"/api/v1/namespaces/a/pods/b/log", SHORT),
+        (b"GET", b"/api/v1/namespaces/a/pods/b/log?follow=true", LOG),
+        (b"POST", b"/api/v1/namespaces/a/pods/b/exec?command=sh", TUNNEL),
+        (b"GET", b"/api/v1/namespaces/a/pods/b/attach", TUNNEL),
+        (b"GET", b"/api/v1/namespaces/a/pods/b/portforward", TUNNEL),
+        (b"GET", b"/api/v1/namespaces/a/pods/b/proxy/exec", SHORT),
+        (b"GET", b"/api/v1/namespaces/a/services/b/proxy/events", SHORT),
+    ],
+)
+def test_what_a_request_is(method: bytes, target: bytes, kind: RequestKind) -> None:
+    assert kind_of(parse(method, target)) is kind
 
 
-def test_watches_are_asked_to_end_one_after_the_other_within_the_time() -> None:
-    play = Play()
-    requests = [FakeRequest(play.in_flight, open_ended=True) for _ in range(100)]
-    play.ends(requests, 10)
-    asked: list[int] = []
-    for _ in range(10):
-        asked.append(sum(request.asked_at is not None for request in requests))
+class TestDrain:
+    def test_with_nothing_to_wait_for_it_is_over_at_once(self) -> None:
+        play = Play()
+        play.request(SHORT)
+        watch = play.request(WATCH)
+        play.waits(play.in_flight.drain(30))
+        assert play.ended_at == 0
+        assert watch.asked_at is None
+        assert not play.clock.getDelayedCalls()
+
+    def test_it_ends_with_the_last_tunnel_or_log_and_cuts_none(self) -> None:
+        play = Play()
+        requests = [play.request(kind) for kind in (TUNNEL, LOG)]
+        play.waits(play.in_flight.drain(30))
+        play.passes(20)
+        assert play.ended_at is None
+        for request in requests:
+            request.end()
+        play.passes(0.2)
+        assert play.ended_at is not None
+        assert not play.in_flight.cut
+
+    def test_what_is_left_is_cut_after_the_whole_time_and_not_waited_for(self) -> None:
+        play = Play()
+        requests = [play.request(kind, obeys=False) for kind in (TUNNEL, LOG, LOG)]
+        short = play.request(SHORT)
+        play.waits(play.in_flight.drain(5))
+        play.passes(4.9)
+        assert all(request.cut_at is None for request in requests)
+        play.passes(0.2)
+        assert all(request.cut_at is not None for request in requests)
+        assert play.ended_at is not None
+        assert short.cut_at is None
+        assert play.in_flight.cut == {TUNNEL: 1, LOG: 2}
+
+    def test_a_tunnel_that_was_cut_and_lingers_is_counted_once(self) -> None:
+        play = Play()
+        tunnel = play.request(TUNNEL, obeys=False)
+        play.waits(play.in_flight.drain(0))
+        play.waits(play.in_flight.finish(1, 5))
+        play.passes(2)
+        assert tunnel.closed_at is not None
+        assert tunnel.closed_at <= 1.1
+        assert play.in_flight.cut == {TUNNEL: 1}
+
+
+class TestFinish:
+    def test_watches_end_at_once_and_short_requests_are_waited_for(self) -> None:
+        play = Play()
+        watches = [play.request(WATCH) for _ in range(100)]
+        short = play.request(SHORT)
+        play.waits(play.in_flight.finish(1, 5))
+        assert all(watch.asked_at == 0 for watch in watches)
+        play.passes(3)
+        assert play.ended_at is None
+        short.end()
+        play.passes(0.2)
+        assert play.ended_at is not None
+        assert not play.in_flight.cut
+
+    def test_a_watch_that_does_not_reach_a_border_is_cut_after_its_time_and_a_request_after_its_own(self) -> None:
+        play = Play()
+        watch, short = play.request(WATCH, obeys=False), play.request(SHORT)
+        play.waits(play.in_flight.finish(1, 5))
+        play.passes(6)
+        assert watch.cut_at is not None
+        assert 1 <= watch.cut_at < 1.2
+        assert short.cut_at is not None
+        assert 5 <= short.cut_at < 5.2
+        assert play.in_flight.cut == {WATCH: 1, SHORT: 1}
+
+    def test_a_watch_that_gets_its_answer_meanwhile_ends_cleanly(self) -> None:
+        play = Play()
+        watch = play.request(WATCH, answered=False)
+        play.waits(play.in_flight.finish(1, 5))
+        play.passes(0.5)
+        watch.answered = True
+        play.passes(0.2)
+        assert watch.asked_at is not None
+        assert play.ended_at is not None
+        assert not play.in_flight.cut
+
+
+class TestRemoved:
+    def test_with_nothing_in_flight_it_is_over_at_once(self) -> None:
+        play = Play()
+        play.removes([], 30)
+        assert play.ended_at == 0
+        assert not play.clock.getDelayedCalls()
+
+    @pytest.mark.parametrize(("timeout", "spread"), [(30, 5), (600, 5), (2, 2)])
+    def test_watches_end_one_after_the_other_over_5_seconds(self, timeout: float, spread: float) -> None:
+        play = Play()
+        requests = [play.request(WATCH) for _ in range(100)]
+        play.removes(requests, timeout)
+        asked: list[int] = []
+        for _ in range(5):
+            asked.append(sum(request.asked_at is not None for request in requests))
+            play.passes(spread / 5)
+        assert asked[0] == 1
+        assert all(15 <= later - earlier <= 25 for earlier, later in pairwise(asked))
+        play.passes(0.2)
+        assert play.ended_at is not None
+        assert play.ended_at <= spread + 0.2
+        assert not play.clock.getDelayedCalls()
+
+    def test_what_becomes_a_watch_meanwhile_is_asked_too(self) -> None:
+        play = Play()
+        requests = [play.request(WATCH, answered=answered) for answered in (True, False, False)]
+        play.removes(requests, 30)
+        play.passes(4)
+        requests[1].answered = True
+        play.passes(16)
+        requests[2].answered = True
+        play.passes(0.2)
+        assert all(request.asked_at is not None and request.cut_at is None for request in requests)
+        assert play.ended_at is not None
+
+    @pytest.mark.parametrize("kind", [SHORT, LOG, TUNNEL])
+    def test_all_else_is_waited_for(self, kind: RequestKind) -> None:
+        play = Play()
+        request = play.request(kind)
+        play.removes([request], 30)
+        play.passes(29)
+        assert play.ended_at is None
+        request.end()
+        play.passes(0.2)
+        assert play.ended_at is not None
+        assert (request.asked_at, request.cut_at) == (None, None)
+
+    def test_what_does_not_end_is_cut_at_the_end_of_the_time_and_others_are_left_alone(self) -> None:
+        play = Play()
+        stubborn = [play.request(kind, obeys=False) for kind in RequestKind]
+        other = play.request(WATCH)
+        play.removes(stubborn, 5)
+        play.passes(4.5)
+        assert play.ended_at is None
         play.passes(1)
-    assert asked[0] == 1
-    assert all(5 < later - earlier < 20 for earlier, later in pairwise(asked[1:]))
-    assert play.ended_at is not None
-    assert play.ended_at < 10
-    assert not play.clock.getDelayedCalls()
+        assert all(request.cut_at is not None and 5 <= request.cut_at < 5.3 for request in stubborn)
+        play.passes(1)
+        assert play.ended_at is not None
+        assert other in play.in_flight.requests
+        assert not play.in_flight.cut  # that counts what a shutdown cut
 
-
-def test_what_becomes_a_watch_meanwhile_is_asked_too() -> None:
-    play = Play()
-    requests = [FakeRequest(play.in_flight, open_ended=open_ended) for open_ended in (True, False, False)]
-    play.ends(requests, 10)
-    play.passes(5)
-    requests[1].open_ended = True
-    play.passes(4.5)
-    requests[2].open_ended = True
-    play.passes(0.2)
-    assert all(request.asked_at is not None and request.broken_at is None for request in requests)
-    assert play.ended_at is not None
-
-
-def test_short_requests_are_only_waited_for() -> None:
-    play = Play()
-    request = FakeRequest(play.in_flight, open_ended=False)
-    play.ends([request], 10)
-    play.passes(3)
-    assert play.ended_at is None
-    request.end()
-    play.passes(0.2)
-    assert play.ended_at is not None
-    assert request.asked_at is None
-
-
-def test_what_does_not_end_is_broken_off_at_the_end_of_the_time_and_others_are_left_alone() -> None:
-    play = Play()
-    stubborn = [FakeRequest(play.in_flight, open_ended=open_ended, obeys=False) for open_ended in (True, False)]
-    other = FakeRequest(play.in_flight, open_ended=True)
-    play.ends(stubborn, 5)
-    play.passes(4.5)
-    assert play.ended_at is None
-    play.passes(1)
-    assert all(request.broken_at is not None and 5 <= request.broken_at < 5.3 for request in stubborn)
-    assert play.ended_at is not None
-    assert other in play.in_flight.requests
-
-
-def test_without_any_time_all_is_broken_off_at_once() -> None:
-    play = Play()
-    requests = [
-        FakeRequest(play.in_flight, open_ended=True, obeys=False),
-        FakeRequest(play.in_flight, open_ended=False),
-    ]
-    play.ends(requests, 0)
-    assert (play.ended_at, len(play.in_flight)) == (0, 0)
+    def test_without_any_time_all_is_cut_at_once(self) -> None:
+        play = Play()
+        requests = [play.request(WATCH, obeys=False), play.request(SHORT)]
+        play.removes(requests, 0)
+        assert (play.ended_at, len(play.in_flight)) == (0, 0)

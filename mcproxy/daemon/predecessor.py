@@ -1,0 +1,94 @@
+"""Starting while another daemon with the same control socket shuts down: wait for it instead of failing.
+
+The other daemon keeps its listeners and its control socket until its tunnels are done, which may take `drainTimeout`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectError
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import ClientFactory, Protocol, connectionDone
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.daemon.control import ControlSocketInUse
+
+log = Logger()
+
+_POLL = 0.1  # seconds between two queries
+_QUERY_TIMEOUT = 5.0  # seconds
+_MAX_ANSWER = 64 * 1024
+
+
+async def wait_for_predecessor(reactor: Any, path: str) -> None:
+    """Return when the daemon that listens on the control socket `path` has freed it, if it is shutting down.
+
+    Raises `ControlSocketInUse` if it is not, or cannot be asked, or does not end in the time that it says.
+    """
+    deadline: float | None = None
+    while (status := await _status(reactor, path)) is not None:
+        if status.get("state") != "stopping":
+            raise ControlSocketInUse(path, status.get("pid"))
+        now = reactor.seconds()
+        if deadline is None:
+            seconds = status.get("stopsWithin")
+            deadline = now + (seconds if isinstance(seconds, int | float) else 0.0)
+            log.info("waiting for the daemon that shuts down", pid=status.get("pid"), socket=path, atMost=seconds)
+        if now > deadline:
+            raise ControlSocketInUse(path, status.get("pid"))
+        await deferLater(reactor, _POLL)
+
+
+async def _status(reactor: Any, path: str) -> dict[str, Any] | None:
+    """Return the status of the daemon at `path`; None if nobody listens there any more, {} without an answer."""
+    factory = _StatusFactory()
+    reactor.connectUNIX(path, factory, timeout=_QUERY_TIMEOUT)
+    try:
+        line = await factory.line.addTimeout(_QUERY_TIMEOUT, reactor)
+    except ConnectError:
+        return None
+    except Exception:  # a timeout, or it hung up
+        return {}
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+class _StatusQuery(Protocol):
+    def __init__(self, line: Deferred[bytes]) -> None:
+        self._line = line
+        self._received = b""
+
+    def connectionMade(self) -> None:
+        assert self.transport is not None
+        self.transport.write(b'{"command": "status"}\n')
+
+    def dataReceived(self, data: bytes) -> None:
+        self._received += data
+        if b"\n" in self._received or len(self._received) > _MAX_ANSWER:
+            assert self.transport is not None
+            self.transport.loseConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if not self._line.called:
+            self._line.callback(self._received)
+
+
+class _StatusFactory(ClientFactory):
+    noisy = False
+
+    def __init__(self) -> None:
+        self.line: Deferred[bytes] = Deferred()
+
+    def buildProtocol(self, addr: IAddress | None) -> _StatusQuery:
+        return _StatusQuery(self.line)
+
+    def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
+        self.line.errback(reason)
