@@ -20,7 +20,7 @@ demo: .venv/made-for-demo
 	@exec $(BIN)/mcproxy demo $(ARGS)
 
 test: lint
-	@.ci/tools kubectl || echo "make test: going on without; the tests that need it will fail" >&2
+	@.ci/tools kubectl chromium || echo "make test: going on without; the tests that need it will fail" >&2
 	$(BIN)/python -m pytest --durations=15 $(ARGS)
 
 lint: .venv/made-for-test

@@ -1,16 +1,22 @@
-"""Web pages: a browser on the same machine sends what any page asks of it, and to a loopback address too.
+"""Cross-site requests: what web pages have a browser on the same machine send, to a loopback address too.
 
-Where the proxy lends its own rights, being able to connect is the credential, so a page must not be able to use a
-browser's connection. Two ways are closed, as `kubectl proxy` closes them (--accept-hosts): a name of the page's own
-that resolves to a loopback address (DNS rebinding), and a WebSocket, which browsers open across origins.
+Where the proxy lends its own rights to whoever can connect, a page must not be able to use a browser's connection.
+Three ways are closed, the first as `kubectl proxy` closes it (--accept-hosts): a name of the page's own that resolves
+to a loopback address (DNS rebinding); any request with an `Origin` that is not the host asked, such as a WebSocket or a
+POST without a preflight; and what browsers mark as cross-site or same-site (`Sec-Fetch-Site`), images and forms too.
+
+Sources: RFC 6454 (Origin), Fetch Metadata (W3C), RFC 6455 10.2.
 """
 
 from __future__ import annotations
 
 from ipaddress import ip_address
 
-from mcproxy.http.messages import RequestHead
+from mcproxy.identity.identity_headers import IdentityHeaders
 from mcproxy.kube.status import StatusError
+
+_FOREIGN_SITES = (b"cross-site", b"same-site")
+_DEFAULT_PORTS = {b"http": b":80", b"https": b":443"}
 
 
 def is_foreign(host: str) -> bool:
@@ -23,28 +29,32 @@ def is_foreign(host: str) -> bool:
         return True
 
 
-def refuse_cross_site(head: RequestHead, foreign_host: bool) -> None:
-    """Refuse what only a web page would ask; raises StatusError (403).
+def refuse_foreign_host(host: bytes) -> StatusError:
+    """Return the refusal of a request without TLS for a host that is neither a server of the file nor this machine.
 
-    `foreign_host`: the request came without TLS, for a host that is neither a server of the configuration nor a name of
-    this machine. With TLS a page would need a certificate for its name that the browser believes.
+    With TLS a page would need a certificate for its name that the browser trusts.
     """
-    if foreign_host:
-        host = head.host.decode("latin-1")[:253]
-        raise StatusError(403, f'"{host}" is no name of this machine; ask for localhost, or name it in serverNames')
-    if head.upgrade is not None:
-        _refuse_foreign_origin(head)
+    name = host.decode("latin-1")[:253]
+    return StatusError(403, f'"{name}" is no name of this machine; ask for localhost, or name it in serverNames')
 
 
-def _refuse_foreign_origin(head: RequestHead) -> None:
-    """RFC 6455 10.2. Clients that are no browsers send no Origin, or that of the host they ask."""
-    origin = head.header(b"origin")
-    if origin is None:
-        return
-    _, separator, authority = origin.lower().partition(b"://")
-    if not separator or _without_default_port(authority) != _without_default_port(head.host):
-        raise StatusError(403, "upgrades are not open to web pages of another origin")
+def check_same_origin(headers: IdentityHeaders, host: bytes) -> None:
+    """Refuse a request that a page of another origin than `host` has a browser send; raises StatusError (403).
+
+    Clients that are no browsers send neither Origin nor Sec-Fetch-Site, or the origin of the host that they ask.
+    """
+    origins, sites = headers.browser_fields()
+    if sites and any(site.lower() in _FOREIGN_SITES for site in sites):
+        raise _refused()
+    if origins and not all(_is_origin_of(origin, host) for origin in origins):
+        raise _refused()
 
 
-def _without_default_port(authority: bytes) -> bytes:
-    return authority.removesuffix(b":443").removesuffix(b":80")
+def _refused() -> StatusError:
+    return StatusError(403, "web pages of another origin may not use the proxy's own rights")
+
+
+def _is_origin_of(origin: bytes, host: bytes) -> bool:
+    scheme, separator, authority = origin.lower().partition(b"://")
+    port = _DEFAULT_PORTS.get(scheme)
+    return bool(separator) and port is not None and authority.removesuffix(port) == host.lower().removesuffix(port)

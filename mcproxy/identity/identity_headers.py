@@ -31,6 +31,7 @@ _SUSPECT = re.compile(
     rb"\n(authorization|impersonate[^:\n]*|forwarded|x[-_](?:remote|forwarded)[-_][^:\n]*|x[-_]real[-_]ip"
     rb"|sec[-_]websocket[-_]protocol):([^\n]*)\r"
 )
+_BROWSER = re.compile(rb"\n(origin|sec-fetch-site):([^\n]*)\r")
 _BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
 
 
@@ -40,7 +41,17 @@ class IdentityHeaders:
     A token stands here as the client sent it: nothing of this object goes into a log, and repr shows nothing.
     """
 
-    __slots__ = ("_impersonate_block", "_token_block", "bad_token", "fields", "impersonate", "own", "remote", "token")
+    __slots__ = (
+        "_browser_fields",
+        "_impersonate_block",
+        "_token_block",
+        "bad_token",
+        "fields",
+        "impersonate",
+        "own",
+        "remote",
+        "token",
+    )
 
     fields: bytes  # the block without anything that speaks of identity or origin; all else as sent, in its order
     own: bytes  # block of the client's Authorization, Impersonate-* and bearer subprotocol, for Passthrough
@@ -56,9 +67,20 @@ class IdentityHeaders:
         self.bad_token = ""
         self.remote = self.impersonate = ()
         self._token_block = self._impersonate_block = b""
+        self._browser_fields: tuple[tuple[bytes, ...], tuple[bytes, ...]] | None = None
 
     def __repr__(self) -> str:
         return "<IdentityHeaders>"
+
+    def browser_fields(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        """Return the values of Origin and of Sec-Fetch-Site."""
+        if self._browser_fields is None:
+            found = _BROWSER.findall(b"\n" + self.fields.lower())
+            self._browser_fields = (
+                tuple(value.strip(b" \t") for name, value in found if name == b"origin"),
+                tuple(value.strip(b" \t") for name, value in found if name != b"origin"),
+            )
+        return self._browser_fields
 
     def passed_through(self, *, authenticates: bool, by_token: bool) -> bytes:
         """Return the block of identity headers that passes to a cluster with `Passthrough`.

@@ -65,7 +65,7 @@ class ClientConnectionInfo:
         self._scheme = b"https" if transport.is_tls else b"http"
         #: the client's certificate, verified anew under each Runtime (None without one)
         self.peer = TLSPeer.of(transport) if transport.is_tls else None
-        self.foreign_host = False  # see identity.browsers
+        self.foreign_host = False  # see identity.cross_site
         self._host = b""
         self._forwarded = b""
         self._server: VirtualServer | None = None

@@ -16,12 +16,14 @@ from twisted.logger import Logger
 from mcproxy.config.model import Identity
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of, required_attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.cross_site import check_same_origin, refuse_foreign_host
 from mcproxy.identity.impersonation.requested import (
     authorize_impersonation,
     impersonation_unsupported,
     requested_impersonation,
 )
 from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import ANONYMOUS
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Plan
@@ -128,10 +130,24 @@ async def choose_plan(
             request.user = named
     if plan.reject is not None:
         raise StatusError(plan.reject.code, plan.reject.message, details={})
+    if goal.config.identity is Identity.PROXY:
+        _refuse_pages(request)
     if goal is not cluster and request.identity_headers.impersonate:
         await impersonate(request, server, goal)
     request.cluster = goal
     return plan
+
+
+def _refuse_pages(request: Request) -> None:
+    """Refuse what a web page has a browser send to a cluster that gets the proxy's identity. Raises StatusError (403).
+
+    Where a credential was asked for and given, the request is its holder's: a page does not have it.
+    """
+    host = request.exchange.head.host
+    if request.client.foreign_host:
+        raise refuse_foreign_host(host)
+    if request.caller.user is ANONYMOUS:
+        check_same_origin(request.identity_headers, host)
 
 
 async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:

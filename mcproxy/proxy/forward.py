@@ -18,7 +18,6 @@ from mcproxy.http.client import ClientConnection, ConnectionClosed
 from mcproxy.http.framing import encode_chunk, encode_last_chunk
 from mcproxy.http.messages import CHUNKED, Header, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
-from mcproxy.identity.cross_site import refuse_cross_site
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.watch import EventBoundary
 from mcproxy.net.errors import ConnectError
@@ -65,10 +64,7 @@ class Forward:
         self._cluster = cluster = plan.cluster
         self._balancer = plan.balancer
         self._target = target
-        client = request.client
         identity = cluster.config.identity
-        if identity is Identity.PROXY and (client.foreign_host or exchange.head.upgrade is not None):
-            refuse_cross_site(exchange.head, client.foreign_host)
         presented, server = request.identity_headers, request.server
         assert server is not None
         if identity is Identity.PASSTHROUGH:

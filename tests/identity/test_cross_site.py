@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mcproxy.http.head import parse_request_head
-from mcproxy.http.messages import RequestHead
-from mcproxy.identity.cross_site import is_foreign, refuse_cross_site
+from mcproxy.identity.cross_site import check_same_origin, is_foreign, refuse_foreign_host
+from mcproxy.identity.identity_headers import split_identity_headers
 from mcproxy.kube.status import StatusError
 
 
-def head(host: str, *fields: str) -> RequestHead:
-    lines = [f"GET /x HTTP/1.1\r\nHost: {host}", *fields, "\r\n"]
-    return parse_request_head("\r\n".join(lines).encode(), 1000, 100)
+def check(host: str, *fields: str) -> None:
+    block = "".join(f"{field}\r\n" for field in ("Accept: */*", *fields)).encode()
+    check_same_origin(split_identity_headers(block), host.encode())
 
 
-def upgrade(host: str, *fields: str) -> RequestHead:
-    return head(host, "Connection: Upgrade", "Upgrade: websocket", *fields)
+def refused(host: str, *fields: str) -> bool:
+    try:
+        check(host, *fields)
+    except StatusError as error:
+        return error.code == 403
+    return False
 
 
 @pytest.mark.parametrize("host", ["", "localhost", "a.localhost", "127.0.0.1", "127.9.9.9", "::1"])
@@ -30,32 +35,63 @@ def test_other_names(host: str) -> None:
 
 
 def test_a_foreign_host_is_refused_with_what_to_do() -> None:
-    with pytest.raises(StatusError, match="serverNames") as caught:
-        refuse_cross_site(head("evil.test"), True)
-    assert caught.value.code == 403
+    refusal = refuse_foreign_host(b"evil.test")
+    assert refusal.code == 403
+    assert "serverNames" in refusal.message
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.test", "null", "https://localhost.evil.test", "https://localhost:6444", "localhost:6443"]
+    "origin",
+    [
+        "http://evil.test",
+        "null",
+        "",
+        "https://localhost.evil.test",
+        "https://localhost:6444",
+        "http://localhost",
+        "localhost:6443",
+        "ftp://localhost:6443",
+        "https://localhost:6443/x",
+        "https://localhost:6443, https://evil.test",
+    ],
 )
-def test_upgrades_of_another_origin_are_refused(origin: str) -> None:
-    with pytest.raises(StatusError) as caught:
-        refuse_cross_site(upgrade("localhost:6443", f"Origin: {origin}"), False)
-    assert caught.value.code == 403
+def test_another_origin_is_refused(origin: str) -> None:
+    assert refused("localhost:6443", f"Origin: {origin}")
+    assert refused("localhost:6443", "oRIGIN:https://localhost:6443", f"origin:\t{origin}")
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"), [("http://localhost", "localhost:443"), ("https://localhost", "localhost:80")]
+)
+def test_a_default_port_is_that_of_the_origins_scheme(origin: str, host: str) -> None:
+    assert refused(host, f"Origin: {origin}")
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "Cross-Site"])
+@pytest.mark.parametrize("origin", [(), ("Origin: https://localhost:6443",)])
+def test_so_is_what_a_browser_marks_as_of_another_site(site: str, origin: tuple[str, ...]) -> None:
+    assert refused("localhost:6443", f"Sec-Fetch-Site: {site}", *origin)
+    assert refused("localhost:6443", "Sec-Fetch-Site: none", *origin, f"sec-fetch-site:{site}")
 
 
 @pytest.mark.parametrize(
     ("host", "fields"),
     [
         ("localhost:6443", ()),
-        ("localhost:6443", ("Origin: https://localhost:6443",)),
+        ("localhost:6443", ("Origin: https://localhost:6443", "Sec-Fetch-Site: same-origin")),
+        ("localhost:6443", ("Sec-Fetch-Site: none",)),
         ("k8s.test", ("Origin: https://K8S.test:443",)),
         ("k8s.test:80", ("Origin: http://k8s.test",)),
+        ("localhost", ("X-Origin: http://evil.test", "Origin-X: y")),
     ],
 )
-def test_upgrades_of_clients_and_of_the_own_origin_pass(host: str, fields: tuple[str, ...]) -> None:
-    refuse_cross_site(upgrade(host, *fields), False)
+def test_clients_and_the_own_origin_pass(host: str, fields: tuple[str, ...]) -> None:
+    check(host, *fields)
 
 
-def test_an_origin_matters_to_upgrades_only() -> None:
-    refuse_cross_site(head("localhost", "Origin: http://evil.test"), False)
+@given(st.sampled_from(["a", "b", "a:1", "a:80", "a:443"]), st.sampled_from(["a", "b", "a:1", "a:80", "a:443"]))
+def test_only_the_same_host_and_port_are_one_origin(page: str, host: str) -> None:
+    def full(authority: str) -> str:
+        return authority if ":" in authority else f"{authority}:80"
+
+    assert refused(host, f"Origin: http://{page}") == (full(page) != full(host))
