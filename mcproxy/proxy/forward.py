@@ -147,14 +147,14 @@ class Forward:
     async def _credential_ready(self) -> None:
         try:
             await self._cluster.credentials.ready()
-        except CredentialError as problem:
-            raise no_credential(self._request, self._cluster, problem) from None
+        except CredentialError:
+            raise no_credential(self._request, self._cluster) from None
 
     def _attach_credential(self) -> None:
         try:
             self._authorization = self._cluster.credentials.authorization()
-        except CredentialError as problem:
-            raise no_credential(self._request, self._cluster, problem) from None
+        except CredentialError:
+            raise no_credential(self._request, self._cluster) from None
 
     # -- the request --------------------------------------------------------------------------------------------
 

@@ -12,16 +12,18 @@ from mcproxy.kube.status import StatusError
 if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
     from mcproxy.upstream.cluster import Cluster
-    from mcproxy.upstream.credentials import CredentialError
     from mcproxy.upstream.endpoint import Endpoint
 
 log = Logger()
 
 
-def no_credential(request: Request, cluster: Cluster, problem: CredentialError) -> StatusError:
-    """Return the refusal of a request that cannot be sent with the proxy's credential; its source has logged why."""
+def no_credential(request: Request, cluster: Cluster) -> StatusError:
+    """Return the refusal of a request that cannot be sent with the proxy's credential; its source has logged why.
+
+    Paths, commands and what a plugin printed are for the log: the client may be anybody.
+    """
     request.reason = "no_credential"
-    return StatusError(503, f'cluster "{cluster.name}" cannot be asked: {problem.cause}')
+    return StatusError(503, f'cluster "{cluster.name}" cannot be asked: the proxy has no usable credential for it')
 
 
 def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:

@@ -20,12 +20,14 @@ from mcproxy.config import model
 from mcproxy.upstream.credentials import CredentialError, CredentialSource
 from mcproxy.upstream.exec_credential import ExecStatus, exec_info, parse_exec_credential
 from mcproxy.upstream.exec_process import PluginNotFound, PluginProblem, PluginRunner
+from mcproxy.upstream.redaction import redacted, secret_arguments
 from mcproxy.upstream.tls import ClientCertificate
 
 log = Logger()
 
 _TIMEOUT = 30.0  # seconds for one run; cloud plugins sometimes take ten
 _PAUSE = 5.0  # seconds between runs after a failure, and between runs forced by a 401
+_MAX_COMPLAINT = 200  # characters of what a plugin wrote to stderr that are logged
 _EARLY = 60.0  # a credential is renewed this many seconds before it expires, or at four fifths of its life
 
 
@@ -143,10 +145,17 @@ class ExecCredentials(CredentialSource):
         except PluginProblem as problem:
             raise CredentialError(f"exec plugin: {problem}") from None
         if result.exit_status != 0:
-            complaint = f": {result.complaint}" if result.complaint else ""
+            complaint = redacted(result.complaint, self._secrets())[:_MAX_COMPLAINT]
+            complaint = complaint and f": {complaint}"
             sentence = f"the exec plugin {self._plugin.command} ended with status {result.exit_status}{complaint}"
             raise CredentialError(_with_hint(sentence, self._plugin))
         self._select(parse_exec_credential(result.output, self._plugin))
+
+    def _secrets(self) -> list[str]:
+        """Return what of the configuration, and of the credential in use, must not be logged."""
+        header = None if self._status is None else self._status.header
+        token = [] if header is None else [header.decode("latin-1").partition(" ")[2]]
+        return [*secret_arguments(self._plugin.args), *(value for _, value in self._plugin.env), *token]
 
     def _select(self, status: ExecStatus) -> None:
         now = self._clock.seconds()

@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorFromThreads
 
 _MAX_OUTPUT = 1024 * 1024
+_MAX_COMPLAINT = 2000  # characters
 
 
 class PluginProblem(Exception):
@@ -33,11 +34,11 @@ class PluginNotFound(PluginProblem):
 
 @dataclass(frozen=True, slots=True)
 class PluginResult:
-    """`complaint` is the last line that a plugin wrote to stderr, cut to a readable length."""
+    """`complaint` is the last line that a plugin wrote to stderr, with whatever secrets it may hold."""
 
     exit_status: int
     output: bytes = field(repr=False)
-    complaint: str
+    complaint: str = field(repr=False)
 
 
 class PluginRunner:
@@ -156,4 +157,4 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _last_line(data: bytes) -> str:
     lines = data.decode("utf-8", "replace").strip().splitlines()
-    return "".join(c for c in lines[-1] if c.isprintable())[:200] if lines else ""
+    return "".join(c for c in lines[-1] if c.isprintable())[:_MAX_COMPLAINT] if lines else ""
