@@ -1,51 +1,55 @@
-# Each target makes the virtual environment that it needs, in .venv, once: again only when pyproject.toml changes.
+# Each target makes the virtual environment that it needs, in $(VENV), once: again only when pyproject.toml changes.
 
 # The newest suitable Python that runs; say PYTHON=/path/to/python3 for another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
-BIN := .venv/bin
+VENV := .venv
+BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help demo test lint bench format clean
+.PHONY: help demo test suite lint bench format clean
 
 help:
 	@echo "make demo  [ARGS='--dir DIR --port P']   two simulated clusters behind mcproxy, to try it"
 	@echo "make test  [ARGS='-k name']              lint, then all tests"
+	@echo "make suite [PYTHON=P VENV=DIR]           all tests, on another Python in a virtual environment of its own"
 	@echo "make lint                                ruff, mypy, import-linter"
 	@echo "make bench [ARGS=...]                    measure against nginx, Go and Twisted; writes bench/RESULTS.md"
 	@echo "make format                              rewrite the code as ruff formats it"
 	@echo "make clean                               remove what the other targets made"
 
-demo: .venv/made-for-demo
+demo: $(VENV)/made-for-demo
 	@exec $(BIN)/mcproxy demo $(ARGS)
 
-test: lint
-	@.ci/tools kubectl chromium || echo "make test: going on without; the tests that need it will fail" >&2
+test: lint suite
+
+suite: $(VENV)/made-for-test
+	@.ci/tools kubectl chromium || echo "make $@: going on without; the tests that need it will fail" >&2
 	$(BIN)/python -m pytest --durations=15 $(ARGS)
 
-lint: .venv/made-for-test
+lint: $(VENV)/made-for-test
 	$(BIN)/ruff check mcproxy tests bench man
 	$(BIN)/ruff format --check mcproxy tests bench man
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config setup.cfg
 
-bench: .venv/made-for-test
+bench: $(VENV)/made-for-test
 	@.ci/tools nginx wrk
 	$(BIN)/python -m bench $(ARGS)
 
-format: .venv/made-for-test
+format: $(VENV)/made-for-test
 	$(BIN)/ruff check --fix mcproxy tests bench man
 	$(BIN)/ruff format mcproxy tests bench man
 
 clean:
-	rm -rf .venv build dist mcproxy.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* .tools .ci/results build dist mcproxy.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.venv/bin/python:
+$(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "mcproxy needs Python 3.11, 3.12 or 3.13: install one, or say make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { echo "$(PYTHON) does not suit: mcproxy needs Python 3.11, 3.12 or 3.13; say another with make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: install python3-venv (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 
-.venv/made-for-%: pyproject.toml | .venv/bin/python
+$(VENV)/made-for-%: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
