@@ -56,9 +56,12 @@ class LiveListener:
         self.factory.limits = config.limits
         self.socket.update(_settings(config, runtime))
 
-    def open(self) -> None:
-        """Bind and accept. Raises BindError, and DaemonError for a plain socket of systemd's that others can reach."""
-        self.socket.start()
+    def open(self, replacing: Sequence[LiveListener] = ()) -> None:
+        """Bind and accept. Raises BindError, and DaemonError for a plain socket of systemd's that others can reach.
+
+        `replacing` are the listeners on the same port that the reload removes; the address may overlap with theirs.
+        """
+        self.socket.start(replacing=[live.socket for live in replacing])
         if self.config.tls is None and isinstance(self.config.bind, model.SystemdBind):
             address = self.socket.address
             if isinstance(address, model.TCPBind) and not is_loopback(address.host):
@@ -70,7 +73,11 @@ class LiveListener:
                 )
 
     def close(self) -> None:
-        """Stop accepting, and close each connection after its request; an unused one if it stays unused for 0.5 s."""
+        """Stop accepting, and close each connection after its request; an unused one if it stays unused for 0.5 s.
+
+        Connections that the kernel has queued are accepted before.
+        """
+        self.socket.accept_queued()
         self.socket.stop_accepting()
         self.factory.drain()
         self._unused = self._reactor.callLater(_UNUSED, self._close_unused)
@@ -102,7 +109,7 @@ class Service:
         )
         self._runtime: Runtime | None = None
         self._rights_check = RightsCheck(reactor)
-        self._listeners: dict[model.Bind, LiveListener] = {}
+        self._listeners: dict[str, LiveListener] = {}  # by address
         self._retired: set[LiveListener] = set()
 
     @property
@@ -142,12 +149,13 @@ class Service:
             runtime.discard(keep=before)
             raise
         self._runtime = runtime
-        listeners: dict[model.Bind, LiveListener] = {}
+        listeners: dict[str, LiveListener] = {}
         for listener in config.listeners:
-            live = opened.get(listener.bind) or self._listeners[listener.bind]
+            address = str(listener.bind)
+            live = opened.get(address) or self._listeners[address]
             live.update(listener, runtime)
-            listeners[listener.bind] = live
-        gone = [live for bind, live in self._listeners.items() if bind not in listeners]
+            listeners[address] = live
+        gone = [live for address, live in self._listeners.items() if address not in listeners]
         self._listeners = listeners
         runtime.activate()
         self._rights_check.start(runtime)
@@ -155,17 +163,31 @@ class Service:
             before.discard(keep=runtime)
             self._retire(runtime, gone)
 
-    def _open_new(self, config: model.Config, runtime: Runtime) -> dict[model.Bind, LiveListener]:
-        opened: dict[model.Bind, LiveListener] = {}
+    def _open_new(self, config: model.Config, runtime: Runtime) -> dict[str, LiveListener]:
+        """Open the listeners with a new address, and change the mode and group of unix sockets that stay.
+
+        Raises with everything as it was before.
+        """
+        opened: dict[str, LiveListener] = {}
+        changed: list[tuple[LiveListener, model.UnixBind]] = []
+        stay = {str(listener.bind) for listener in config.listeners}
         try:
             for listener in config.listeners:
-                if listener.bind not in self._listeners:
+                bind, address = listener.bind, str(listener.bind)
+                live = self._listeners.get(address)
+                if live is None:
                     live = LiveListener(self._reactor, self._deadlines, listener, runtime, self._systemd)
-                    live.open()
-                    opened[listener.bind] = live
+                    live.open([old for old in self._listeners.values() if _same_port(old, bind, stay)])
+                    opened[address] = live
+                elif isinstance(bind, model.UnixBind) and bind != (before := live.socket.bind):
+                    assert isinstance(before, model.UnixBind)
+                    live.socket.set_permissions(bind)
+                    changed.append((live, before))
         except Exception:
             for live in opened.values():
                 live.abort()
+            for live, before in changed:
+                live.socket.set_permissions(before)
             raise
         return opened
 
@@ -247,6 +269,17 @@ class Service:
 
     def _all_listeners(self) -> Sequence[LiveListener]:
         return (*self._listeners.values(), *self._retired)
+
+
+def _same_port(old: LiveListener, bind: model.Bind, stay: Collection[str]) -> bool:
+    """Whether `old` goes, and may be in the way of a listener on `bind`."""
+    before = old.config.bind
+    return (
+        isinstance(before, model.TCPBind)
+        and isinstance(bind, model.TCPBind)
+        and before.port == bind.port != 0
+        and str(before) not in stay
+    )
 
 
 def _settings(config: model.Listener, runtime: Runtime) -> ListenerSettings:

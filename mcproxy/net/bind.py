@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
 
 BACKLOG = 1024
-UNIX_MODE = 0o600
+_CREATION_MODE = 0o600  # of a unix socket until it listens
+_IP_FREEBIND = 15  # linux/in.h
+_IPV6_FREEBIND = 78  # linux/in6.h
 _FIRST_FD = 3  # SD_LISTEN_FDS_START
 
 _ADVICE = {
-    errno.EADDRNOTAVAIL: "bind an address that this machine has (`ip addr` shows them)",
+    errno.EADDRNOTAVAIL: "bind an address that this machine has (`ip addr` shows them), or set freeBind: true for one "
+    "that a failover brings",
     errno.EACCES: "bind a port from 1024 on, or give the daemon CAP_NET_BIND_SERVICE; for a unix socket, "
     "let its directory be the daemon's",
     errno.ENOENT: "create the directory of the unix socket, or let systemd do so (RuntimeDirectory=)",
@@ -82,18 +86,53 @@ class SystemdSockets:
         return sock
 
 
-def open_socket(bind: Bind, systemd: SystemdSockets | None = None) -> socket.socket:
-    """Return a listening, non-blocking socket. Raises BindError."""
+def open_socket(
+    bind: Bind, systemd: SystemdSockets | None = None, *, overlapping: Sequence[socket.socket] = ()
+) -> socket.socket:
+    """Return a listening, non-blocking socket. Raises BindError.
+
+    `overlapping` are listening sockets of this process that are about to be closed; the new one may have the same port
+    and an address that covers theirs, or that theirs covers. Connections to such an address go to them until then.
+    """
     if isinstance(bind, SystemdBind):
         return (systemd or SystemdSockets({})).take(bind)
-    sock = _bind_unix(bind) if isinstance(bind, UnixBind) else _bind_tcp(bind)
+    if isinstance(bind, UnixBind):
+        sock = _bind_unix(bind)
+    else:
+        sock = _bind_tcp(bind, sharing=overlapping)
     try:
         sock.listen(BACKLOG)
         sock.setblocking(False)
     except OSError as error:
         sock.close()
         raise _bind_error(bind, error) from None
+    if overlapping:
+        _share_port([sock, *overlapping], False)
     return sock
+
+
+def _share_port(sockets: Iterable[socket.socket], share: bool) -> None:
+    """Set SO_REUSEPORT, which binding looks at in both sockets, and only then: without it nobody else gets the port."""
+    for sock in sockets:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, share)
+
+
+def set_permissions(bind: UnixBind) -> None:
+    """Give an existing socket file the mode and group of `bind`. Raises BindError."""
+    try:
+        if bind.group is not None:
+            os.chown(bind.path, -1, grp.getgrnam(bind.group).gr_gid)
+        os.chmod(bind.path, bind.mode)
+    except KeyError:
+        raise BindError(bind, f"there is no group {bind.group}", todo="create the group, or name another") from None
+    except PermissionError:
+        raise BindError(
+            bind,
+            f"the socket cannot be given to group {bind.group}",
+            todo="let the daemon's user be a member of the group (SupplementaryGroups=)",
+        ) from None
+    except OSError as error:
+        raise _bind_error(bind, error) from None
 
 
 def probe_bind(bind: Bind, systemd: SystemdSockets | None = None) -> None:
@@ -117,7 +156,7 @@ def _bind_error(bind: Bind, error: OSError) -> BindError:
     return BindError(bind, cause, in_use=in_use, todo=_ADVICE.get(error.errno or 0, ""))
 
 
-def _bind_tcp(bind: TCPBind, *, listening: bool = False) -> socket.socket:
+def _bind_tcp(bind: TCPBind, *, listening: bool = False, sharing: Sequence[socket.socket] = ()) -> socket.socket:
     try:
         family, _, _, _, name = socket.getaddrinfo(
             bind.host or None, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -129,30 +168,41 @@ def _bind_tcp(bind: TCPBind, *, listening: bool = False) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as nginx: [::] does not take 0.0.0.0
+        if bind.free_bind:
+            v6 = family == socket.AF_INET6
+            sock.setsockopt(*((socket.IPPROTO_IPV6, _IPV6_FREEBIND) if v6 else (socket.IPPROTO_IP, _IP_FREEBIND)), 1)
+        if sharing:
+            _share_port([sock, *sharing], True)
         sock.bind(name)
         if listening:  # with SO_REUSEADDR, only listen(2) finds another listener that has not finished binding
             sock.listen(1)
     except OSError as error:
         sock.close()
+        if sharing:
+            _share_port(sharing, False)
         raise _bind_error(bind, error) from None
     return sock
 
 
 def _bind_unix(bind: UnixBind) -> socket.socket:
-    """A unix socket is created with mode 0600 (nginx: 0666), since a proxy may lend its own rights to its clients.
+    """Bind a unix socket; nobody can connect before it listens, and it has its mode and group by then.
 
     A socket file that nobody listens on was left by a process that was killed, and is replaced.
     """
     _remove_stale(bind)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o777 & ~UNIX_MODE)  # at creation, so that nobody can connect before a chmod
     try:
+        os.fchmod(sock.fileno(), _CREATION_MODE)  # Linux creates the file with the mode of the socket, less the umask
         sock.bind(bind.path)
     except OSError as error:
         sock.close()
         raise _bind_error(bind, error) from None
-    finally:
-        os.umask(before)
+    try:
+        set_permissions(bind)
+    except BindError:
+        sock.close()
+        os.unlink(bind.path)
+        raise
     return sock
 
 

@@ -8,10 +8,11 @@ What a reload changes (certificates, limits) is one frozen `ListenerSettings`; a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +21,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from mcproxy.config.model import Bind, IPNetwork, Limits, TCPBind, UnixBind
-from mcproxy.net.bind import SystemdSockets, open_socket
+from mcproxy.config.model import Bind, IPNetwork, Limits, SystemdBind, TCPBind, UnixBind
+from mcproxy.net.bind import BACKLOG, BindError, SystemdSockets, open_socket, set_permissions
 from mcproxy.net.certificates import CertificateStore
 from mcproxy.net.client_table import UNIX, UNKNOWN, ClientTable, client_of
 from mcproxy.net.pending_connection import PendingConnection
@@ -74,15 +75,38 @@ class Listener:
 
     # -- lifecycle --------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Bind and start accepting. Raises BindError."""
-        self._socket = open_socket(self.bind, self._systemd)
+    def start(self, *, replacing: Sequence[Listener] = ()) -> None:
+        """Bind and start accepting. Raises BindError.
+
+        `replacing` are listeners on the same port that are about to stop; the new address may overlap with theirs.
+        """
+        overlapping = [other._socket for other in replacing if other._socket is not None]
+        self._socket = open_socket(self.bind, self._systemd, overlapping=overlapping)
         self._factory.doStart()
         self._reactor.addReader(self)
 
     def update(self, settings: ListenerSettings) -> None:
         """Use these settings for new connections; the socket and established connections stay."""
         self.settings = settings
+
+    def set_permissions(self, bind: UnixBind) -> None:
+        """Change the mode and group of a unix socket. Raises BindError; nothing has changed then."""
+        before = self.bind
+        assert isinstance(before, UnixBind)
+        try:
+            set_permissions(bind)
+        except BindError:
+            with contextlib.suppress(BindError):
+                set_permissions(before)
+            raise
+        self.bind = bind
+
+    def accept_queued(self) -> None:
+        """Accept what the kernel has queued, which closing would reset; a socket of systemd is left to a successor."""
+        if isinstance(self.bind, SystemdBind):
+            return
+        for _ in range(BACKLOG // _ACCEPTS_PER_TURN + 1):
+            self.doRead()
 
     def stop_accepting(self) -> None:
         """Close the socket and remove the file of a unix socket; connections stay."""

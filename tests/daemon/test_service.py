@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import socket
+import stat
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -231,6 +235,81 @@ class TestReload:
 async def served(harness: Harness, port: int) -> None:
     client = await harness.asks(get(), port=port, tls=False)
     await harness.until(lambda: client.received.endswith(b"{}"))
+
+
+class TestChangedBind:
+    async def test_wider_address_takes_over_without_a_refused_connection(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        upstream.reply = always(OK)
+        clusters, port = [cluster(upstream.endpoint())], reserved_port()
+        narrow = listener("one", tls=False, port=port)
+        wide = replace(narrow, bind=model.TCPBind("0.0.0.0", port))
+        await harness.serve(config(clusters, listeners=[narrow]))
+        for step in (wide, narrow, wide, narrow):
+            kept = await harness.asks(get(), port=port, tls=False)
+            await harness.until(lambda kept=kept: kept.received.endswith(b"{}"))  # type: ignore[misc]
+            # The kernel has completed these when the old socket is closed, and nobody has accepted them.
+            queued = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(20)]
+            await harness.serve(config(clusters, listeners=[step]))
+            assert [live.config.bind for live in harness.service.listeners] == [step.bind]
+            for sock in queued:
+                sock.sendall(get())
+                sock.setblocking(False)
+            answers = [b""] * len(queued)
+
+            def all_answered(queued: list[socket.socket] = queued, answers: list[bytes] = answers) -> bool:
+                for number, sock in enumerate(queued):
+                    with contextlib.suppress(BlockingIOError):
+                        answers[number] += sock.recv(4096)
+                return all(answer.endswith(b"{}") for answer in answers)
+
+            await harness.until(all_answered, "an answer to each that was queued")
+            for sock in queued:
+                sock.close()
+            await served(harness, port)
+
+    async def test_old_address_stays_if_the_reload_fails(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        upstream.reply = always(OK)
+        clusters, port = [cluster(upstream.endpoint())], reserved_port()
+        narrow = listener("one", tls=False, port=port)
+        wide = replace(narrow, bind=model.TCPBind("0.0.0.0", port))
+        await harness.serve(config(clusters, listeners=[narrow]))
+        lives = harness.service.listeners
+        taken = listener("taken", tls=False, port=upstream.port)
+        with pytest.raises(BindError):
+            await harness.serve(config(clusters, listeners=[wide, taken]))
+        assert harness.service.listeners == lives
+        await served(harness, port)
+
+    async def test_mode_of_a_unix_socket_changes_in_place_and_back_if_the_reload_fails(
+        self, harness: Harness, tmp_path: Path
+    ) -> None:
+        upstream = harness.upstream()
+        upstream.reply = always(OK)
+        clusters, path = [cluster(upstream.endpoint())], tmp_path / "l"
+        bind = model.UnixBind(str(path))
+        local = model.Listener(name="local", bind=bind)
+
+        def mode() -> int:
+            return stat.S_IMODE(path.stat().st_mode)
+
+        await harness.serve(config(clusters, listeners=[local]))
+        inode = path.stat().st_ino
+        assert mode() == 0o600
+        wider = replace(local, bind=replace(bind, mode=0o666))
+        await harness.serve(config(clusters, listeners=[wider]))
+        assert (mode(), path.stat().st_ino) == (0o666, inode)
+        taken = listener("taken", tls=False, port=upstream.port)
+        with pytest.raises(BindError):
+            await harness.serve(config(clusters, listeners=[local, taken]))
+        assert mode() == 0o666
+        grouped = replace(local, bind=replace(bind, group="no-such-group"))
+        with pytest.raises(BindError, match="no group"):
+            await harness.serve(config(clusters, listeners=[grouped]))
+        assert mode() == 0o666
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
 
 
 class TestRefusedReload:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import grp
 import os
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -93,13 +96,95 @@ def test_a_file_that_is_no_socket_is_never_removed(tmp_path: Path) -> None:
     assert path.read_text() == "data"
 
 
-def test_the_umask_is_put_back(tmp_path: Path) -> None:
-    before = os.umask(0o022)
+@pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_unix_socket_has_its_mode_whatever_the_umask(tmp_path: Path, mode: int, umask: int) -> None:
+    bind = UnixBind(str(tmp_path / "x.sock"), mode=mode)
+    before = os.umask(umask)
     try:
-        open_socket(UnixBind(str(tmp_path / "x.sock"))).close()
-        assert os.umask(0o022) == 0o022
+        with open_socket(bind):
+            assert stat.S_IMODE(os.stat(bind.path).st_mode) == mode
     finally:
         os.umask(before)
+
+
+def test_nobody_can_connect_before_the_socket_has_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bind = UnixBind(str(tmp_path / "x.sock"), mode=0o640)
+    seen: list[tuple[int, int]] = []
+    chmod = os.chmod
+
+    def look(path: str, mode: int) -> None:
+        with socket.socket(socket.AF_UNIX) as early:
+            seen.append((stat.S_IMODE(os.stat(path).st_mode), early.connect_ex(path)))
+        chmod(path, mode)
+
+    monkeypatch.setattr(os, "chmod", look)
+    before = os.umask(0)
+    try:
+        open_socket(bind).close()
+    finally:
+        os.umask(before)
+    assert seen == [(0o600, errno.ECONNREFUSED)]
+
+
+def test_unix_socket_is_given_to_its_group(tmp_path: Path) -> None:
+    group = grp.getgrgid(os.getgroups()[-1] if os.getgroups() else os.getgid())
+    with open_socket(UnixBind(str(tmp_path / "x.sock"), mode=0o660, group=group.gr_name)):
+        assert os.stat(tmp_path / "x.sock").st_gid == group.gr_gid
+
+
+def test_unknown_group_leaves_no_socket(tmp_path: Path) -> None:
+    with pytest.raises(BindError, match="there is no group no-such-group"):
+        open_socket(UnixBind(str(tmp_path / "x.sock"), group="no-such-group"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_group_that_may_not_be_given_leaves_no_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(os, "chown", refuse)
+    group = grp.getgrgid(os.getgid()).gr_name
+    with pytest.raises(BindError, match="cannot be given to group") as caught:
+        open_socket(UnixBind(str(tmp_path / "x.sock"), group=group))
+    assert "member of the group" in caught.value.todo
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
+def test_free_bind_takes_an_address_that_this_machine_has_not(host: str) -> None:
+    with pytest.raises(BindError) as caught:
+        open_socket(TCPBind(host, 0))
+    assert "freeBind" in caught.value.todo
+    with open_socket(TCPBind(host, 0, free_bind=True)) as sock:
+        assert sock.getsockname()[0] == host
+    probe_bind(TCPBind(host, 0, free_bind=True))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("127.0.0.1", "0.0.0.0"), ("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("::1", "::")],
+)
+def test_new_address_may_overlap_with_one_that_goes(before: str, after: str) -> None:
+    with open_socket(TCPBind(before, 0)) as old:
+        port = old.getsockname()[1]
+        with pytest.raises(BindError):
+            open_socket(TCPBind(after, port))
+        with open_socket(TCPBind(after, port), overlapping=[old]) as new:
+            old.close()
+            name = ("127.0.0.1" if new.family == socket.AF_INET else "::1", port)
+            new.settimeout(10)
+            with socket.create_connection(name, timeout=10):
+                new.accept()[0].close()
+            with pytest.raises(BindError):
+                open_socket(TCPBind(before, port))
+
+
+def test_overlapping_socket_that_cannot_be_had_leaves_the_old_one_alone() -> None:
+    with open_socket(TCPBind("127.0.0.1", 0)) as old:
+        with pytest.raises(BindError):
+            open_socket(TCPBind("192.0.2.1", old.getsockname()[1]), overlapping=[old])
+        assert not old.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)
 
 
 # -- systemd -------------------------------------------------------------------------------------------------
