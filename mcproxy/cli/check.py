@@ -1,4 +1,7 @@
-"""`mcproxy check`: is the configuration file good? As `nginx -t`: certificates are loaded and the binds are tried."""
+"""`mcproxy check`: is the configuration file good? As `nginx -t`, with what this machine must give the daemon.
+
+With --offline it reads YAML files only, so that a repository's CI can judge a file without certificates and tokens.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import BAD_CONFIG, OK, USAGE, configuration, explain
+from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE, configuration, explain
 
 if TYPE_CHECKING:
     from mcproxy.config.load import Loaded
     from mcproxy.config.problem import Problem
-    from mcproxy.config.reading.nodes import Place
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -25,12 +27,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "check",
         help="check a configuration file, as the daemon would read it",
-        description="Check a configuration file with all that it names, and try whether its addresses can be bound. "
-        "Exit status: 0 good, 78 errors, 3 warnings under --strict.",
+        description="Check a configuration file with all that it names, and try whether its addresses can be bound and "
+        "its log opened. Exit status: 0 good, 78 errors, 3 warnings under --strict.",
     )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="the same as -c FILE; - is standard input")
     configuration.add_option(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="show errors only")
-    parser.add_argument("--offline", action="store_true", help="do not try the binds")
+    parser.add_argument("--offline", action="store_true", help="read no file but YAML, and try nothing on this machine")
     parser.add_argument("--strict", action="store_true", help="let warnings fail the check")
     explain.add_options(parser)
 
@@ -40,61 +43,46 @@ def run(args: argparse.Namespace) -> int:
     from mcproxy.config.load import load
     from mcproxy.config.problem import ConfigErrors
 
-    if wrong := explain.misused(args):
+    if wrong := _misused(args) or explain.misused(args):
         _say(wrong)
         return USAGE
+    file = args.file or args.config
     show_warnings = args.strict or not args.quiet
     try:
-        loaded = load(args.config)
+        loaded = load(file, offline=args.offline or args.explain is not None)
     except ConfigErrors as found:
-        return _refuse(args.config, found.problems, found.warnings if show_warnings else ())
+        return _refuse(file, found.problems, found.warnings if show_warnings else ())
     if args.explain is not None:
         return explain.run(args, loaded.config)
-    errors = [*_try_certificates(loaded), *(() if args.offline else _try_binds(loaded))]
+    errors, notes = ((), ()) if args.offline else _on_this_machine(loaded)
+    if not args.quiet:
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
     if errors:
-        return _refuse(args.config, errors, loaded.warnings if show_warnings else ())
+        return _refuse(file, errors, loaded.warnings if show_warnings else ())
     if show_warnings:
         _show_warnings(loaded.warnings)
     if args.strict and loaded.warnings:
-        _say(f"the configuration file {args.config} has {_count(loaded.warnings, 'warning')}")
+        _say(f"the configuration file {file} has {_count(loaded.warnings, 'warning')}")
         return WARNINGS
     if not args.quiet:
-        _say(f"the configuration file {args.config} is good")
+        _say(f"the configuration file {file} is good")
     return OK
 
 
-def _try_certificates(loaded: Loaded) -> Iterable[Problem]:
-    """Yield what OpenSSL, as the listeners use it, has against certificates that are well-formed."""
-    from mcproxy.net.certificates import CertificateStore
-    from mcproxy.net.contexts import PairError
-
-    for certificate in loaded.config.certificates:
-        try:
-            CertificateStore.build([certificate])
-        except PairError as error:
-            right = "use a certificate and key that OpenSSL accepts"
-            yield _problem(loaded.places["certificates", certificate.name], "certFile", str(error), right)
+def _misused(args: argparse.Namespace) -> str | None:
+    if args.file is not None and args.config != DEFAULT_FILE:
+        return f"two files: {args.file} and -c {args.config}"
+    return None
 
 
-def _try_binds(loaded: Loaded) -> Iterable[Problem]:
-    """Yield what keeps listeners from their addresses. One in use is fine: it may be the running daemon that has it."""
-    from mcproxy.net.bind import BindError, probe_bind
+def _on_this_machine(loaded: Loaded) -> tuple[Sequence[Problem], Sequence[Problem]]:
+    """Return errors, and notes about what may be right where the daemon runs."""
+    from mcproxy.cli.machine_checks import MachineChecks
 
-    for listener in loaded.config.listeners:
-        try:
-            probe_bind(listener.bind)
-        except BindError as error:
-            if not error.in_use:
-                what = f"{listener.bind} cannot be bound: {error.cause}"
-                right = "bind it to an address that this machine has and this user may take"
-                yield _problem(loaded.places["listeners", listener.name], "bind", what, right)
-
-
-def _problem(entry: Place, key: str, what: str, right: str) -> Problem:
-    from mcproxy.config.problem import Problem
-
-    place = entry.get(key) or entry
-    return Problem(place.mark, place.key, what, right)
+    checks = MachineChecks(loaded)
+    checks.run()
+    return checks.errors, checks.notes
 
 
 def _refuse(file: str, errors: Sequence[Problem], warnings: Iterable[Problem]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,18 +16,28 @@ if TYPE_CHECKING:
 def add_option(parser: argparse.ArgumentParser) -> None:
     """Add -c and --config."""
     parser.add_argument(
-        "-c", "--config", metavar="FILE", default=DEFAULT_FILE, help="configuration file (default: %(default)s)"
+        "-c",
+        "--config",
+        metavar="FILE",
+        default=DEFAULT_FILE,
+        help="configuration file, - for standard input (default: %(default)s)",
     )
 
 
-def read(path: str) -> model.Config | None:
-    """Return what the file says; None where it has faults, which have been shown: the command ends with BAD_CONFIG."""
+def read(path: str, *, only_yaml: bool = False) -> model.Config | None:
+    """Return what the file says; None where it has faults, which have been shown: the command ends with BAD_CONFIG.
+
+    With `only_yaml`, files that it names and that cannot be read here count as good.
+    """
     from mcproxy.config.load import load
     from mcproxy.config.problem import ConfigErrors
 
     try:
-        return load(path).config
+        return load(path, offline=only_yaml and path == "-").config  # standard input cannot be read twice
     except ConfigErrors as found:
+        if only_yaml and path != "-":
+            with contextlib.suppress(ConfigErrors):
+                return load(path, offline=True).config
         for problem in found.problems:
             print(problem, file=sys.stderr)
         return None

@@ -18,7 +18,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "dump",
         help="show the effective configuration, secrets masked",
         description="Show the effective configuration: included files merged, defaults filled in, file names "
-        "absolute, secrets masked.",
+        "absolute, secrets masked. In YAML comments show what kubeconfigs were resolved to.",
     )
     configuration.add_option(parser)
     parser.add_argument("--format", choices=("yaml", "json"), default="yaml", help="default: %(default)s")
@@ -26,11 +26,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show it on standard output; 78 and the errors on standard error where the file has faults."""
-    from mcproxy.config.dump import effective, to_json, to_yaml
+    from mcproxy.config.dump import effective, resolved, to_json, to_yaml
 
     config = configuration.read(args.config)
     if config is None:
         return BAD_CONFIG
     document = effective(config)
-    sys.stdout.write(to_yaml(document) if args.format == "yaml" else to_json(document))
+    sys.stdout.write(to_yaml(document, resolved(config)) if args.format == "yaml" else to_json(document))
     return OK

@@ -39,7 +39,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--explain", nargs=2, metavar=("METHOD", "PATH"), help="an HTTP method, and a path with its query"
     )
-    group.add_argument("--server", metavar="NAME", help="name or serverName (default: the only or the default server)")
+    group.add_argument(
+        "--server",
+        metavar="NAME",
+        help="name, or the TLS name that a client sends (default: the only or the default server)",
+    )
     group.add_argument("--user", metavar="NAME", help="who asks, as authenticated (default: nobody)")
     group.add_argument("--group", metavar="NAME", action="append", default=[], help="a group of the user; repeatable")
 
@@ -49,7 +53,7 @@ def misused(args: argparse.Namespace) -> str | None:
     if args.explain is None:
         given = [option for option in ("server", "user", "group") if getattr(args, option)]
         return f"--{given[0]} goes with --explain" if given else None
-    given = [option for option in ("quiet", "offline", "strict") if getattr(args, option)]
+    given = [option for option in ("quiet", "strict") if getattr(args, option)]
     if given:
         return f"--{given[0]} does not go with --explain"
     return "--group goes with --user" if args.group and args.user is None else None
@@ -69,17 +73,20 @@ def run(args: argparse.Namespace, config: model.Config) -> int:
 
 
 def find_server(servers: Sequence[model.Server], name: str | None) -> model.Server:
-    """Return the server of a name, else of an exact server name, else of a wildcard; without one the only server, else
-    the default one. Raises WrongQuestion where that is not one: listeners may have servers of the same server name.
+    """Return the server of a name, else the one that a client with that TLS server name reaches: of an exact server
+    name, of a wildcard, else the default one. Without a name the only server, else the default one.
+
+    Raises WrongQuestion where that is not one: listeners may have servers of the same server name.
     """
     if name is None:
         found = [server for server in servers if server.default] if len(servers) > 1 else list(servers)
     else:
-        wanted = name.lower()
+        wanted = name.lower().rstrip(".")
         found = (
             [server for server in servers if server.name == name]
             or [server for server in servers if wanted in server.server_names]
             or [server for server in servers if f"*.{wanted.partition('.')[2]}" in server.server_names]
+            or [server for server in servers if server.default and "." in wanted]
         )
     if len(found) == 1:
         return found[0]

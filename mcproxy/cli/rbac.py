@@ -54,7 +54,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print them; 2 for a cluster that the file has not, 78 where the file has faults."""
-    config = configuration.read(args.config)
+    config = configuration.read(args.config, only_yaml=True)
     if config is None:
         return BAD_CONFIG
     clusters = [cluster for cluster in config.clusters if args.cluster in (None, cluster.name)]
@@ -170,7 +170,7 @@ def _named_by(credentials: model.Credentials) -> _Subject | None:
 
     A client certificate comes first, as it does for a cluster that gets both.
     """
-    if credentials.certificate is not None:
+    if credentials.certificate is not None and credentials.certificate.data:
         from cryptography import x509
         from cryptography.x509.oid import NameOID
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import configuration
+from mcproxy.cli import USAGE, configuration
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -23,6 +24,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run until stopped. The imports stand here so that asking for help costs nothing."""
+    if args.config == "-":
+        print("mcproxy run: standard input cannot be read again at a reload; name a file", file=sys.stderr)
+        return USAGE
     from mcproxy.config.load import load
     from mcproxy.daemon.main import run as run_daemon
     from mcproxy.daemon.service import Service

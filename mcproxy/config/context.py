@@ -1,6 +1,7 @@
 """What one load carries along: where faults go, the environment, the time, and the files that were read.
 
-Files are read once a load, whoever names them: 200 clusters with one CA file share its bytes.
+Files are read once a load, whoever names them: 200 clusters with one CA file share its bytes. Offline no file is read
+but those of the configuration itself: what the others hold, and variables that are not set, count as good.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import stat
 from collections.abc import Mapping as Environ
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 from mcproxy.config.problem import Problems
 from mcproxy.config.reading.nodes import Document, Place
@@ -22,6 +24,7 @@ class Context:
     problems: Problems
     environ: Environ[str, str]
     now: datetime  # with a time zone
+    offline: bool = False
     kubeconfigs: dict[str, Document | None] = field(default_factory=dict)
     _files: dict[str, bytes | str] = field(default_factory=dict)  # contents, or why there are none
 
@@ -47,10 +50,15 @@ class Context:
         return os.path.normpath(os.path.join(place.document.directory, text))
 
     def read(self, place: Place) -> tuple[str, bytes] | None:
-        """Return name and contents of the regular file that `place` names; None where there is none (reported)."""
+        """Return name and contents of the regular file that `place` names; None where there is none (reported).
+
+        Offline the contents are empty: whoever reads them has to look at `offline` first.
+        """
         path = self.path(place)
         if path is None:
             return None
+        if self.offline:
+            return path, b""
         if path not in self._files:
             self._files[path] = _read(path)
         found = self._files[path]
@@ -58,6 +66,20 @@ class Context:
             self.error(place, f"{path} cannot be read: {found}", "name a file that the daemon's user can read")
             return None
         return path, found
+
+    def check_private(self, place: Place, path: str) -> None:
+        """Warn of a file with a secret that every user of this machine may read."""
+        if not self.offline and _is_open_to_others(path):
+            self.warn(place, "readable-secret", f"every user of this machine may read {path}", f"chmod o= {path}")
+
+
+def _is_open_to_others(path: str) -> bool:
+    try:
+        folders = Path(path).resolve().parents
+        may_read = bool(os.stat(path).st_mode & stat.S_IROTH)
+        return may_read and all(os.stat(folder).st_mode & stat.S_IXOTH for folder in folders)
+    except OSError:
+        return False
 
 
 def _read(path: str) -> bytes | str:

@@ -44,14 +44,18 @@ class Access:
 def read_access(context: Context, reference: Place) -> Access | None:
     """Read the file and context that a cluster's `kubeconfig` names; None where they could not be found (reported)."""
     file = reference.get("file")
-    return read_context(context, file, reference.get("context"), reference) if file is not None else None
+    if file is None:
+        return _assumed("", "") if context.offline and reference.has("file") else None
+    return read_context(context, file, reference.get("context"), reference)
 
 
 def read_context(context: Context, file: Place, wanted: Place | None, reference: Place) -> Access | None:
     """Read the context `wanted` (None: the current one) of the kubeconfig `file`; faults of both stand at `reference`.
 
-    None where they could not be found (reported).
+    None where they could not be found (reported). Offline a cluster is assumed that the proxy may use.
     """
+    if context.offline:
+        return _assumed(context.path(file) or "", (wanted.string if wanted is not None else None) or "")
     document, path = _document(context, file), context.path(file)
     if document is None or path is None:
         return None
@@ -69,6 +73,15 @@ def read_context(context: Context, file: Place, wanted: Place | None, reference:
         return None
     access = reader.access(root, found)
     return dataclasses.replace(access, kubeconfig=KubeconfigReference(path, name)) if access is not None else None
+
+
+def _assumed(path: str, context: str) -> Access:
+    return Access(
+        endpoints=(parse_endpoint("https://kubeconfig.invalid"),),
+        tls=ClusterTLS(),
+        credentials=Credentials(token=Secret("")),
+        kubeconfig=KubeconfigReference(path, context),
+    )
 
 
 def _document(context: Context, file: Place) -> Document | None:

@@ -38,21 +38,27 @@ T = TypeVar("T")
 class Loaded:
     config: Config
     warnings: tuple[Problem, ...]  # sorted by place
-    # (section, name) -> where that is written, for faults found later; it holds the whole file, so don't keep it.
+    # (section, name) or (section, key) -> where that is written, for faults found later; holds the whole file, so it is
+    # not to be kept.
     places: Mapping[tuple[str, str], Place] = field(default_factory=dict)
 
 
-def load(path: str, *, environ: Mapping[str, str] | None = None, now: datetime | None = None) -> Loaded:
+def load(
+    path: str, *, environ: Mapping[str, str] | None = None, now: datetime | None = None, offline: bool = False
+) -> Loaded:
     """Read, check and build the configuration of the file `path` and of all that it names.
 
-    `environ` is what ${NAME} stands for (default: the process's), `now` (with a time zone) is held against
-    certificates' dates. Raises ConfigErrors with every error of the file. Opens files, but no sockets.
+    `path` may be "-", standard input. `environ` is what ${NAME} stands for (default: the process's); the dates of
+    certificates are compared with `now` (with a time zone). With `offline` only YAML files are read: what other files
+    hold and variables that are not set count as good, so the result is for looking at, not for running.
+    Raises ConfigErrors with every error of the file. Opens files, but no sockets.
     """
     problems = Problems()
     context = Context(
         problems=problems,
         environ=os.environ if environ is None else environ,
         now=now if now is not None else datetime.now(UTC),
+        offline=offline,
     )
     loaded = _load(context, path)
     if problems.errors:
@@ -100,6 +106,10 @@ def _load(context: Context, path: str) -> Loaded:
         ("servers", virtual),
     )
     places = {(section, entry.name): entry.place for section, entries in sections for entry in entries if entry.name}
+    for section, key in (("daemon", "controlSocket"), ("logging", "access")):
+        place = merged.setting(section, key)
+        if place is not None:
+            places[section, key] = place
     return Loaded(config, context.problems.warnings, places)
 
 

@@ -1,12 +1,17 @@
 import argparse
+import io
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from mcproxy.cli import check
+from mcproxy.cli import check, machine_checks
+from mcproxy.config.model import Bind
 from tests.config import pki
 
 Run = Callable[..., tuple[int, list[str]]]
@@ -81,10 +86,155 @@ def test_an_address_that_this_machine_has_not_is_an_error_unless_offline(run: Ru
     assert run(text, "--offline")[0] == 0
 
 
-def test_an_address_in_use_is_fine_since_the_daemon_may_have_it(run: Run) -> None:
+def test_an_address_that_another_process_has_is_an_error(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         text = GOOD.replace("127.0.0.1:0", f"127.0.0.1:{taken.getsockname()[1]}")
-        assert run(text)[0] == 0
+        status, lines = run(text)
+        assert status == 78
+        assert "is taken by another process: " in lines[0]
+        assert f"(pid {os.getpid()}); stop it, or bind another address" in lines[0]
+        assert run(text, "--offline")[0] == 0
+
+
+def test_an_address_that_the_running_daemon_has_is_fine(run: Run, tmp_path: Path) -> None:
+    """The daemon is whoever listens on the control socket: here this process."""
+    with socket.socket(socket.AF_UNIX) as control, socket.create_server(("127.0.0.1", 0)) as taken:
+        control.bind(str(tmp_path / "c.sock"))
+        control.listen()
+        text = GOOD.replace("127.0.0.1:0", f"127.0.0.1:{taken.getsockname()[1]}")
+        assert run(text + "daemon: {controlSocket: c.sock}\n")[0] == 0
+
+
+def test_an_address_that_another_process_than_the_running_daemon_has_is_an_error(run: Run, tmp_path: Path) -> None:
+    code = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    with (
+        socket.socket(socket.AF_UNIX) as control,
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
+    ):
+        control.bind(str(tmp_path / "c.sock"))
+        control.listen()
+        assert other.stdout is not None
+        text = GOOD.replace("127.0.0.1:0", f"127.0.0.1:{other.stdout.readline().decode().strip()}")
+        status, lines = run(text + "daemon: {controlSocket: c.sock}\n")
+        assert status == 78
+        assert f"(pid {other.pid})" in lines[0]
+        other.communicate(b"\n")
+
+
+def test_a_port_that_needs_the_capability_of_the_unit_is_a_note(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mcproxy.net import bind
+
+    def refuse(wanted: Bind) -> None:
+        raise bind.BindError(wanted, "permission denied")
+
+    monkeypatch.setattr(bind, "probe_bind", refuse)
+    monkeypatch.setattr(machine_checks, "_first_free_port", lambda: 1024)
+    status, lines = run(GOOD.replace("127.0.0.1:0", "127.0.0.1:443"))
+    assert status == 0
+    assert lines[0] == (
+        "note: mcproxy.yaml:3:29: listeners[0].bind: port 443 needs CAP_NET_BIND_SERVICE, which this user does not "
+        "have; systemd/mcproxy.service gives it to the daemon"
+    )
+    assert run(GOOD.replace("127.0.0.1:0", "127.0.0.1:443"), "--strict", "-q") == (0, [])
+    assert run(GOOD.replace("127.0.0.1:0", "127.0.0.1:6443"))[0] == 78
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("folder", "logging.access.file: folder cannot be opened: Is a directory; "),
+        ("nosuch/a.log", "logging.access.file: there is no folder nosuch; create it, for the daemon's user"),
+    ],
+)
+def test_an_access_log_that_cannot_be_opened_is_an_error(run: Run, tmp_path: Path, log: str, said: str) -> None:
+    (tmp_path / "folder").mkdir()
+    status, lines = run(GOOD + f"logging: {{access: {{file: {log}}}}}\n")
+    assert status == 78
+    assert said in lines[0].replace(str(tmp_path) + "/", "")
+    assert lines[0].startswith("mcproxy.yaml:6:")
+
+
+def test_an_access_log_that_can_be_opened_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
+    text = GOOD + "logging: {access: {file: a.log}}\n"
+    assert run(text)[0] == 0
+    assert not (tmp_path / "a.log").exists()
+    (tmp_path / "a.log").write_text("line\n")
+    assert run(text)[0] == 0
+    assert (tmp_path / "a.log").read_text() == "line\n"
+
+
+def test_a_control_socket_needs_a_folder_but_the_daemon_makes_the_last_one(run: Run) -> None:
+    assert run(GOOD + "daemon: {controlSocket: new/c.sock}\n")[0] == 0
+    status, lines = run(GOOD + "daemon: {controlSocket: no/such/c.sock}\n")
+    assert status == 78
+    assert lines[0].startswith("mcproxy.yaml:6:25: daemon.controlSocket: there is no folder no/such; create it")
+
+
+def test_a_folder_that_the_unit_makes_is_a_note(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = str(tmp_path / "logs")
+    monkeypatch.setattr(machine_checks, "_UNIT_MAKES", {folder: "LogsDirectory"})
+    status, lines = run(GOOD + "logging: {access: {file: logs/a.log}}\n")
+    assert status == 0
+    assert lines[0] == (
+        "note: mcproxy.yaml:6:26: logging.access.file: there is no folder logs; "
+        "systemd/mcproxy.service makes it (LogsDirectory); without systemd create it"
+    )
+
+
+def test_the_file_may_be_named_without_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text(GOOD)
+    parser = argparse.ArgumentParser()
+    check.add_parser(parser.add_subparsers())
+    assert check.run(parser.parse_args(["check", str(file)])) == 0
+    assert check.run(parser.parse_args(["check", str(file), "-c", "/other"])) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"mcproxy: two files: {file} and -c /other"
+
+
+@pytest.mark.parametrize("options", [["-c", "-"], ["-"]])
+def test_standard_input_is_a_file_too(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(GOOD.replace("true", "5").encode())))
+    parser = argparse.ArgumentParser()
+    check.add_parser(parser.add_subparsers())
+    assert check.run(parser.parse_args(["check", *options])) == 78
+    assert capsys.readouterr().err.startswith("-:5:33: servers[0].default: is the number 5; write true or false\n")
+
+
+def test_offline_no_file_is_needed_but_the_yaml(run: Run) -> None:
+    text = """version: 1
+daemon: {controlSocket: /nosuch/place/c.sock}
+listeners:
+  - {name: a, bind: "${ADDRESS}:443", tls: {certificates: [a]}}
+  - {name: b, bind: "unix:/nosuch/place/a.sock", group: no-such-group}
+certificates: [{name: a, certFile: no.crt, keyFile: no.key}]
+clusters:
+  - {name: a, endpoints: [{url: "https://${HOST}:6443"}], tls: {caFile: no.crt}, credentials: {tokenFile: no}}
+  - {name: b, endpoints: [{url: "https://b"}], credentials: {certFile: no.crt, keyFile: no.key}}
+  - {name: c, endpoints: [{url: "https://c"}], credentials: {exec: {command: /no/program}}}
+  - {name: d, kubeconfig: {file: no.kubeconfig}}
+  - {name: e, endpoints: [{url: "https://e"}], credentials: {token: "${TOKEN}"}}
+authentication:
+  - name: all
+    clientCertificates: {caFile: no.crt, crlFile: no.crl}
+    requestHeader: {caFile: no.crt}
+    tokenFile: no.csv
+    webhook: {kubeconfig: no.kubeconfig}
+    oidc: [{issuer: "https://a.example.com", audiences: [a], jwksFile: no.json}]
+servers:
+  - {name: a, serverNames: [a.example.com], backend: {clusters: "*"}, authentication: all}
+  - name: d
+    serverNames: [d.example.com]
+    backend: {cluster: d}
+    authentication: all
+    dispatch: [{rules: [{verbs: [get], nonResourceURLs: ["*"]}], endpoints: ["https://d:6443"]}]
+logging: {access: {file: /nosuch/place/a.log}}
+"""
+    assert run(text, "--offline", "--strict") == (0, ["mcproxy: the configuration file mcproxy.yaml is good"])
+    assert run(text)[0] == 78
+    status, lines = run(text.replace("cluster: d}", "cluster: z}"), "--offline")
+    assert (status, len(lines)) == (78, 2)
 
 
 def test_certificates_are_loaded_as_the_listeners_load_them(run: Run, tmp_path: Path) -> None:

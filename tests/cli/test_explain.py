@@ -291,7 +291,6 @@ def test_what_no_client_could_send_is_wrong_usage(ask: Explain, method: str, pat
         (["--group", "x"], "--group goes with --explain"),
         (["--explain", "GET", "/", "--group", "x"], "--group goes with --user"),
         (["--explain", "GET", "/", "--strict"], "--strict does not go with --explain"),
-        (["--explain", "GET", "/", "--offline"], "--offline does not go with --explain"),
         (["--explain", "GET", "/", "-q"], "--quiet does not go with --explain"),
     ],
 )

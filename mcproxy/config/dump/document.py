@@ -1,14 +1,13 @@
-"""The effective configuration, as a document in the file's own form: defaults filled in, names spelt out, file names
-absolute.
+"""The effective configuration, as a document in the file's own form: with defaults, and file names made absolute.
 
-Secrets are masked unless asked for; then loading the document gives the same model again, which a test holds to.
+Secrets are masked unless asked for; unmasked, the document loads to the same model again.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mcproxy.config.dump.access import authentication, authorization
@@ -35,6 +34,8 @@ _WORDS_WITH_MEANING = frozenset("null true false yes no on off y n".split())  # 
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff-\ufeff]")
 
 Document = dict[str, Any]
+Path = tuple[str | int, ...]
+Comments = Mapping[Path, Sequence[str]]
 
 
 def effective(config: Config, *, masked: bool = True) -> Document:
@@ -47,9 +48,22 @@ def to_json(document: Document) -> str:
     return _readable(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
 
 
-def to_yaml(document: Document) -> str:
-    """Return block-style YAML that YAML 1.1 and 1.2 readers understand alike."""
-    return "".join(line + "\n" for line in _yaml(document, ""))
+def to_yaml(document: Document, comments: Comments | None = None) -> str:
+    """Return block-style YAML that YAML 1.1 and 1.2 readers understand alike.
+
+    `comments` are lines for mappings, by the path of keys and indices that leads to them.
+    """
+    return "".join(line + "\n" for line in _yaml(document, "", (), comments or {}))
+
+
+def resolved(config: Config) -> Comments:
+    """Return what kubeconfigs were resolved to, as comments for `to_yaml`; secrets are masked."""
+    comments: dict[Path, Sequence[str]] = {}
+    for number, cluster in enumerate(config.clusters):
+        if cluster.kubeconfig is not None:
+            document = {"resolved": _without_empty(_direct_access(cluster, masked=True))}
+            comments["clusters", number, "kubeconfig"] = to_yaml(document).splitlines()
+    return comments
 
 
 def _document(config: Config, masked: bool) -> Document:
@@ -157,6 +171,10 @@ def _access(cluster: Cluster, masked: bool) -> Document:
     """Return where the cluster is and who the proxy is there; a kubeconfig stays the reference that it is."""
     if cluster.kubeconfig is not None:
         return {"kubeconfig": {"file": cluster.kubeconfig.file, "context": cluster.kubeconfig.context}}
+    return _direct_access(cluster, masked)
+
+
+def _direct_access(cluster: Cluster, masked: bool) -> Document:
     tls = cluster.tls
     return {
         "endpoints": [
@@ -176,6 +194,8 @@ def _credentials(credentials: Credentials, masked: bool) -> Document:
     return {
         "token": _secret(credentials.token, masked) if credentials.token is not None else None,
         "tokenFile": credentials.token_file,
+        "username": credentials.basic[0] if credentials.basic is not None else None,  # of kubeconfigs only
+        "password": _secret(credentials.basic[1], masked) if credentials.basic is not None else None,
         "certFile": credentials.certificate.path if credentials.certificate is not None else None,
         "keyFile": credentials.key.path if credentials.key is not None else None,
         "exec": _exec(credentials.exec, masked) if credentials.exec is not None else None,
@@ -185,7 +205,7 @@ def _credentials(credentials: Credentials, masked: bool) -> Document:
 def _exec(plugin: ExecPlugin, masked: bool) -> Document:
     return {
         "command": plugin.command,
-        "args": list(plugin.args),
+        "args": [MASK if masked else arg for arg in plugin.args],
         "env": {name: MASK if masked else value for name, value in plugin.env},
         "apiVersion": plugin.api_version,
         "provideClusterInfo": plugin.provide_cluster_info,
@@ -237,17 +257,19 @@ def _escape(value: Any) -> Any:
     return value.replace("$", "$$") if isinstance(value, str) else value
 
 
-def _yaml(value: Any, indent: str) -> Iterable[str]:
+def _yaml(value: Any, indent: str, path: Path, comments: Comments) -> Iterable[str]:
     if isinstance(value, dict) and value:
+        yield from (f"{indent}# {line}" for line in comments.get(path, ()))
         for key, item in value.items():
             if isinstance(item, dict | list) and item:
                 yield f"{indent}{_word(key)}:"
-                yield from _yaml(item, indent + "  ")
+                yield from _yaml(item, indent + "  ", (*path, key), comments)
             else:
                 yield f"{indent}{_word(key)}: {_word(item)}"
     elif isinstance(value, list) and value:
-        for item in value:
-            lines = list(_yaml(item, "  ")) if isinstance(item, dict | list) and item else [f"  {_word(item)}"]
+        for number, item in enumerate(value):
+            nested = isinstance(item, dict | list) and item
+            lines = list(_yaml(item, "  ", (*path, number), comments)) if nested else [f"  {_word(item)}"]
             yield f"{indent}- {lines[0][2:]}"
             yield from (indent + line for line in lines[1:])
     else:

@@ -34,6 +34,8 @@ def read(context: Context, place: Place) -> JWKSFile | None:
     if found is None:
         return None
     path, data = found
+    if context.offline:
+        return JWKSFile(path, data)
     try:
         document = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
         json.dumps(document, ensure_ascii=False).encode("utf-8")  # half a surrogate pair is no text

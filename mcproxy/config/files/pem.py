@@ -10,6 +10,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mcproxy.config.context import Context
 from mcproxy.config.model import PEMFile
@@ -28,9 +29,26 @@ def read_file(context: Context, place: Place) -> PEMFile | None:
     return PEMFile(*found) if found is not None else None
 
 
+def read_key(context: Context, place: Place) -> PEMFile | None:
+    """Return the file with a private key that `place` names; what is in it is not looked at."""
+    found = read_file(context, place)
+    if found is not None:
+        context.check_private(place, found.path)
+    return found
+
+
+def is_for_servers(certificate: x509.Certificate) -> bool:
+    """Whether TLS clients accept a certificate from a server, as far as its extended key usage says."""
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except (x509.ExtensionNotFound, ValueError):
+        return True
+    return ExtendedKeyUsageOID.SERVER_AUTH in usage or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in usage
+
+
 def authorities(context: Context, place: Place, pem: PEMFile) -> list[x509.Certificate]:
     """Check a bundle of authorities and return them; a warning where none of them is valid today."""
-    found = _certificates(context, place, pem)
+    found = _certificates(context, place, pem) if not context.offline else []
     if found and all(certificate.not_valid_after_utc < context.now for certificate in found):
         last = max(certificate.not_valid_after_utc for certificate in found)
         what = f"every certificate in {pem.path} has expired, the last on {last:%Y-%m-%d}"
@@ -39,10 +57,13 @@ def authorities(context: Context, place: Place, pem: PEMFile) -> list[x509.Certi
 
 
 def read_authorities(context: Context, place: Place) -> tuple[PEMFile, list[x509.Certificate]] | None:
-    """Return the bundle of authorities that `place` names, with what is in it; None where it is none (reported)."""
+    """Return the bundle of authorities that `place` names, with what is in it; None where it is none (reported).
+
+    Offline the list is empty.
+    """
     pem = read_file(context, place)
     found = authorities(context, place, pem) if pem is not None else []
-    return (pem, found) if pem is not None and found else None
+    return (pem, found) if pem is not None and (found or context.offline) else None
 
 
 def may_vouch(certificate: x509.Certificate) -> bool:
@@ -59,16 +80,23 @@ def read_pair(context: Context, place: Place) -> tuple[PEMFile, PEMFile] | None:
     """Return the chain and key that `certFile` and `keyFile` at `place` name; None where they don't fit (reported)."""
     cert_place, key_place = place.get("certFile"), place.get("keyFile")
     chain = read_file(context, cert_place) if cert_place is not None else None
-    key = read_file(context, key_place) if key_place is not None else None
+    key = read_key(context, key_place) if key_place is not None else None
     if chain is None or key is None or cert_place is None or key_place is None:
         return None
+    if context.offline:
+        return chain, key
     return (chain, key) if pair(context, cert_place, chain, key_place, key) is not None else None
 
 
 def pair(
     context: Context, cert_place: Place, chain: PEMFile, key_place: Place, key: PEMFile
 ) -> x509.Certificate | None:
-    """Check that a chain (leaf first) and a key are good and belong together; return the leaf, or None if not."""
+    """Check that a chain (leaf first) and a key are good and belong together; return the leaf.
+
+    None if they are not (reported), and offline.
+    """
+    if context.offline:
+        return None
     certificates = _certificates(context, cert_place, chain)
     private = _private_key(context, key_place, key)
     if not certificates:

@@ -33,6 +33,9 @@ def read(context: Context, place: Place, *, allow_system_names: bool) -> TokenFi
     if found is None:
         return None
     path, data = found
+    if context.offline:
+        return TokenFile(path, ())
+    context.check_private(place, path)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -7,26 +7,28 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping as Environ
 
-from mcproxy.config.problem import Problems
+from mcproxy.config.context import Context
 from mcproxy.config.reading.nodes import Document, Entry, Mapping, Node, Path, Scalar, Sequence, key_path
 
 _DOLLAR = re.compile(r"\$(?:(\$)|\{([^}]*)\}|)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-def expand(document: Document, environ: Environ[str, str], problems: Problems) -> Document:
-    """Return `document` with the variables in its texts replaced; what cannot be replaced is reported and broken."""
-    root = _Expander(document, environ, problems).node(document.root, ())
+def expand(document: Document, context: Context) -> Document:
+    """Return `document` with the variables in its texts replaced.
+
+    What cannot be replaced is reported and added to `document.broken`; offline a variable that is not set is the latter
+    only.
+    """
+    root = _Expander(document, context).node(document.root, ())
     return dataclasses.replace(document, root=root) if isinstance(root, Mapping) else document
 
 
 @dataclasses.dataclass(frozen=True)
 class _Expander:
     document: Document
-    environ: Environ[str, str]
-    problems: Problems
+    context: Context
 
     def node(self, node: Node, path: Path) -> Node:
         if isinstance(node, Mapping):
@@ -48,11 +50,12 @@ class _Expander:
             what, right = "a lone dollar sign", "write $$ for a dollar sign, ${NAME} for an environment variable"
         elif not _NAME.match(name):
             what, right = f"${{{name}}} names no environment variable", "write ${NAME}, or $$ for a dollar sign"
-        elif name not in self.environ:
+        elif name in self.context.environ:
+            return self.context.environ[name]
+        else:
             what = f"the environment variable {name} is not set"
             right = "set it and restart the daemon (a reload keeps the environment of its start), or write the value"
-        else:
-            return self.environ[name]
-        self.problems.error(node.mark, key_path(path), what, right)
         self.document.broken.add(path)
+        if not (self.context.offline and name is not None and _NAME.match(name)):
+            self.context.problems.error(node.mark, key_path(path), what, right)
         return match.group()

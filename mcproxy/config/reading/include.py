@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
 
 from mcproxy.config.context import Context
 from mcproxy.config.model import Mark
@@ -18,6 +19,8 @@ from mcproxy.config.reading.nodes import Document, Mapping, Place, Scalar, root_
 from mcproxy.config.reading.yaml_text import MAX_BYTES, read_yaml
 
 MAX_FILES = 10_000
+STDIN = "-"
+"""Standard input as the main file; relative file names in it are relative to the working directory."""
 
 
 def read_documents(context: Context, path: str) -> list[Document]:
@@ -79,8 +82,11 @@ class _Reader:
             self._context.error(named, f"more than {MAX_FILES} files are included", "include fewer files")
             return None
         try:
-            with open(path, "rb") as file:
-                data = file.read(MAX_BYTES + 1)
+            if path == STDIN and named is None:
+                data = sys.stdin.buffer.read(MAX_BYTES + 1)
+            else:
+                with open(path, "rb") as file:
+                    data = file.read(MAX_BYTES + 1)
         except (OSError, ValueError) as error:
             self._unreadable(path, named, error)
             return None
@@ -93,7 +99,7 @@ class _Reader:
             return None
         document = Document(path, os.path.dirname(os.path.abspath(path)), root)
         if b"$" in data:
-            document = environment.expand(document, self._context.environ, problems)
+            document = environment.expand(document, self._context)
         unsupported.check(document, problems)
         schema.check(document, problems)
         return document

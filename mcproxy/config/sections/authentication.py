@@ -90,7 +90,12 @@ def check_cluster(context: Context, place: Place, clusters: Sequence[str]) -> st
 def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x509.Certificate]] | None:
     file = place.get("caFile") if place is not None else None
     found = pem.read_authorities(context, file) if file is not None else None
-    if file is not None and found is not None and not any(pem.may_vouch(certificate) for certificate in found[1]):
+    if (
+        file is not None
+        and found is not None
+        and found[1]
+        and not any(pem.may_vouch(certificate) for certificate in found[1])
+    ):
         what = f"no certificate in {found[0].path} is an authority's (basicConstraints), so it vouches for nobody else"
         context.warn(file, "not-an-authority", what, "name the authority that issues the clients' certificates")
     return found

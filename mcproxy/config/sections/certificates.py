@@ -20,13 +20,18 @@ def _certificate(context: Context, place: Place) -> Certificate | None:
     written = place.get("serverNames")
     names = server_names(context, written) if written is not None else None
     chain = pem.read_file(context, cert_place) if cert_place is not None else None
-    key = pem.read_file(context, key_place) if key_place is not None else None
+    key = pem.read_key(context, key_place) if key_place is not None else None
     name = place.text("name")
     if chain is None or key is None or cert_place is None or key_place is None:
         return None
+    if context.offline:
+        return Certificate(name=name, chain=chain, key=key, server_names=names or ()) if name is not None else None
     leaf = pem.pair(context, cert_place, chain, key_place, key)
     if leaf is None or name is None:
         return None
+    if not pem.is_for_servers(leaf):
+        what = f"the certificate in {chain.path} is for clients only (extendedKeyUsage)"
+        context.warn(cert_place, "certificate-usage", what, "clients will refuse it; make one with serverAuth")
     in_certificate = pem.names_in(leaf)
     if names is None and not in_certificate:
         what = f"the certificate in {chain.path} has no server names"

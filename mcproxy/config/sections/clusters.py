@@ -83,6 +83,8 @@ def _access(context: Context, place: Place) -> kubeconfig.Access | None:
 
 def _endpoint(context: Context, place: Place) -> Endpoint | None:
     url = place.get("url")
+    if url is None and context.offline and place.has("url"):
+        return parse_endpoint("https://variable.invalid", place.text("name"))
     if url is None:
         return None
     try:
@@ -134,11 +136,13 @@ def _credentials(context: Context, place: Place | None) -> Credentials:
         return Credentials()
     token, token_file, plugin = place.get("token"), place.get("tokenFile"), place.get("exec")
     secret = token.string if token is not None else None
+    if token is None and context.offline and place.has("token"):
+        secret = ""  # of a variable
     if token is not None and secret is not None:
         credentials.check_token(context, token, secret)
     cert_place, key_place = place.get("certFile"), place.get("keyFile")
     certificate = pem.read_file(context, cert_place) if cert_place is not None else None
-    key = pem.read_file(context, key_place) if key_place is not None else None
+    key = pem.read_key(context, key_place) if key_place is not None else None
     if certificate is not None and key is not None and cert_place is not None and key_place is not None:
         pem.pair(context, cert_place, certificate, key_place, key)
     return Credentials(

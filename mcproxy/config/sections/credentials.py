@@ -32,6 +32,9 @@ def token_file(context: Context, place: Place) -> str | None:
     if found is None:
         return None
     path, data = found
+    if context.offline:
+        return path
+    context.check_private(place, path)
     token = data.strip()
     if not token:
         context.error(place, f"{path} is empty", "put the token into it")
@@ -48,11 +51,11 @@ def command(context: Context, place: Place, hint: str) -> str | None:
     name = place.string
     right = hint or "install it"
     if not name or "/" not in name:
-        if name and shutil.which(name, path=context.environ.get("PATH", "")) is None:
+        if name and not context.offline and shutil.which(name, path=context.environ.get("PATH", "")) is None:
             context.warn(place, "program-not-found", f"the program {name} is not on PATH", right)
         return name
     path = context.path(place)
-    if path is not None and not (os.path.isfile(path) and os.access(path, os.X_OK)):
+    if path is not None and not context.offline and not (os.path.isfile(path) and os.access(path, os.X_OK)):
         context.error(place, f"{path} is no program that can be run", right)
     return path
 

@@ -74,8 +74,8 @@ def _check_kind(context: Context, listener: Place, bind: Bind) -> None:
 
 
 def _group(context: Context, place: Place | None) -> str | None:
-    if place is None or place.string is None:
-        return None
+    if place is None or place.string is None or context.offline:
+        return place.string if place is not None else None
     try:
         grp.getgrnam(place.string)
     except KeyError:

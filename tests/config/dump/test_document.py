@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.config.dump import MASK, effective, to_json, to_yaml
+from mcproxy.config.dump import MASK, effective, resolved, to_json, to_yaml
 from mcproxy.config.load import Loaded, load
 from mcproxy.config.model import Config
 from mcproxy.config.problem import Problems
@@ -160,7 +160,30 @@ def test_no_secret_is_dumped(full: Config, write: Any) -> None:
     text = write(effective(full))
     assert "hush" not in text
     assert "BEGIN" not in text
-    assert text.count(MASK) == 3  # the token and two environment variables
+    assert text.count(MASK) == 6  # the token, three arguments and two environment variables
+
+
+def test_comments_show_what_a_kubeconfig_was_resolved_to(full: Config, folder: Path) -> None:
+    text = to_yaml(effective(full), resolved(full))
+    assert "hush" not in text
+    [start] = [number for number, line in enumerate(text.splitlines()) if line == "  - name: kube"]
+    lines = text.splitlines()[start:]
+    shown = [line for line in lines[: lines.index("    identity: Passthrough")] if line.startswith("      # ")]
+    assert shown == [
+        "      # resolved:",
+        "      #   endpoints:",
+        '      #     - name: "https://10.0.0.1:443"',
+        '      #       url: "https://10.0.0.1:443"',
+        "      #       disabled: false",
+        "      #       weight: 1",
+        "      #   tls:",
+        f'      #     caFile: "{folder}/dump.kubeconfig#clusters[0].cluster.certificate-authority-data"',
+        "      #     insecureSkipVerify: false",
+        "      #   credentials:",
+        '      #     token: "(masked)"',
+    ]
+    problems = Problems()
+    assert _plain(read_yaml("f", text.encode(), problems)) == effective(full)
 
 
 def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -> None:

@@ -31,7 +31,8 @@ def read(path: Path, *, allow_system_names: bool = False) -> tuple[tuple[StaticT
 
 def test_lines_are_tokens_with_users_and_groups() -> None:
     tokens, problems = read(CASES / "tokens/good.csv")
-    assert problems.errors == problems.warnings == ()
+    # The file is in the repository, which everybody may read.
+    assert [problem.lint for problem in (*problems.errors, *problems.warnings)] in ([], ["readable-secret"])
     assert tokens == (
         StaticToken(Secret("hush-1"), "alice", "1"),
         StaticToken(Secret("hush-2"), 'bob, the "builder"', "2", ("dev", "ops")),

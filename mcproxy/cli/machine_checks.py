@@ -1,0 +1,151 @@
+"""What on this machine would keep the daemon from starting: addresses, the access log, the control socket's folder.
+
+Nothing is changed: a socket that is bound is closed at once, and a file that is not there is not created.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from mcproxy.cli.socket_owner import command_of, listener_of, owners, shows_its_sockets
+from mcproxy.config.model import Listener, TCPBind
+from mcproxy.config.problem import Problem
+
+if TYPE_CHECKING:
+    from mcproxy.config.load import Loaded
+    from mcproxy.net.bind import BindError
+
+_UNIT_MAKES = {"/run/mcproxy": "RuntimeDirectory", "/var/log/mcproxy": "LogsDirectory"}
+_FIRST_FREE_PORT = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+
+
+class MachineChecks:
+    """One pass over a configuration; `errors` keep the daemon from starting, `notes` may be right where it runs."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self.errors: list[Problem] = []
+        self.notes: list[Problem] = []
+
+    def run(self) -> None:
+        self._certificates()
+        for listener in self._loaded.config.listeners:
+            self._bind(listener)
+        self._access_log()
+        self._control_socket()
+
+    def _problem(self, section: str, name: str, key: str, what: str, right: str) -> Problem:
+        entry = self._loaded.places[section, name]
+        place = entry.get(key) or entry
+        return Problem(place.mark, place.key, what, right)
+
+    def _certificates(self) -> None:
+        """Find what OpenSSL, as the listeners use it, has against certificates that are well-formed."""
+        from mcproxy.net.certificates import CertificateStore
+        from mcproxy.net.contexts import PairError
+
+        for certificate in self._loaded.config.certificates:
+            try:
+                CertificateStore.build([certificate])
+            except PairError as error:
+                right = "use a certificate and key that OpenSSL accepts"
+                problem = self._problem("certificates", certificate.name, "certFile", str(error), right)
+                self.errors.append(problem)
+
+    def _bind(self, listener: Listener) -> None:
+        from mcproxy.net.bind import BindError, probe_bind
+
+        try:
+            probe_bind(listener.bind)
+        except BindError as error:
+            if error.in_use:
+                self._in_use(listener)
+            else:
+                self._cannot_bind(listener, error)
+
+    def _cannot_bind(self, listener: Listener, error: BindError) -> None:
+        bind = listener.bind
+        if isinstance(bind, TCPBind) and 0 < bind.port < _first_free_port() and "permission denied" in error.cause:
+            what = f"port {bind.port} needs CAP_NET_BIND_SERVICE, which this user does not have"
+            right = "systemd/mcproxy.service gives it to the daemon"
+            self.notes.append(self._problem("listeners", listener.name, "bind", what, right))
+            return
+        what = f"{bind} cannot be bound: {error.cause}"
+        right = error.todo or "bind it to an address that this machine has and this user may take"
+        self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
+
+    def _in_use(self, listener: Listener) -> None:
+        """An address that the running daemon has is fine; one that somebody else has keeps the daemon from it."""
+        pids, daemon = owners(listener.bind), self._daemon()
+        others = sorted(pids - {daemon})
+        if daemon in pids:
+            return
+        if others and (daemon is not None or not any(_is_mcproxy(pid) for pid in others)):
+            what = f"{listener.bind} is taken by another process: {command_of(others[0])[:80]} (pid {others[0]})"
+            right = "stop it, or bind another address"
+            self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
+        elif not pids and daemon is not None and shows_its_sockets(daemon):
+            what = f"{listener.bind} is taken by another process, and not by the running daemon (pid {daemon})"
+            right = "stop it (`ss -lp` names it to root), or bind another address"
+            self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
+        elif not pids:
+            what = f"{listener.bind} is in use, by a process that this user may not see"
+            right = "if it is not mcproxy itself, stop it (`ss -lp` names it to root)"
+            self.notes.append(self._problem("listeners", listener.name, "bind", what, right))
+
+    def _daemon(self) -> int | None:
+        path = self._loaded.config.daemon.control_socket
+        return listener_of(path) if path is not None else None
+
+    def _access_log(self) -> None:
+        log = self._loaded.config.logging.access
+        if log is None or log.file == "-":
+            return
+        folder = os.path.dirname(log.file)
+        if os.path.lexists(log.file):
+            try:
+                os.close(os.open(log.file, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC))
+            except OSError as error:
+                what = f"{log.file} cannot be opened: {error.strerror}"
+                self._log_error(what, "name a file that the daemon's user may write")
+        elif not os.path.isdir(folder):
+            self._missing_folder("logging", "access", "file", folder)
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            self._log_error(f"{log.file} cannot be created in {folder}", "let the daemon's user write there")
+
+    def _log_error(self, what: str, right: str) -> None:
+        self.errors.append(self._problem("logging", "access", "file", what, right))
+
+    def _control_socket(self) -> None:
+        path = self._loaded.config.daemon.control_socket
+        if path is None:
+            return
+        folder = os.path.dirname(path)
+        if os.path.isdir(folder):
+            return
+        above = os.path.dirname(folder)
+        if not os.path.isdir(above) or not os.access(above, os.W_OK | os.X_OK):  # else the daemon makes it
+            self._missing_folder("daemon", "controlSocket", "", folder)
+
+    def _missing_folder(self, section: str, name: str, key: str, folder: str) -> None:
+        setting = _UNIT_MAKES.get(folder)
+        if setting is not None:
+            what = f"there is no folder {folder}"
+            right = f"systemd/mcproxy.service makes it ({setting}); without systemd create it"
+            self.notes.append(self._problem(section, name, key, what, right))
+        else:
+            what = f"there is no folder {folder}"
+            self.errors.append(self._problem(section, name, key, what, "create it, for the daemon's user"))
+
+
+def _first_free_port() -> int:
+    try:
+        with open(_FIRST_FREE_PORT, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 1024
+
+
+def _is_mcproxy(pid: int) -> bool:
+    return "mcproxy" in command_of(pid)

@@ -1,0 +1,107 @@
+"""Which process listens on an address, as far as /proc and the kernel say; for `mcproxy check`."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Iterator
+
+from mcproxy.config.model import Bind, TCPBind, UnixBind
+
+_LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def owners(bind: Bind) -> frozenset[int]:
+    """Return the processes that listen where `bind` would; empty where there are none, or none that may be seen."""
+    if isinstance(bind, UnixBind):
+        pid = listener_of(bind.path)
+        return frozenset() if pid is None else frozenset((pid,))
+    if not isinstance(bind, TCPBind):
+        return frozenset()
+    inodes = frozenset(_inodes(bind))
+    return frozenset(pid for pid, inode in _sockets() if inode in inodes) if inodes else frozenset()
+
+
+def listener_of(path: str) -> int | None:
+    """Return the process that listens on a unix socket; None where nobody does, or in another PID namespace."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(path)
+            pid, _, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        except OSError:
+            return None
+    return pid or None
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a process, or "?" where it is not to be seen."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(4096).split(b"\0")
+    except OSError:
+        return "?"
+    return b" ".join(words).decode(errors="replace").strip() or "?"
+
+
+def shows_its_sockets(pid: int) -> bool:
+    """Whether this user may see which sockets a process has."""
+    return os.access(f"/proc/{pid}/fd", os.R_OK | os.X_OK)
+
+
+def _inodes(bind: TCPBind) -> Iterator[str]:
+    wanted = set(_addresses(bind.host))
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as file:
+                rows = [line.split() for line in file][1:]
+        except OSError:
+            continue
+        for row in rows:
+            host, _, port = row[1].partition(":")
+            if row[3] == _LISTEN and int(port, 16) == bind.port and any(_meet(_decoded(host), own) for own in wanted):
+                yield row[9]
+
+
+def _addresses(host: str) -> Iterator[Address]:
+    try:
+        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return
+    for _, _, _, _, name in found:
+        yield ipaddress.ip_address(str(name[0]).partition("%")[0])
+
+
+def _decoded(host: str) -> Address:
+    """Return an address as /proc has it: words of 32 bits in the machine's byte order."""
+    words = struct.unpack(f">{len(host) // 8}I", bytes.fromhex(host))
+    return ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
+
+
+def _meet(one: Address, other: Address) -> bool:
+    """Whether two listeners of one port are in each other's way; [::] may take IPv4 too."""
+    if one.version != other.version:
+        return (one.version == 6 and one.is_unspecified) or (other.version == 6 and other.is_unspecified)
+    return one == other or one.is_unspecified or other.is_unspecified
+
+
+def _sockets() -> Iterator[tuple[int, str]]:
+    """Yield process and inode of every socket that may be seen."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            descriptors = os.listdir(f"/proc/{name}/fd")
+        except OSError:
+            continue
+        for descriptor in descriptors:
+            try:
+                target = os.readlink(f"/proc/{name}/fd/{descriptor}")
+            except OSError:
+                continue
+            if target.startswith("socket:["):
+                yield int(name), target[8:-1]
