@@ -27,6 +27,12 @@ def split(target: bytes, server: str, names: Container[bytes]) -> tuple[bytes, b
     )
 
 
+def prefix_of(target: bytes, below: bytes) -> bytes:
+    """Return the path that `split` removed from a target."""
+    path, below = target.partition(b"?")[0], below.partition(b"?")[0]
+    return path[: -len(below)] if path.endswith(below) else path  # "/clusters/west" became "/"
+
+
 def _below(rest: bytes, suffix: bytes, names: Container[bytes]) -> tuple[bytes, bytes]:
     path, question, query = rest.partition(b"?")
     name, slash, below = path.partition(b"/")

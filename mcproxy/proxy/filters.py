@@ -101,6 +101,7 @@ def _user_for(request: Request, cluster_name: str) -> UserInfo:
     try:
         return caller.for_cluster(cluster_name)
     except StatusError as refusal:
+        request.reason = "foreign_account"
         _log_refusal("refused a system account of another cluster", request, cluster_name, refusal)
         raise
 
@@ -122,6 +123,7 @@ async def choose_plan(
     user = request.user
     plan = request.plan = server.dispatch.plan(user, info, cluster.name)
     if plan is None:
+        request.reason = "no_policy"
         raise forbidden(user, attributes_of(info, target), f'no dispatch policy of server "{server.name}" matches')
     goal = plan.cluster
     if request.caller.cluster:
@@ -129,6 +131,7 @@ async def choose_plan(
         if not request.impersonates:
             request.user = named
     if plan.reject is not None:
+        request.reason = "rejected"
         raise StatusError(plan.reject.code, plan.reject.message, details={})
     if goal.config.identity is Identity.PROXY:
         _refuse_pages(request)

@@ -22,13 +22,23 @@ from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.watch import EventBoundary
 from mcproxy.net.errors import ConnectError
 from mcproxy.proxy.coroutines import start
+from mcproxy.proxy.cors import replace_fields
 from mcproxy.proxy.request import Request
-from mcproxy.proxy.upstream_errors import no_credential, refuse_proxy_unauthorized, refuse_unanswered
+from mcproxy.proxy.responses import restore_prefix
+from mcproxy.proxy.upstream_errors import (
+    missing_impersonation_right,
+    no_credential,
+    refuse_impersonation_not_granted,
+    refuse_proxy_unauthorized,
+    refuse_silent,
+    refuse_unanswered,
+)
 from mcproxy.proxy.upstream_request import framing_fields, response_timeout
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+_MAX_HELD = 8192  # bytes of a 403 that are read before it is passed on; a Status has some hundreds
 _WITH_OWN_CREDENTIAL = frozenset({Identity.IMPERSONATE, Identity.PROXY})
 _ASSERTS_THE_USER = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
 
@@ -47,7 +57,10 @@ class Forward:
         "_fields",
         "_finishing",
         "_fresh",
+        "_held",
+        "_impersonates",
         "_picked",
+        "_refused_elsewhere",
         "_renewed",
         "_repeated",
         "_request",
@@ -84,6 +97,10 @@ class Forward:
         self._chunked_body = exchange.head.length == CHUNKED
         self._boundary: EventBoundary | None = None
         self._finishing = False
+        self._impersonates = identity is Identity.IMPERSONATE
+        self._refused_elsewhere = False  # another endpoint has refused to let the proxy impersonate
+        #: A 403 whose body says if it is for the user or for the proxy; that is read first.
+        self._held: tuple[ResponseHead, list[bytes]] | None = None
         self._tunnel: TunnelSide | None = None
 
     def try_send(self) -> bool:
@@ -218,15 +235,39 @@ class Forward:
         info = self._request.info
         if info is not None and info.verb == "watch" and head.status == 200 and head.length < 0:
             self._boundary = EventBoundary(head.header(b"content-type"), head.header(b"content-encoding"))
-        self._exchange.respond(head.status, head.reason, head.fields, head.length, head.declared_length)
+        elif head.status == 403 and self._impersonates and head.length and head.length <= _MAX_HELD:
+            self._held = head, []
+            return
+        self._respond(head)
+
+    def _respond(self, head: ResponseHead) -> None:
+        fields = self._fields_of(head)
+        self._exchange.respond(head.status, head.reason, fields, head.length, head.declared_length)
+
+    def _fields_of(self, head: ResponseHead) -> bytes:
+        """Return the fields for the client."""
+        request, fields = self._request, head.fields
+        if request.location_prefix:
+            fields = restore_prefix(fields, request.location_prefix)
+        if request.response_fields:
+            fields = replace_fields(fields, request.response_fields)
+        return fields
 
     def response_whole(self, head: ResponseHead, body: bytes) -> None:
         self._connection = None
         if head.status == 401 and self._handled_unauthorized():
             return
-        self._exchange.answer(head.status, head.fields, body, head.reason)
+        if head.status == 403 and self._impersonates and self._handled_impersonation_refusal(body):
+            return
+        self._exchange.answer(head.status, self._fields_of(head), body, head.reason)
 
     def response_data(self, data: bytes) -> None:
+        if self._held is not None:
+            _, body = self._held
+            body.append(data)
+            if sum(map(len, body)) > _MAX_HELD:
+                self._pass_on_held()
+            return
         if self._boundary is not None:
             self._boundary.passed(data)
         self._exchange.write(data)
@@ -238,7 +279,18 @@ class Forward:
 
     def response_end(self, trailers: list[Header]) -> None:
         self._connection = None
+        if self._held is not None:
+            if self._handled_impersonation_refusal(b"".join(self._held[1])):
+                return
+            self._pass_on_held()
         self._exchange.end(trailers)
+
+    def _pass_on_held(self) -> None:
+        assert self._held is not None
+        (head, body), self._held = self._held, None
+        self._respond(head)
+        for data in body:
+            self._exchange.write(data)
 
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
         self._connection = None
@@ -345,6 +397,9 @@ class Forward:
                 self._end_watch(self._boundary)
             return
         if not self._repeatable:
+            if endpoint.silent:  # else it may still answer
+                self._drop_connection()
+                refuse_silent(self._request, self._cluster, endpoint)
             return
         self._tried.append(endpoint)
         self._picked = self._pick()
@@ -388,6 +443,31 @@ class Forward:
             return False
         self._drop_connection()
         refuse_proxy_unauthorized(self._request, self._cluster)
+        return True
+
+    def _handled_impersonation_refusal(self, body: bytes) -> bool:
+        """Handle a 403 that refuses the proxy the right to impersonate, and not the user a right; return if it was one.
+
+        Nothing was done, so another ready endpoint is asked once: a kube-apiserver that has just started refuses
+        everybody. Below `proxy` the answer is that of some other server.
+        """
+        self._connection = None
+        request, info, endpoint = self._request, self._request.info, self._request.endpoint
+        if info is None or "proxy" in (info.verb, info.subresource):
+            return False
+        message = missing_impersonation_right(body)
+        if not message:
+            return False
+        self._held = None
+        if not self._refused_elsewhere and self._exchange.head.length == 0 and endpoint is not None:
+            self._refused_elsewhere = True
+            self._tried.append(endpoint)
+            other = self._pick()
+            if other is not None and other.ready:
+                self._picked = other
+                self._retry()
+                return True
+        refuse_impersonation_not_granted(request, self._cluster, message)
         return True
 
     def _credential_renewed(self) -> bool:

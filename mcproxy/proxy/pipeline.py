@@ -26,12 +26,16 @@ from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
 from mcproxy.observe.record import Recorder
+from mcproxy.proxy import cluster_path
 from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.coroutines import start
+from mcproxy.proxy.cors import is_preflight
 from mcproxy.proxy.filters import admit, authenticate, authorize, choose_plan, impersonate
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.in_flight import InFlightRequests
-from mcproxy.proxy.request import Request, refusal_fields
+from mcproxy.proxy.reasons import Step
+from mcproxy.proxy.request import Request
+from mcproxy.proxy.responses import audit_id, refusal_fields
 from mcproxy.proxy.routes import Routes, VirtualServer
 from mcproxy.upstream.cluster import Cluster
 
@@ -71,30 +75,42 @@ class Pipeline:
             connection.facts = client
         request = Request(exchange, client, in_flight.requests, self._recorder)
         head = exchange.head
+        step = Step.ROUTING
         try:
             server = request.server = client.server(head.host)
+            if server.cors is not None:
+                request.response_fields = server.cors.response_fields(head)
+                if request.response_fields and is_preflight(head):
+                    request.answer_preflight()
+                    return
+            step = Step.AUTHENTICATION
             request.identity_headers = client.identity_headers(head.fields)
             cluster, target = await self._authenticate(request, server)
             info = request.info = self._request_info(head.method, target)
             if info.long_running:
                 exchange.set_long_running()
             if request.identity_headers.impersonate:
+                step = Step.IMPERSONATION
                 await impersonate(request, server, cluster)
+            step = Step.POLICY
             plan = await choose_plan(request, info, server, cluster, target)
             if exchange.ended:
                 return  # the client went away meanwhile; a permit taken now would never be given back
+            step = Step.FLOW_CONTROL
             await admit(request, info, plan)
             if server.authorizer is not None:
+                step = Step.AUTHORIZATION
                 await authorize(request, info, server, plan, target)
             if in_flight.draining:
                 in_flight.refuse_if_unresumable(request)
+            step = Step.FORWARDING
             forward = Forward(request, plan, target)
             if not forward.try_send():
                 await forward.run()
         except CancelledError:
             pass  # the client went away meanwhile
         except Exception as error:
-            request.fail(error)
+            request.fail(error, step)
 
     async def _authenticate(self, request: Request, server: VirtualServer) -> tuple[Cluster, bytes]:
         """Authenticate; return the cluster that the request is for, and the target below it."""
@@ -103,8 +119,11 @@ class Pipeline:
             cluster, target = server.destination(whole)
         except StatusError:
             await authenticate(request, server, whole)  # strangers must not learn which clusters exist
+            request.reason = "no_cluster"
             raise
         request.cluster = cluster
+        if target is not whole:
+            request.location_prefix = cluster_path.prefix_of(whole, target)
         await authenticate(request, server, target)
         return cluster, target
 
@@ -123,4 +142,4 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
         cause=problem.message,
         status=problem.status,
     )
-    return refusal_fields(status), status.body()
+    return refusal_fields(status, audit_id(None), connection.seconds()), status.body()

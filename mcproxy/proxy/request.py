@@ -14,6 +14,8 @@ from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.record import AccessRecord, Recorder
+from mcproxy.proxy.reasons import Step, refusal_reason
+from mcproxy.proxy.responses import audit_id, own_fields, refusal_fields
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.permit import Permit
@@ -29,9 +31,6 @@ if TYPE_CHECKING:
 log = Logger()
 
 _UNKNOWN = AuthenticatedUser(UserInfo(""))  # until authentication is done
-_STATUS_FIELDS = (
-    b"Cache-Control: no-cache, private\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
-)
 
 
 _TUNNEL_SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
@@ -68,6 +67,7 @@ class Request:
     """An exchange and what the pipeline knows about it. It observes the exchange's end, whatever that is."""
 
     __slots__ = (
+        "_audit_id",
         "_in_flight",
         "_recorder",
         "caller",
@@ -78,9 +78,11 @@ class Request:
         "identity_headers",
         "impersonates",
         "info",
+        "location_prefix",
         "permit",
         "plan",
         "reason",
+        "response_fields",
         "server",
         "upstream",
         "user",
@@ -105,9 +107,12 @@ class Request:
         self.info: RequestInfo | None = None
         self.plan: Plan | None = None
         self.permit: Permit | None = None
-        self.reason = ""  # why it failed, one word for the access log
+        self.reason = ""  # one of `reasons.REASONS`, for the access log; "" until it is known
+        self.response_fields = b""  # added to every response (CORS)
+        self.location_prefix = b""  # what routing removed from the path; restored in redirects
         self.waiting: Deferred[Any] | None = None  # cancelled when the client goes away
         self.was_cut = False
+        self._audit_id = b""  # of a response of our own
         self._recorder = recorder
         self._in_flight = in_flight
         exchange.on_done = self
@@ -120,15 +125,26 @@ class Request:
         self.endpoint = endpoint
         endpoint.in_flight += 1
 
-    def refuse(self, refusal: StatusError, reason: str = "refused") -> None:
-        """Answer with a Status object."""
-        self.reason = reason
-        self.exchange.answer(refusal.code, refusal_fields(refusal), refusal.body())
+    def answer_preflight(self) -> None:
+        """Answer a CORS preflight from an allowed origin."""
+        exchange = self.exchange
+        self._audit_id = audit_id(exchange.head)
+        fields = own_fields(self._audit_id, exchange.connection.seconds()) + self.response_fields
+        exchange.respond(204, b"", fields, 0)
+        exchange.end()
 
-    def fail(self, error: Exception) -> None:
-        """Answer with what was raised: a refusal, or a bug, whose traceback is logged. For except clauses."""
+    def refuse(self, refusal: StatusError, reason: str) -> None:
+        """Answer with a Status object; `reason` is one of `reasons.REASONS`."""
+        self.reason = reason
+        exchange = self.exchange
+        self._audit_id = audit_id(exchange.head)
+        fields = refusal_fields(refusal, self._audit_id, exchange.connection.seconds()) + self.response_fields
+        exchange.answer(refusal.code, fields, refusal.body())
+
+    def fail(self, error: Exception, step: Step = Step.FORWARDING) -> None:
+        """Answer with what was raised in `step`: a refusal, or a bug, whose traceback is logged. For except clauses."""
         if isinstance(error, StatusError):
-            self.refuse(error, self.reason or "refused")
+            self.refuse(error, self.reason or refusal_reason(step, error.code))
         else:
             log.failure("a bug in the handling of a request; please report it")
             self.refuse(StatusError(500, "internal error"), "internal_error")
@@ -231,7 +247,7 @@ class Request:
             policy=self.plan.policy if self.plan else "",
             verb=info.request_verb if info and info.is_resource else "",
             resource=_resource(info) if info and info.is_resource else "",
-            request_id=request_id,
+            request_id=request_id or self._audit_id.decode("ascii"),
             user_agent=user_agent,
             bytes_in=exchange.bytes_in,
             bytes_out=exchange.bytes_out,
@@ -261,8 +277,3 @@ def kind_of(info: RequestInfo | None) -> RequestKind:
 def _resource(info: RequestInfo) -> str:
     name = f"{info.resource}.{info.group}" if info.group else info.resource
     return f"{name}/{info.subresource}" if info.subresource else name
-
-
-def refusal_fields(refusal: StatusError) -> bytes:
-    """Return the fields of a Status answer, as a kube-apiserver sends them."""
-    return _STATUS_FIELDS + b"".join([b"%b: %b\r\n" % field for field in refusal.headers])

@@ -9,6 +9,7 @@ from mcproxy.config import model
 from mcproxy.kube.status import StatusError
 from mcproxy.net.names import NameTable
 from mcproxy.proxy import cluster_path
+from mcproxy.proxy.cors import CORSPolicy
 from mcproxy.upstream.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class VirtualServer:
         "authenticator",
         "authorizer",
         "clusters",
+        "cors",
         "dispatch",
         "impersonation",
         "name",
@@ -49,6 +51,7 @@ class VirtualServer:
         self.name = config.name
         self.access_log = config.access_log
         self.authenticator = authenticator
+        self.cors = None if config.cors is None else CORSPolicy(config.cors)
         self.authenticates = config.authentication is not None
         self.authorizer = authorizer
         self.dispatch = dispatch

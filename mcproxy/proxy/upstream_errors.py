@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from mcproxy.http.client import ResponseTimeout
-from mcproxy.kube.status import StatusError
+from mcproxy.http.client import ConnectionClosed, ResponseTimeout
+from mcproxy.kube.status import StatusError, retry_after
 
 if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
@@ -15,6 +17,16 @@ if TYPE_CHECKING:
     from mcproxy.upstream.endpoint import Endpoint
 
 log = Logger()
+
+_CANNOT_IMPERSONATE = re.compile(
+    r'(?s)\S+(?: ".*")? is forbidden: User ".*" '
+    r'cannot (?P<verb>impersonate(?:-on)?)(?::\S+)? resource "(?P<resource>[^"]*)"'
+)
+_RETRY_AFTER = 1  # second; a kube-apiserver that has just started grants it then
+_MAX_RIGHTS = 16  # that a cluster's log lines are kept apart for
+_QUIET = 60.0  # seconds
+_MAX_MESSAGE = 1024  # characters
+_MAX_SHOWN = 300  # characters of a cluster's message in the log
 
 
 def no_credential(request: Request, cluster: Cluster) -> StatusError:
@@ -41,13 +53,73 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
     request.refuse(StatusError(503, message), "credential_refused")
 
 
+def missing_impersonation_right(body: bytes) -> str:
+    """Return the message of a 403 to the *proxy*, which may not impersonate; "" for any other 403.
+
+    As the proxy removes the client's own Impersonate-*, a cluster can say this of nobody else. The texts are those of
+    kube-apiserver with and without ConstrainedImpersonation (recorded): `users "bob" is forbidden: User "mcproxy"
+    cannot impersonate resource "users" …`, `pods is forbidden: User "mcproxy" cannot impersonate-on:user-info:list …`.
+    """
+    if b" cannot impersonate" not in body:
+        return ""
+    try:
+        status = json.loads(body)
+    except ValueError:
+        return ""
+    if not isinstance(status, dict) or status.get("kind") != "Status" or status.get("reason") != "Forbidden":
+        return ""
+    message = status.get("message")
+    if not isinstance(message, str) or len(message) > _MAX_MESSAGE:  # the pattern takes quadratic time
+        return ""
+    return message if _CANNOT_IMPERSONATE.match(message) else ""
+
+
+def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message: str) -> None:
+    """Answer a request that the cluster refused because the proxy itself may not impersonate; `message` is its 403's.
+
+    The client could make nothing of that 403, which speaks of another user than itself. One line is logged for each
+    missing right, and again if it is missing after a minute in which it was not.
+    """
+    found = _CANNOT_IMPERSONATE.match(message)
+    assert found is not None
+    right = found["verb"] if found["verb"] != "impersonate" else f"{found['verb']} {found['resource']}"
+    refused, now = cluster.impersonation_refused_at, request.exchange.connection.seconds()
+    last = refused.get(right)
+    if last is not None or len(refused) < _MAX_RIGHTS:
+        refused[right] = now
+        if last is None or now - last > _QUIET:
+            log.warn(
+                "cluster {cluster} does not let the proxy impersonate: {cause}",
+                cluster=cluster.name,
+                endpoint=request.endpoint.name if request.endpoint is not None else "",
+                cause=message[:_MAX_SHOWN].encode("unicode_escape").decode("ascii"),
+                todo=f"grant the proxy what `mcproxy rbac --cluster {cluster.name}` prints",
+            )
+    sentence = f'cluster "{cluster.name}" cannot be asked: it does not let the proxy impersonate users'
+    request.refuse(retry_after(503, sentence, _RETRY_AFTER), "impersonation_not_granted")
+
+
+def refuse_silent(request: Request, cluster: Cluster, endpoint: Endpoint) -> None:
+    """Answer a request whose endpoint fell silent and was declared out before it answered.
+
+    Only for requests that must not be sent twice: nobody knows whether this one took effect.
+    """
+    message = (
+        f'endpoint {endpoint.name} of cluster "{cluster.name}" went out before it answered; '
+        "the request may have taken effect"
+    )
+    request.refuse(StatusError(504, message), "upstream_silent")
+
+
 def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
     """Answer a request that was sent and got no answer, or a malformed one."""
     name = f'endpoint {endpoint.name} of cluster "{cluster.name}"'
     if isinstance(problem, ResponseTimeout):
-        refusal, reason = StatusError(504, f"{name}: {problem}"), "upstream_timeout"
+        refusal = StatusError(504, f"{name}: {problem}")
+        reason = "upstream_timeout"
     else:
-        refusal, reason = StatusError(502, f"{name}: {problem}", reason="BadGateway"), "upstream_broken"
+        refusal = StatusError(502, f"{name}: {problem}", reason="BadGateway")
+        reason = "upstream_closed" if isinstance(problem, ConnectionClosed) else "upstream_malformed"
     log.warn(
         "no answer from endpoint {endpoint} of cluster {cluster}",
         server=request.server.name if request.server is not None else "",

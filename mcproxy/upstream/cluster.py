@@ -53,6 +53,8 @@ class Cluster:
         #: Of earlier clusters of this name: API servers that stayed, but over other connections. Requests that began
         #: before may still be sent to them.
         self._former_endpoints: WeakSet[Endpoint] = WeakSet()
+        #: When it last refused the proxy a right to impersonate, by right; kept by `proxy.upstream_errors`.
+        self.impersonation_refused_at: dict[str, float] = {}
 
     @classmethod
     def build(cls, config: model.Cluster, shared: Shared, previous: Cluster | None = None) -> Cluster:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
@@ -23,9 +24,9 @@ async def endpoints(harness: Harness) -> tuple[Endpoint, ...]:
     return made
 
 
-def goes_out(endpoint: Endpoint) -> None:
+def goes_out(endpoint: Endpoint, *, silent: bool = False) -> None:
     for _ in range(3):
-        endpoint.record_check("no answer")
+        endpoint.record_check("no answer", silent=silent)
 
 
 async def test_a_read_is_asked_elsewhere_when_its_endpoint_goes_out_without_an_answer(harness: Harness) -> None:
@@ -39,6 +40,40 @@ async def test_a_read_is_asked_elsewhere_when_its_endpoint_goes_out_without_an_a
     await harness.until(lambda: client.received, "the answer")
     assert client.answer()[0] == 200
     assert [endpoint.in_flight for endpoint in made] == [0, 0]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_write_on_an_endpoint_that_fell_silent_is_504_when_it_is_out(harness: Harness, others: int) -> None:
+    hung, well = harness.upstream(), harness.upstream()
+    await harness.serve(config([cluster(hung.endpoint("a"), *[well.endpoint("b")][:others])]))
+    made = await endpoints(harness)
+    client = await harness.asks(get(b"/lease", b"Content-Length: 4", method=b"PUT") + b"body")
+    await harness.until(lambda: hung.received.endswith(b"body"), "the request")
+    goes_out(made[0], silent=True)
+    await harness.until(lambda: client.received.endswith(b"}\n"), "the refusal")
+    code, _, body = client.answer()
+    status = json.loads(body)
+    assert (code, status["reason"]) == (504, "Timeout")
+    assert status["message"] == (
+        'endpoint a of cluster "east" went out before it answered; the request may have taken effect'
+    )
+    await harness.until(lambda: hung.last.over, "the end of the connection")
+    assert not well.received
+    assert made[0].in_flight == 0
+    await harness.turns()
+    assert harness.service.running == 0
+
+
+async def test_an_exec_that_a_silent_endpoint_did_not_answer_is_504_too(harness: Harness) -> None:
+    hung = harness.upstream()
+    await harness.serve(config([cluster(hung.endpoint("a"))]))
+    made = await endpoints(harness)
+    upgrade = (b"Connection: Upgrade", b"Upgrade: websocket")
+    client = await harness.asks(get(b"/api/v1/namespaces/a/pods/b/exec?command=sh", *upgrade))
+    await harness.until(lambda: hung.received, "the request")
+    goes_out(made[0], silent=True)
+    await harness.until(lambda: client.received.endswith(b"}\n"), "the refusal")
+    assert client.answer()[0] == 504
 
 
 async def test_a_write_stays_where_it_was_sent(harness: Harness) -> None:

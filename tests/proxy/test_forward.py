@@ -290,7 +290,7 @@ class TestFailures:
         await harness.until(lambda: client.received.endswith(b"}\n"))
         code, _, body = status(client)
         assert (code, body["reason"]) == (502, "BadGateway")
-        assert harness.records[-1].reason == "upstream_broken"
+        assert harness.records[-1].reason == "upstream_malformed"
 
     async def test_a_late_first_byte_is_504(self, harness: Harness) -> None:
         upstream = await one(harness, connections=model.Connections(response_timeout=0.3))

@@ -1,0 +1,82 @@
+"""The `reason` of a request in the access log: one word for how it ended. Pure.
+
+The words are an interface: the manual lists them, and a test keeps both lists equal.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from types import MappingProxyType
+
+
+class Step(Enum):
+    """Where in the pipeline a request is, for the reason of a refusal."""
+
+    ROUTING = auto()
+    AUTHENTICATION = auto()
+    IMPERSONATION = auto()
+    POLICY = auto()
+    FLOW_CONTROL = auto()
+    AUTHORIZATION = auto()
+    FORWARDING = auto()
+
+
+#: Each reason, and when a request has it.
+REASONS = MappingProxyType(
+    {
+        "ok": "the response was sent whole; what the cluster itself answered is in the status",
+        "client_closed": "the client went away before the response was complete",
+        "client_stalled": "the client took no byte of its answer, or gave none of its body, for limits.stallTimeout",
+        "bad_request": "400: the path or an identity header could be read in more than one way",
+        "unauthenticated": "401: no authenticator of the server accepted what the client presented",
+        "forbidden": "403: the server's authorizer does not allow the request",
+        "no_policy": "403: no dispatch policy of the server matches",
+        "impersonation_refused": "403: the client may not impersonate the user that it asks for",
+        "foreign_account": "403: an account that another cluster vouches for, which counts nowhere else",
+        "cross_site": "403: a web page of another origin used the browser's connection",
+        "rejected": "what a dispatch policy rejects with",
+        "no_server": "404: no server has the name that the client uses",
+        "no_cluster": "404: the path names no cluster of the server",
+        "misdirected": "421: the TLS server name and the Host header name different servers",
+        "flow_control": "429: over the limit of a flow control",
+        "internal_error": "500: a bug, whose traceback is in the log",
+        "upstream_closed": "502: the endpoint closed the connection without an answer",
+        "upstream_malformed": "502: the endpoint's answer breaks the protocol",
+        "upstream_broken": "the endpoint broke off a response that had begun, and so was the client's",
+        "upstream_unreachable": "503: no endpoint is ready, or none could be connected to",
+        "no_credential": "503: the proxy's own credential for the cluster cannot be had",
+        "credential_refused": "503: the cluster does not accept the proxy's own credential",
+        "impersonation_not_granted": "503: the cluster does not let the proxy impersonate",
+        "authenticator_unavailable": "503: who has to review the token cannot be reached",
+        "authorizer_unavailable": "503: who has to review the access cannot be reached",
+        "draining": "503: the proxy is shutting down and opens no tunnels any more",
+        "upstream_timeout": "504: no answer within responseTimeout, or the request's own timeout",
+        "upstream_silent": "504: the endpoint fell silent and was declared out; a write may have taken effect",
+        "upstream_closed_watch": "the endpoint ended a watch between two events, as it was ended for the client",
+        "drained": "ended by a shutdown, or by a reload that removed what it used",
+        "refused": "any other refusal",
+    }
+)
+
+_REFUSALS = {
+    (Step.ROUTING, 404): "no_server",
+    (Step.ROUTING, 421): "misdirected",
+    (Step.AUTHENTICATION, 401): "unauthenticated",
+    (Step.AUTHENTICATION, 503): "authenticator_unavailable",
+    (Step.IMPERSONATION, 403): "impersonation_refused",
+    (Step.IMPERSONATION, 503): "authorizer_unavailable",
+    (Step.POLICY, 403): "impersonation_refused",
+    (Step.POLICY, 503): "authorizer_unavailable",
+    (Step.FLOW_CONTROL, 429): "flow_control",
+    (Step.AUTHORIZATION, 403): "forbidden",
+    (Step.AUTHORIZATION, 503): "authorizer_unavailable",
+    (Step.FORWARDING, 403): "cross_site",
+    (Step.FORWARDING, 503): "upstream_unreachable",
+}
+
+
+def refusal_reason(step: Step, code: int) -> str:
+    """Return the reason of a request that was refused in `step` with a status code."""
+    if code == 400:
+        return "bad_request"
+    return _REFUSALS.get((step, code), "refused")

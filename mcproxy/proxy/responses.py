@@ -1,0 +1,42 @@
+"""The headers of responses: those of the proxy's own, and what changes in a cluster's. Pure."""
+
+from __future__ import annotations
+
+import re
+from email.utils import formatdate
+from uuid import uuid4
+
+from mcproxy.http.messages import RequestHead
+from mcproxy.kube.status import StatusError
+
+# What a kube-apiserver sends with each refusal (recorded).
+_OWN_FIELDS = b"Audit-Id: %b\r\nCache-Control: no-cache, private\r\n%bDate: %b\r\n"
+_STATUS_FIELDS = b"Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
+
+_AUDIT_ID = re.compile(rb"[!-~]{1,64}")
+_LOCATION = re.compile(rb"(?im)^((?:Content-)?Location:[ \t]*)/(?!/)")
+
+
+def audit_id(head: RequestHead | None) -> bytes:
+    """Return the Audit-ID of a response of our own: the request's, if it has a proper one, else a new one."""
+    sent = None if head is None else head.header(b"audit-id")
+    return sent if sent is not None and _AUDIT_ID.fullmatch(sent) else str(uuid4()).encode()
+
+
+def own_fields(identifier: bytes, now: float, more: bytes = b"") -> bytes:
+    """Return the fields of a response of our own, as a block; `now` is seconds since 1970."""
+    return _OWN_FIELDS % (identifier, more, formatdate(now, usegmt=True).encode())
+
+
+def refusal_fields(refusal: StatusError, identifier: bytes, now: float) -> bytes:
+    """Return the fields of a response that carries a Status, as a block."""
+    more = b"".join([b"%b: %b\r\n" % field for field in refusal.headers])
+    return own_fields(identifier, now, _STATUS_FIELDS + more)
+
+
+def restore_prefix(fields: bytes, prefix: bytes) -> bytes:
+    """Return a cluster's response fields with the path prefix that routing removed put back into redirects.
+
+    Only a path that begins with exactly one slash is relative to the server's root (RFC 3986 4.2): `//` begins a host.
+    """
+    return _LOCATION.sub(lambda match: match[1] + prefix + b"/", fields)

@@ -1,0 +1,120 @@
+"""The headers of our own responses as a kube-apiserver's are, and redirects that keep what routing removed."""
+
+from __future__ import annotations
+
+import json
+import re
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import pytest
+
+from mcproxy.config import model
+from mcproxy.http.head import parse_request_head
+from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.proxy.responses import audit_id, refusal_fields, restore_prefix
+from tests.proxy.harness import Harness, always, cluster, config, get
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "errors"
+UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def names(fields: bytes) -> list[str]:
+    return [line.partition(b":")[0].decode() for line in fields.split(b"\r\n")[:-1]]
+
+
+@pytest.mark.parametrize("recording", ["403-alice-exec", "401-bad-token-anonymous-on"])
+def test_a_refusal_has_the_headers_of_the_recorded_one(recording: str) -> None:
+    response = json.loads((GOLDEN / f"{recording}.json").read_text())["response"]
+    recorded = {name: value for name, value in response["headers"] if name != "Content-Length"}
+    fields = refusal_fields(StatusError(response["status"], "x"), b"id", 1_763_717_656.0)
+    assert set(recorded) <= set(names(fields))
+    assert b"Cache-Control: " + recorded["Cache-Control"].encode() + b"\r\n" in fields
+    assert b"Date: Fri, 21 Nov 2025 09:34:16 GMT\r\n" in fields
+
+
+def test_retry_after_is_among_them() -> None:
+    assert b"Retry-After: 5\r\n" in refusal_fields(retry_after(503, "x", 5), b"id", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "taken"),
+    [(b"7a0b", True), (b"a" * 64, True), (b"a" * 65, False), (b"", False), (b"a b", False), (b"\xe4", False)],
+)
+def test_a_proper_audit_id_of_the_request_is_kept(sent: bytes, taken: bool) -> None:
+    head = parse_request_head(b"GET / HTTP/1.1\r\nHost: a\r\nAudit-ID: " + sent + b"\r\n\r\n", 1000, 100)
+    assert (audit_id(head) == sent) is taken
+    assert taken or UUID.fullmatch(audit_id(head))
+
+
+def test_each_response_has_an_audit_id_of_its_own() -> None:
+    assert audit_id(None) != audit_id(None)
+
+
+@pytest.mark.parametrize(
+    ("location", "restored"),
+    [
+        (b"/api/v1/pods/web/proxy/", b"/clusters/west/api/v1/pods/web/proxy/"),
+        (b"/", b"/clusters/west/"),
+        (b"//evil.test/", b"//evil.test/"),
+        (b"https://a.test/x", b"https://a.test/x"),
+        (b"below/x", b"below/x"),
+        (b"?a=/b", b"?a=/b"),
+        (b"", b""),
+    ],
+)
+@pytest.mark.parametrize("name", [b"Location", b"content-location", b"LOCATION"])
+def test_only_a_path_below_the_root_gets_its_prefix_back(name: bytes, location: bytes, restored: bytes) -> None:
+    before, after = b"X-Location: /a\r\n", b"A: /b\r\n"
+    fields = restore_prefix(before + name + b": " + location + b"\r\n" + after, b"/clusters/west")
+    assert fields == before + name + b": " + restored + b"\r\n" + after
+
+
+class TestOnTheWire:
+    async def test_an_answer_of_our_own_has_them(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        server = model.Server(
+            name="main", listeners=("tls",), default=True, backend=model.ClusterBackend("east"), dispatch=()
+        )
+        await harness.serve(config([cluster(upstream.endpoint())], [server]))
+        client = await harness.asks(get(b"/api", b"Audit-ID: mine"))
+        await harness.until(lambda: client.received.endswith(b"}\n"), "the refusal")
+        fields = client.answer()[1]
+        assert (fields["audit-id"], fields["cache-control"]) == ("mine", "no-cache, private")
+        assert parsedate_to_datetime(fields["date"]).year >= 2025
+
+    async def test_what_is_no_proper_request_gets_them_too(self, harness: Harness) -> None:
+        await harness.serve(config([cluster(harness.upstream().endpoint())]))
+        client = await harness.asks(b"GET / HTTP/1.1\r\n\r\n")
+        await harness.until(lambda: client.received.endswith(b"}\n"), "the refusal")
+        code, fields, _ = client.answer()
+        assert code == 400
+        assert {"date", "audit-id", "cache-control"} <= set(fields)
+
+    @pytest.mark.parametrize("prefix", [b"/clusters/east", b"/apis/cluster.karmada.io/v1alpha1/clusters/east/proxy"])
+    async def test_a_redirect_stays_below_the_path_of_its_cluster(self, harness: Harness, prefix: bytes) -> None:
+        upstream = harness.upstream()
+        server = model.Server(
+            name="main", listeners=("tls",), default=True, backend=model.ClustersBackend(("east", "west"))
+        )
+        clusters = [cluster(upstream.endpoint(), name=name) for name in ("east", "west")]
+        await harness.serve(config(clusters, [server]))
+        path = b"/api/v1/namespaces/a/pods/b/proxy"
+        redirect = b"HTTP/1.1 301 Moved Permanently\r\nLocation: " + path + b"/\r\nContent-Length: 0\r\n\r\n"
+        for query in (b"", b"?a=/api"):
+            upstream.reply = always(redirect)
+            client = await harness.asks(get(prefix + path + query))
+            await harness.until(lambda: client.received, "the answer")  # noqa: B023
+            assert client.answer()[1]["location"] == (prefix + path).decode() + "/"
+        upstream.reply = always(redirect.replace(path, b""))
+        client = await harness.asks(get(prefix))
+        await harness.until(lambda: client.received, "the answer")
+        assert client.answer()[1]["location"] == prefix.decode() + "/"
+
+    async def test_a_redirect_of_a_single_cluster_is_left_alone(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        upstream.reply = always(b"HTTP/1.1 301 Moved\r\nLocation: /a/\r\nContent-Length: 0\r\n\r\n")
+        client = await harness.asks(get(b"/a"))
+        await harness.until(lambda: client.received, "the answer")
+        assert client.answer()[1]["location"] == "/a/"
