@@ -191,10 +191,10 @@ def _run(directory: DemoDirectory, ports: dict[str, int], *, kept: bool) -> None
         parts.callback(proxy.stop)
         from mcproxy.demo.server import fork_server
 
-        lifeline = fork_server.Lifeline()
-        parts.callback(lifeline.close)
+        parent_pipe = fork_server.ParentPipe()
+        parts.callback(parent_pipe.close)
         clusters = [
-            fork_server.ForkedCluster(name, path / name, (*CLUSTER_OPTIONS, "--port", str(ports[name])), lifeline)
+            fork_server.ForkedCluster(name, path / name, (*CLUSTER_OPTIONS, "--port", str(ports[name])), parent_pipe)
             for name in demo_files.CLUSTERS
         ]
         parts.callback(_stop_clusters, clusters)
@@ -206,7 +206,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], *, kept: bool) -> None
         try:
             for cluster in clusters:
                 cluster.wait_ready(PATIENCE)
-        except fork_server.NotReady as error:
+        except fork_server.StartError as error:
             raise DemoError(str(error)) from None
         directory.record({"proxy": port, **{cluster.name: cluster.port for cluster in clusters}})
         directory.write(demo_files.CONFIG_FILE, demo_files.config(path, port, clusters[0].url))

@@ -20,7 +20,7 @@ def main() -> int:
     path = sys.stdin.readline().rstrip("\n")
     if not path:
         return 1
-    threading.Thread(target=_end_with_the_demo, name="lifeline", daemon=True).start()
+    threading.Thread(target=_end_with_the_demo, name="end-with-demo", daemon=True).start()
     return run(path, load=load, make_service=Service)
 
 

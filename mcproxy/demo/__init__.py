@@ -1,1 +1,1 @@
-"""A simulated kube-apiserver for tests and the demo (its own process, aiohttp)."""
+"""A simulated kube-apiserver for the tests and `mcproxy demo`, on aiohttp, in a process of its own."""

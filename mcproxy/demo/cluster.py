@@ -1,7 +1,7 @@
-"""The state of one simulated cluster: what its endpoints (ports) share.
+"""The state of one simulated cluster, shared by its endpoints (ports).
 
-Everything that a request may change hangs off `SimulatedCluster`; handlers get it, nothing else is global. Time and
-randomness come in from outside so that tests decide them.
+All state that a request may change is in `SimulatedCluster`, which handlers receive; there are no globals. Time and
+randomness are injected, so that tests control them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ JSONDict = dict[str, Any]
 
 @dataclass(frozen=True)
 class ClusterOptions(StorageOptions):
-    """What differs between simulated clusters."""
+    """The options of a simulated cluster."""
 
     anonymous_auth: bool = True
     constrained_impersonation: bool = True
-    """The words of Kubernetes 1.36; False gives those of earlier versions."""
+    """Rules and messages of Kubernetes 1.36 (KEP-5284); False: those of earlier versions."""
 
 
 class SimulatedCluster:
-    """One cluster. `now` gives aware UTC datetimes."""
+    """One cluster. `now` returns aware UTC datetimes."""
 
     def __init__(
         self,
@@ -55,20 +55,20 @@ class SimulatedCluster:
         self.tokens: dict[str, User] = {}
         """Static bearer tokens."""
         self.client_ca_pem: bytes = b""
-        """The CA of the client certificates that make a user (CN = name, O = groups)."""
+        """The CA of client certificates (CN is the user name, O are the groups)."""
         self.front_proxy_ca_pem: bytes = b""
-        """The CA of front proxies, whose X-Remote-* headers are believed."""
+        """The CA of front proxies, whose X-Remote-* headers are trusted."""
         self.state: dict[str, Any] = {}
-        """Room for what single modules keep per cluster (signing keys, counters), each under its own module name."""
+        """State of single modules (signing keys, counters), by module name."""
 
     def timestamp(self) -> str:
-        """Now, as in creationTimestamp."""
+        """Return the time in the form of creationTimestamp."""
         return self.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def uid(self) -> str:
-        """A new object's uid."""
+        """Return a uid for a new object."""
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
     def name_suffix(self) -> str:
-        """The five characters that generateName adds."""
+        """Return the five random characters that generateName appends."""
         return "".join(self.random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))

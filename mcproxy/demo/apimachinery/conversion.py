@@ -1,7 +1,7 @@
-"""Objects between the version they are stored in and the version they are served in.
+"""Conversion between the stored version of objects and the served ones.
 
-All versions of a resource share one stored form. Most differ in apiVersion alone (a CRD with conversion strategy None,
-and almost everything built in); Events and HorizontalPodAutoscalers are the two that differ in their fields.
+All versions of a resource share one stored form. Most differ in apiVersion alone (CRDs with conversion strategy None,
+and almost all built-in resources); Events and HorizontalPodAutoscalers differ in their fields.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ EVENT_FIELDS = {
     "count": "deprecatedCount",
     "reportingComponent": "reportingController",
 }
-"""Names in core/v1 (as stored) and in events.k8s.io/v1."""
+"""Field names in core/v1 (as stored) and in events.k8s.io/v1."""
 
 OMITTED_WHEN_EMPTY = ("reportingController", "reportingInstance")
-"""Written even if empty by core/v1, and left out by events.k8s.io/v1."""
+"""Fields that core/v1 writes even if empty, and events.k8s.io/v1 leaves out."""
 
 
 def view(resource: ResourceInfo, stored: JSONDict) -> JSONDict:
-    """A stored object in the version of `resource`."""
+    """Return a stored object in the version of `resource`."""
     if stored.get("apiVersion") == resource.group_version:
         return stored
     obj = {**stored, "kind": resource.kind, "apiVersion": resource.group_version}
@@ -41,7 +41,7 @@ def view(resource: ResourceInfo, stored: JSONDict) -> JSONDict:
 
 
 def to_storage(resource: ResourceInfo, obj: JSONDict) -> JSONDict:
-    """An object of the version of `resource` as it is stored."""
+    """Return the stored form of an object in the version of `resource`."""
     if resource.group == "events.k8s.io":
         back = {new: old for old, new in EVENT_FIELDS.items()}
         return {**{back.get(key, key): value for key, value in obj.items()}, "apiVersion": "v1"}

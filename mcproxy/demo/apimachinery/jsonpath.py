@@ -1,4 +1,4 @@
-"""The small JSONPath that additionalPrinterColumns and scale subresources use.
+"""The subset of JSONPath in additionalPrinterColumns and scale subresources.
 
 `.spec.list[0].name`, `['key']`, `[*]` and `[?(@.a=="b")]`.
 """
@@ -23,7 +23,7 @@ STEP = re.compile(
 
 
 def find(document: Any, path: str) -> list[Any]:
-    """All values that a path leads to; none for a path that is not of the kinds above."""
+    """Return all values that a path selects; none for a path outside of the subset."""
     values, rest = [document], path.strip().strip("{}")
     if rest == ".":
         return values

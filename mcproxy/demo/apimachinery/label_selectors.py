@@ -1,6 +1,6 @@
-"""LabelSelector objects, as they stand in the spec of workloads, Services and budgets.
+"""LabelSelector objects, as in the spec of workloads, Services and budgets.
 
-`selectors` has those of a query's text.
+`selectors` has those of query parameters.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector matches some labels."""
+    """Return whether a LabelSelector matches some labels."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     return all(_matches(item, labels) for item in selector.get("matchExpressions") or ())

@@ -1,4 +1,4 @@
-"""The query parameters of list, watch and deletecollection, read and checked as Kubernetes does.
+"""ListOptions: the query parameters of list, watch and deletecollection, parsed and validated as in Kubernetes.
 
 Source: apimachinery `meta/internalversion/validation.ValidateListOptions` and the conversions of url.Values.
 """
@@ -18,7 +18,7 @@ _MATCH = "resourceVersionMatch"
 
 @dataclass(frozen=True)
 class ListOptions:
-    """ListOptions as given; `limit` is 0 for none, `timeout` is in seconds (0: not given)."""
+    """ListOptions; `limit` is 0 for none, `timeout` is in seconds (0: not set)."""
 
     label_selector: str = ""
     field_selector: str = ""
@@ -33,7 +33,7 @@ class ListOptions:
 
 
 def parse(query: Mapping[str, str], *, watch: bool = False) -> ListOptions:
-    """Read and check. `watch` is set for the deprecated /watch/ paths. Raises APIError 400 or 422."""
+    """Parse and validate. `watch` is set for the deprecated /watch/ paths. Raises APIError 400, 422."""
     initial = query.get("sendInitialEvents")
     options = ListOptions(
         label_selector=query.get("labelSelector", ""),
@@ -94,7 +94,7 @@ def _check_watch(options: ListOptions) -> list[Cause]:
 
 
 def revision(text: str) -> int:
-    """A resourceVersion as a number; "" and "0" are 0. Raises ValueError with Go's text."""
+    """Return a resourceVersion as a number; "" and "0" are 0. Raises ValueError with Go's message."""
     if not text:
         return 0
     if not re.fullmatch(r"[0-9]+", text):

@@ -1,9 +1,9 @@
-"""Reads the few protobuf bodies that kubectl sends, into the JSON form.
+"""Decodes the few protobuf bodies that kubectl sends into JSON.
 
 kubectl's typed clients POST `application/vnd.kubernetes.protobuf` for some commands (auth can-i, auth whoami, create …)
-whatever the server likes. Bodies are the magic `k8s\\0` and a `runtime.Unknown` message: 1 TypeMeta, 2 raw object,
+whatever the server prefers. Bodies are the magic `k8s\\0` and a `runtime.Unknown` message: 1 TypeMeta, 2 raw object,
 3 content encoding, 4 content type. Field numbers: the `generated.proto` files of k8s.io/api and apimachinery. A kind
-that is not listed here cannot be read, and is refused with 415 by the caller.
+that is not listed here cannot be decoded, and is refused with 415 by the caller.
 """
 
 from __future__ import annotations
@@ -226,15 +226,15 @@ SCHEMAS: dict[str, dict[int, tuple[str, str]]] = {
 OTHER_VERSIONS: dict[tuple[str, str], str] = {
     ("autoscaling/v2", "HorizontalPodAutoscaler"): "HorizontalPodAutoscalerV2"
 }
-"""The messages of kinds that have other fields in this version than above."""
+"""The messages of kinds that have other fields in this version."""
 
 
 class Undecodable(Exception):
-    """The body is no Kubernetes protobuf, or of a kind that is not known here."""
+    """The body is not Kubernetes protobuf, or of a kind that is not listed here."""
 
 
 def decode(body: bytes) -> JSONDict:
-    """A body as JSON. Raises `Undecodable`."""
+    """Return a body as JSON. Raises `Undecodable`."""
     if not body.startswith(MAGIC):
         raise Undecodable("not a k8s protobuf body")
     type_meta: JSONDict = {}
@@ -332,7 +332,7 @@ def _value(kind: str, value: int | bytes) -> Any:
 
 
 def _time(seconds: int | bytes | None) -> str | None:
-    """Seconds since 1970 as the API writes times; None when there are none."""
+    """Format Unix seconds as the API writes times; None for none."""
     if not isinstance(seconds, int):
         return None
     return (EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,7 @@
-"""Which resources a simulated cluster serves: the built-in ones of a recorded discovery, and those of CRDs.
+"""The resources that a simulated cluster serves: the built-in ones of a recorded discovery, and those of CRDs.
 
-`Registry` is the one place that knows; discovery, routing, storage and OpenAPI all read it. CRDs are added and removed
-while the cluster runs, so it counts generations for what is cached from it.
+Discovery, routing, storage and OpenAPI all read the `Registry`. CRDs are added and removed while the cluster runs, so
+it counts generations, by which caches are invalidated.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ JSONDict = dict[str, Any]
 StorageKey = tuple[str, str]
 
 SHARED_STORAGE: dict[StorageKey, StorageKey] = {("events.k8s.io", "events"): ("", "events")}
-"""Resources that are another view of the same stored objects."""
+"""Resources that are another version of the same stored objects."""
 
 
 @dataclass(frozen=True)
 class Subresource:
-    """One subresource; `group`, `version` are those of its kind, empty when it is the resource's own."""
+    """One subresource; `group`, `version` are those of its kind, empty if the same as the resource's."""
 
     name: str
     kind: str
@@ -58,12 +58,12 @@ class ResourceInfo:
 
     @property
     def qualified(self) -> str:
-        """`deployments.apps`, as messages name it."""
+        """The resource as messages name it, such as `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def storage(self) -> StorageKey:
-        """What identifies the stored objects: all versions of a resource share it."""
+        """The key of the stored objects, which all versions of a resource share."""
         key = (self.group, self.plural)
         return SHARED_STORAGE.get(key, key)
 
@@ -77,7 +77,7 @@ class ResourceInfo:
 
 
 class Registry:
-    """The resources that are served now. Owned by the cluster; changed by `crd.py` alone."""
+    """The resources that are served. Owned by the cluster; only `registry/crd.py` changes it."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -96,7 +96,7 @@ class Registry:
         self.generation += 1
 
     def remove(self, group: str, plural: str) -> None:
-        """Stop serving a CRD's resource in all versions; groups and versions that are empty then go as well."""
+        """Stop serving a CRD's resource in all versions, and groups and versions that are then empty."""
         versions = self._groups.get(group, {})
         for version in list(versions):
             versions[version].pop(plural, None)
@@ -107,33 +107,33 @@ class Registry:
         self.generation += 1
 
     def groups(self) -> list[str]:
-        """Group names, the core group ("") first."""
+        """Return the group names, the core group ("") first."""
         return list(self._groups)
 
     def versions(self, group: str) -> list[str]:
-        """Versions of a group, the preferred one first; empty for an unknown group."""
+        """Return the versions of a group, the preferred one first; empty for an unknown group."""
         return list(self._groups.get(group, ()))
 
     def resources(self, group: str, version: str) -> list[ResourceInfo]:
-        """The resources of a group-version; empty for an unknown one."""
+        """Return the resources of a group-version; empty for an unknown one."""
         return list(self._groups.get(group, {}).get(version, {}).values())
 
     def get(self, group: str, version: str, plural: str) -> ResourceInfo | None:
         return self._groups.get(group, {}).get(version, {}).get(plural)
 
     def by_kind(self, group: str, version: str, kind: str) -> ResourceInfo | None:
-        """The resource of a kind in one group-version."""
+        """Return the resource of a kind in one group-version."""
         return next((info for info in self.resources(group, version) if info.kind == kind), None)
 
     def preferred(self, group: str, plural: str) -> ResourceInfo | None:
-        """The resource in the first version that has it."""
+        """Return the resource in the first version that has it."""
         for version in self.versions(group):
             if found := self.get(group, version, plural):
                 return found
         return None
 
     def is_builtin_group(self, group: str) -> bool:
-        """Whether unknown resources in it are refused by a built-in API server (which phrases it differently)."""
+        """Return whether a built-in API server refuses unknown resources of the group (its message differs)."""
         return any(info.builtin for version in self.versions(group) for info in self.resources(group, version))
 
     def __iter__(self) -> Iterator[ResourceInfo]:

@@ -1,9 +1,8 @@
-"""What an object's fields are: the API's own definitions, read once and only when something asks.
+"""Schemas of objects: the API's own definitions, loaded once, on first use.
 
-Server-side apply, strategic merge patches, managedFields, strict decoding, Tables and OpenAPI all need the same facts
-(which lists are maps, and by which keys; what a column's description says), so all of them ask here. The definitions
-are those that a kube-apiserver publishes under /openapi/v2, with the defaults of its v3 documents added; a custom
-resource brings its own schema in its CRD.
+Used by server-side apply, strategic merge patches, managedFields, strict decoding, Tables and OpenAPI (which lists are
+maps, and by which keys; descriptions of columns). The definitions are those that a kube-apiserver publishes under
+/openapi/v2, with the defaults of its v3 documents added; a custom resource has its own schema in its CRD.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mcproxy.demo.apimachinery.resources import ResourceInfo
 
 JSONDict = dict[str, Any]
 Schema = Mapping[str, Any]
-"""A JSON Schema as OpenAPI v2 has it; `{}` where nothing is known."""
+"""A JSON Schema in OpenAPI v2's form; `{}` where nothing is known."""
 
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 LIST_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
@@ -29,7 +28,7 @@ UNKNOWN: Schema = {}
 
 @functools.cache
 def definitions() -> Mapping[str, JSONDict]:
-    """Every built-in definition by name, as in /openapi/v2, plus `default` where v3 has one."""
+    """Return every built-in definition by name, as in /openapi/v2, with `default` where v3 has one."""
     raw = (package_files.files("mcproxy.demo") / "data" / "definitions.json.gz").read_bytes()
     loaded: dict[str, JSONDict] = json.loads(gzip.decompress(raw))
     return loaded
@@ -37,7 +36,7 @@ def definitions() -> Mapping[str, JSONDict]:
 
 @functools.cache
 def _by_kind() -> Mapping[tuple[str, str, str], str]:
-    """Definition names by (group, version, kind). Kinds that every group has (DeleteOptions) are left out."""
+    """Return definition names by (group, version, kind), without kinds that every group has (DeleteOptions)."""
     names: dict[tuple[str, str, str], str] = {}
     for name, definition in definitions().items():
         kinds = definition.get("x-kubernetes-group-version-kind", ())
@@ -47,12 +46,12 @@ def _by_kind() -> Mapping[tuple[str, str, str], str]:
 
 
 def definition_name(group: str, version: str, kind: str) -> str | None:
-    """The definition of a built-in kind."""
+    """Return the name of the definition of a built-in kind."""
     return _by_kind().get((group, version, kind))
 
 
 def of(resource: ResourceInfo) -> Schema:
-    """The schema of a resource's objects. Custom resources get the real ObjectMeta for their metadata."""
+    """Return the schema of a resource's objects, with the real ObjectMeta for custom resources."""
     if resource.builtin:
         name = definition_name(resource.group, resource.version, resource.kind)
         return definitions()[name] if name else UNKNOWN
@@ -67,7 +66,7 @@ def of(resource: ResourceInfo) -> Schema:
 
 
 def resolve(schema: Schema | None) -> Schema:
-    """Follow a `$ref`; what stands beside it (patch strategy, list type) wins over what the definition says."""
+    """Resolve a `$ref`; keys beside it (patch strategy, list type) win over those of the definition."""
     if not schema:
         return UNKNOWN
     reference = schema.get("$ref")
@@ -79,13 +78,13 @@ def resolve(schema: Schema | None) -> Schema:
 
 
 def named_field(schema: Schema, key: str) -> Schema | None:
-    """The schema of a declared field, None when `key` is not declared (a key of a map is not)."""
+    """Return the schema of a declared field, or None (a key of a map is not declared)."""
     found: Schema | None = schema.get("properties", {}).get(key)
     return found
 
 
 def child(schema: Schema, key: str) -> Schema:
-    """The resolved schema of what lies under `key`, be it a field or a key of a map."""
+    """Return the resolved schema of `key`, a field or a key of a map."""
     found = named_field(schema, key)
     if found is None:
         more = schema.get("additionalProperties")
@@ -94,17 +93,17 @@ def child(schema: Schema, key: str) -> Schema:
 
 
 def element(schema: Schema) -> Schema:
-    """The resolved schema of a list's elements."""
+    """Return the resolved schema of a list's elements."""
     return resolve(schema.get("items"))
 
 
 def is_atomic_map(schema: Schema) -> bool:
-    """Whether an object is owned and replaced as a whole."""
+    """Return whether an object is owned and replaced as a whole."""
     return schema.get("x-kubernetes-map-type") == "atomic"
 
 
 def list_keys(schema: Schema) -> tuple[str, ...] | None:
-    """How a list's elements are told apart: None when it is atomic, () for a set, else the keys of a map.
+    """Return the keys that identify a list's elements: None for an atomic list, () for a set, else those of a map.
 
     Without x-kubernetes-list-type the patch strategy decides, as in kube-openapi's schemaconv.
     """
@@ -120,17 +119,17 @@ def list_keys(schema: Schema) -> tuple[str, ...] | None:
 
 
 def description(definition: str, field: str) -> str:
-    """The documentation of a field, as Table columns and `kubectl explain` show it; "" when there is none."""
+    """Return the description of a field, as in Table columns and `kubectl explain`; "" when there is none."""
     text: str = definitions().get(definition, {}).get("properties", {}).get(field, {}).get("description", "")
     return text
 
 
 @functools.cache
 def skeleton(definition: str) -> Mapping[str, Any]:
-    """What an empty object of a type looks like in JSON: the fields that Go writes even when nothing is set.
+    """Return the JSON of an empty object of a type: the fields that Go writes even if nothing is set.
 
-    managedFields are worked out against it, which is why `f:spec` of a Deployment has no "." but that of a custom
-    resource has. Never change the result.
+    managedFields are computed against it, which is why `f:spec` of a Deployment has no "." but that of a custom
+    resource has. The caller must not change the result.
     """
     schema = definitions()[definition]
     required = schema.get("required", ())
@@ -144,13 +143,13 @@ def skeleton(definition: str) -> Mapping[str, Any]:
 
 
 def empty_object(resource: ResourceInfo) -> Mapping[str, Any]:
-    """`skeleton` of a resource; a custom resource's empty object is just that."""
+    """Return the `skeleton` of a resource; that of a custom resource is empty."""
     name = definition_name(resource.group, resource.version, resource.kind) if resource.builtin else None
     return skeleton(name) if name else {}
 
 
 def completed(resource: ResourceInfo, obj: Mapping[str, Any]) -> JSONDict:
-    """An object with all the fields that Go would write, for comparisons; the original is not changed."""
+    """Return a copy of an object with all fields that Go would write, for comparisons."""
     return _overlay(empty_object(resource), obj)
 
 

@@ -1,7 +1,7 @@
 """Label and field selectors: parsing with Kubernetes' errors, and matching.
 
-Sources: apimachinery `labels.Parse` and `fields.ParseSelector`; which field labels a resource knows is listed in FIELDS
-(and comes from `selectableFields` for custom resources).
+Sources: apimachinery `labels.Parse` and `fields.ParseSelector`; the field labels of built-in resources are in FIELDS,
+those of custom resources in `selectableFields`.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ FIELDS: dict[tuple[str, str], Mapping[str, str]] = {
         "reportingController": "reportingComponent",
     },
 }
-"""Field labels beyond metadata.name and metadata.namespace, and where their values are in the stored object."""
+"""Field labels besides metadata.name and metadata.namespace, and the paths of their values in the stored object."""
 
 
 def field_labels(resource: ResourceInfo) -> dict[str, str]:
-    """The field labels a resource can be selected by, with their paths."""
+    """Return the field labels of a resource, with their paths."""
     labels = {"metadata.name": "metadata.name", "metadata.namespace": "metadata.namespace"}
     if resource.crd_version is not None:
         for entry in resource.crd_version.get("selectableFields") or ():
@@ -86,7 +86,7 @@ def field_labels(resource: ResourceInfo) -> dict[str, str]:
 
 
 def value_at(obj: JSONDict, path: str) -> str:
-    """The value of a scalar path as a field selector sees it; "" when absent."""
+    """Return the value of a path as a field selector compares it; "" when absent."""
     current: Any = obj
     for part in path.split("."):
         if not isinstance(current, dict) or part not in current:
@@ -98,7 +98,7 @@ def value_at(obj: JSONDict, path: str) -> str:
 
 
 def field_matcher(text: str, resource: ResourceInfo) -> Matcher | None:
-    """A fieldSelector as a predicate; None selects everything. Raises APIError 400."""
+    """Return a fieldSelector as a predicate; None selects everything. Raises APIError 400."""
     terms = [_field_term(term, text) for term in _split_escaped(text) if term]
     if not terms:
         return None
@@ -160,7 +160,7 @@ def _unescape(value: str) -> str:
 
 
 def label_matcher(text: str) -> Matcher | None:
-    """A labelSelector as a predicate; None selects everything. Raises APIError 400."""
+    """Return a labelSelector as a predicate; None selects everything. Raises APIError 400."""
     requirements = _Labels(text).parse()
     if not requirements:
         return None
@@ -189,7 +189,7 @@ def _requirement(labels: Mapping[str, str], key: str, operator: str, values: tup
 
 
 class _Labels:
-    """A recursive-descent parser of label selectors, with the error texts of apimachinery."""
+    """A recursive-descent parser of label selectors, with the error messages of apimachinery."""
 
     def __init__(self, text: str) -> None:
         self.tokens = [match.group(1) for match in _TOKEN.finditer(text) if match.group(1)]

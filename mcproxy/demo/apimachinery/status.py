@@ -1,7 +1,7 @@
-"""Errors of the simulated kube-apiserver, word for word as a real one says them.
+"""Errors of the simulated kube-apiserver, with the exact messages of a real one.
 
-Every refusal is raised as `APIError`; only `app.py` turns it into a response. A real apiserver answers some refusals as
-a Kubernetes Status object and some as plain text (unknown paths, overload), so the error carries which.
+Every error is raised as `APIError`; only `server/app.py` turns it into a response. A real apiserver answers some errors
+with a Kubernetes Status object and some with plain text (unknown paths, overload), so the error has its form.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Cause:
 
 
 class APIError(Exception):
-    """A refusal. `details=None` leaves details out: a real apiserver sends `{}` in some answers, nothing in others."""
+    """An error response. `details=None` leaves details out; a real apiserver sends `{}` in some responses."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class APIError(Exception):
         self.headers = tuple(headers)
         self.metadata = metadata or {}
         self.text = text
-        """Answered as text/plain, `message` being the whole body but its newline."""
+        """Send text/plain; `message` is the whole body but its newline."""
         self.indented = indented
-        """Answered as indented JSON without a final newline, as 406 is."""
+        """Send indented JSON without a final newline, as for 406."""
 
     def status(self) -> JSONDict:
-        """The Status object, with Go's order of fields."""
+        """Return the Status object, with Go's order of fields."""
         body: JSONDict = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -71,7 +71,7 @@ class APIError(Exception):
         return body
 
     def body(self) -> bytes:
-        """What goes on the wire."""
+        """Return the response body."""
         if self.text:
             return self.message.encode() + b"\n"
         if self.indented:
@@ -80,7 +80,7 @@ class APIError(Exception):
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON as Go writes it (`<`, `>` and `&` escaped)."""
+    """Return compact JSON as Go writes it (`<`, `>` and `&` escaped)."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if "<" in text or ">" in text or "&" in text:
         text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -88,19 +88,19 @@ def dumps(value: Any) -> bytes:
 
 
 def details(name: str = "", group: str = "", kind: str = "", **more: Any) -> JSONDict:
-    """`details` with empty parts left out, in Go's order."""
+    """Return `details` without empty fields, in Go's order."""
     out: JSONDict = {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
     out.update(more)
     return out
 
 
 def qualified(group: str, plural: str) -> str:
-    """`deployments.apps`, or `pods` for the core group."""
+    """Return the qualified resource: `deployments.apps`, or `pods` for the core group."""
     return f"{plural}.{group}" if group else plural
 
 
 def success(details_: JSONDict | None = None, *, code: int | None = None, message: str = "") -> JSONDict:
-    """A Status of success, as DELETE and the eviction and binding subresources answer."""
+    """Return the Status of success that DELETE, eviction and binding answer."""
     out: JSONDict = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if message:
         out["message"] = message
@@ -117,19 +117,19 @@ def bad_request(message: str) -> APIError:
 
 
 def unauthorized() -> APIError:
-    """401: nobody could be made out of what the request carries."""
+    """401."""
     return APIError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(group: str, plural: str, name: str, message: str, **more: Any) -> APIError:
-    """403 by admission or authorization: `message` is what follows "is forbidden: "."""
+    """403 of admission or authorization; `message` follows "is forbidden: "."""
     what = qualified(group, plural) + (f' "{name}"' if name else "")
     text = f"{what} is forbidden: {message}" if plural else f"forbidden: {message}"
     return APIError(403, "Forbidden", text, details(name, group, plural, **more))
 
 
 def page_not_found() -> APIError:
-    """404 of a path nobody serves: plain text."""
+    """404 of an unknown path: plain text."""
     return APIError(404, "NotFound", "404 page not found", text=True, headers=[("X-Content-Type-Options", "nosniff")])
 
 
@@ -150,7 +150,7 @@ def method_not_allowed() -> APIError:
 
 
 def not_acceptable(message: str) -> APIError:
-    """406, indented as the real one is."""
+    """406, indented as a real one."""
     return APIError(406, "NotAcceptable", message, {}, indented=True)
 
 
@@ -170,7 +170,7 @@ def conflict(group: str, plural: str, name: str, message: str = MODIFIED) -> API
 
 
 def expired(message: str, *, continue_token: str = "") -> APIError:
-    """410; `continue_token` is the "inconsistent" token that a list may go on with."""
+    """410; `continue_token` is the "inconsistent" token by which a list may be continued."""
     return APIError(410, "Expired", message, metadata={"continue": continue_token} if continue_token else None)
 
 
@@ -199,7 +199,7 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[Cause], *, double
 
 
 def rejected() -> APIError:
-    """422 of a JSON patch that does not fit."""
+    """422 of a JSON patch that cannot be applied."""
     return APIError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
@@ -216,7 +216,7 @@ def internal_error(message: str) -> APIError:
 
 
 def too_large_resource_version(wanted: int, current: int) -> APIError:
-    """504: the server has not seen that resourceVersion yet."""
+    """504 of a resourceVersion in the future."""
     return APIError(
         504,
         "Timeout",

@@ -1,7 +1,7 @@
-"""Who a request comes from: front proxy, client certificate, bearer token, or nobody, in a real apiserver's order.
+"""Authenticators in a real apiserver's order: front proxy, client certificate, bearer token, anonymous.
 
-Source: k8s.io/apiserver pkg/authentication and the recorded answers. One good credential wins over bad ones beside
-it; a bad one alone is 401 even where anonymous requests are allowed; basic authentication counts as no credential.
+Source: k8s.io/apiserver pkg/authentication and the recorded answers. One valid credential wins over invalid ones
+beside it; an invalid one alone is 401 even where anonymous requests are allowed; basic authentication counts as none.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io."
 
 
 class _Refused(Exception):
-    """A credential was there and is not good."""
+    """A credential was presented and is invalid."""
 
 
 def authenticate(cluster: SimulatedCluster, request: web.BaseRequest) -> User:
-    """The user of a request. Raises the 401."""
+    """Return the user of a request. Raises APIError 401."""
     refused = False
     for method in (_by_certificate, _by_token):
         try:
@@ -64,7 +64,7 @@ def _by_certificate(cluster: SimulatedCluster, request: web.BaseRequest) -> User
     der = peer_certificate(request)
     if not der:
         return None
-    front_proxy, user = _judged(cluster, der)
+    front_proxy, user = _verify_certificate(cluster, der)
     if front_proxy and (named := _front_proxy_user(request)) is not None:
         return named
     if front_proxy and user is None:
@@ -72,9 +72,9 @@ def _by_certificate(cluster: SimulatedCluster, request: web.BaseRequest) -> User
     return user
 
 
-def _judged(cluster: SimulatedCluster, der: bytes) -> tuple[bool, User | None]:
-    """(is a front proxy's, the user if it is a client's). Raises _Refused. Kept: a signature check takes 0.1 ms."""
-    known = cluster.state.setdefault("authn", {})
+def _verify_certificate(cluster: SimulatedCluster, der: bytes) -> tuple[bool, User | None]:
+    """Return (whether it is a front proxy's, its user if it is a client's). Raises _Refused."""
+    known = cluster.state.setdefault("authentication", {})
     key = (der, cluster.client_ca_pem, cluster.front_proxy_ca_pem)
     if key not in known:
         if len(known) >= MAX_CERTIFICATES:
@@ -99,7 +99,7 @@ def _certificate_user(certificate: x509.Certificate, der: bytes) -> User | None:
 
 
 def _issued_by(certificate: x509.Certificate, ca_pem: bytes) -> bool:
-    """Whether one of these CAs signed it; the TLS handshake has checked dates and purpose."""
+    """Return whether one of these CAs signed it; the TLS handshake has checked dates and purpose."""
     for ca in x509.load_pem_x509_certificates(ca_pem) if ca_pem else ():
         try:
             certificate.verify_directly_issued_by(ca)
@@ -110,7 +110,7 @@ def _issued_by(certificate: x509.Certificate, ca_pem: bytes) -> bool:
 
 
 def extra_headers(headers: Sequence[tuple[str, str]], prefix: str) -> dict[str, tuple[str, ...]]:
-    """The values of `{prefix}{key}` headers by key, in their order; keys are lower-cased and percent-decoded."""
+    """Return the values of `{prefix}{key}` headers by key, in their order; keys are lower-cased and percent-decoded."""
     found: dict[str, tuple[str, ...]] = {}
     for name, value in headers:
         if name.lower().startswith(prefix):
@@ -129,7 +129,7 @@ def _front_proxy_user(request: web.BaseRequest) -> User | None:
 
 
 def _bearer(request: web.BaseRequest) -> str:
-    """The token of the Authorization header, or of the WebSocket subprotocol that browsers have to use."""
+    """Return the token of the Authorization header, or of the WebSocket subprotocol that browsers use."""
     scheme, _, token = request.headers.get("Authorization", "").strip().partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip().split(" ")[0]
@@ -160,7 +160,7 @@ def _by_token(cluster: SimulatedCluster, request: web.BaseRequest) -> User | Non
 
 
 def verify_token(cluster: SimulatedCluster, token: str, audiences: Sequence[str] = ()) -> Verified:
-    """The user of a bearer token, with system:authenticated, and the audiences that hold. Raises Invalid."""
+    """Return the user of a bearer token, with system:authenticated, and the accepted audiences. Raises Invalid."""
     static = cluster.tokens.get(token)
     if static is not None:
         wanted = tuple(audiences) or (ISSUER,)

@@ -1,4 +1,4 @@
-"""The ClusterRoles and bindings that every cluster has from the start, as many as clients and tests rely on.
+"""The bootstrap policy: ClusterRoles and bindings that every cluster has, as far as clients and tests rely on them.
 
 The rules are those of kubernetes' bootstrap policy, with view, edit and admin cut down to the common resources.
 """
@@ -109,7 +109,7 @@ BINDINGS = {
 
 
 def default_objects() -> list[JSONDict]:
-    """ClusterRole and ClusterRoleBinding objects without uid, time and version."""
+    """Return the ClusterRole and ClusterRoleBinding objects, without uid, time and version."""
     labels = {"kubernetes.io/bootstrapping": "rbac-defaults"}
     objects: list[JSONDict] = []
     for name, rules in _roles().items():
@@ -129,7 +129,7 @@ def default_objects() -> list[JSONDict]:
 
 
 def add_default_roles(cluster: SimulatedCluster) -> None:
-    """Stores those of the default objects that the cluster does not have yet."""
+    """Store the default objects that the cluster does not have."""
     for obj in default_objects():
         plural = "clusterroles" if obj["kind"] == "ClusterRole" else "clusterrolebindings"
         if cluster.store.get((GROUP, plural), "", obj["metadata"]["name"]) is None:

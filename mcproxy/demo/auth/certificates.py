@@ -1,4 +1,4 @@
-"""The certificates of a simulated cluster: a CA, the server's, and clients'; elliptic curves, made in milliseconds."""
+"""Certificates of a simulated cluster: a CA, server and client certificates, with elliptic curves for speed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Issued:
     key: bytes
 
     def write(self, directory: Path, name: str) -> tuple[Path, Path]:
-        """Write `name.crt` and `name.key` (readable by the owner alone); gives both paths."""
+        """Write `name.crt` and `name.key` (readable by the owner alone); return both paths."""
         certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
         certificate.write_bytes(self.certificate)
         key.touch(mode=0o600)
@@ -51,11 +51,11 @@ class Authority:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def server(self, names: Sequence[str]) -> Issued:
-        """A server certificate for DNS names and IP addresses."""
+        """Issue a server certificate for DNS names and IP addresses."""
         return self._issue([(NameOID.COMMON_NAME, "kube-apiserver")], ExtendedKeyUsageOID.SERVER_AUTH, names)
 
     def client(self, user: str, groups: Sequence[str] = ()) -> Issued:
-        """A client certificate: the user as CN, its groups as O."""
+        """Issue a client certificate: the user name as CN, the groups as O."""
         subject = [(NameOID.ORGANIZATION_NAME, group) for group in groups]
         return self._issue([*subject, (NameOID.COMMON_NAME, user)], ExtendedKeyUsageOID.CLIENT_AUTH, ())
 
@@ -119,7 +119,7 @@ def _alternative(names: Sequence[str]) -> list[x509.GeneralName]:
 
 
 def server_context(certificate: Path, key: Path, client_ca_pem: bytes) -> ssl.SSLContext:
-    """A TLS context that asks for client certificates and takes those of the given CAs, or none."""
+    """Return a TLS context that requests client certificates and accepts those of the given CAs, or none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(certificate, key)

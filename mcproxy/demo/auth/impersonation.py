@@ -1,8 +1,8 @@
-"""Impersonate-* headers: who a request shall count as, and whether its sender may do that.
+"""Impersonation: parses Impersonate-* headers and authorizes them.
 
-Two sets of rules and words: the one before Kubernetes 1.36 (verb `impersonate` on users, groups, serviceaccounts,
-uids and userextras), and constrained impersonation (KEP-5284), where `impersonate-on:…` on the target and
-`impersonate:…` on the identity do as well, and the refusal speaks of them unless the sender has some of the old
+Two sets of rules and messages: the one before Kubernetes 1.36 (verb `impersonate` on users, groups, serviceaccounts,
+uids and userextras), and constrained impersonation (KEP-5284), where `impersonate-on:…` on the target with
+`impersonate:…` on the identity suffice as well, and the refusal names these unless the caller has some of the old
 rights.
 """
 
@@ -29,8 +29,8 @@ SERVICE_ACCOUNT, NODE = "system:serviceaccount:", "system:node:"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the headers ask for. Of several Impersonate-User headers the first counts, an empty one counts as absent."""
+class RequestedUser:
+    """The requested user. Of several Impersonate-User headers the first is used; an empty one counts as absent."""
 
     user: str
     uid: str
@@ -38,17 +38,17 @@ class Wanted:
     extra: dict[str, tuple[str, ...]]
 
     @classmethod
-    def of(cls, headers: Sequence[tuple[str, str]]) -> Wanted | None:
+    def of(cls, headers: Sequence[tuple[str, str]]) -> RequestedUser | None:
         def values(name: str) -> tuple[str, ...]:
             return tuple(value for other, value in headers if other.lower() == name)
 
         user, uid = next(iter(values("impersonate-user")), ""), next(iter(values("impersonate-uid")), "")
-        wanted = cls(user, uid, values("impersonate-group"), extra_headers(headers, "impersonate-extra-"))
-        return wanted if wanted.user or wanted.uid or wanted.groups or wanted.extra else None
+        requested = cls(user, uid, values("impersonate-group"), extra_headers(headers, "impersonate-extra-"))
+        return requested if requested.user or requested.uid or requested.groups or requested.extra else None
 
     @property
     def service_account(self) -> tuple[str, str] | None:
-        """(namespace, name) of a ServiceAccount's user name."""
+        """(namespace, name) if the user name is a ServiceAccount's, else None."""
         parts = self.user.removeprefix(SERVICE_ACCOUNT).split(":")
         return (parts[0], parts[1]) if self.user.startswith(SERVICE_ACCOUNT) and len(parts) == 2 else None
 
@@ -56,73 +56,73 @@ class Wanted:
 def impersonate(
     cluster: SimulatedCluster, request: web.BaseRequest, user: User, info: RequestInfo, *, starting: bool = False
 ) -> User:
-    """The user to go on with: `user` itself without Impersonate headers. Raises 400 and 403."""
-    wanted = Wanted.of(list(request.headers.items()))
-    if wanted is None:
+    """Return the impersonated user, or `user` without Impersonate headers. Raises APIError 400, 403."""
+    requested = RequestedUser.of(list(request.headers.items()))
+    if requested is None:
         return user
     constrained = cluster.options.constrained_impersonation
-    if not wanted.user:
-        raise _without_user(wanted, constrained=constrained)
-    rights = list(_rights(wanted))
+    if not requested.user:
+        raise _without_user(requested, constrained=constrained)
+    rights = list(_rights(requested))
     for index, right in enumerate(rights):
         try:
             check(cluster, user, replace(right, verb="impersonate"), starting=starting)
         except APIError:
             if not constrained or index > 0:
                 raise
-            _check_constrained(cluster, user, info, wanted, starting=starting)
+            _check_constrained(cluster, user, info, requested, starting=starting)
             break
-    target = _impersonated(wanted)
+    target = _impersonated(requested)
     note_user(request, target, impersonated=True)
     return target
 
 
-def _rights(wanted: Wanted) -> Iterator[Attributes]:
-    account = wanted.service_account
+def _rights(requested: RequestedUser) -> Iterator[Attributes]:
+    account = requested.service_account
     if account is not None:
         yield Attributes("", "", "serviceaccounts", "", account[0], account[1])
     else:
-        yield Attributes("", "", "users", name=wanted.user)
-    for group in wanted.groups:
+        yield Attributes("", "", "users", name=requested.user)
+    for group in requested.groups:
         yield Attributes("", "", "groups", name=group)
-    for key, values in wanted.extra.items():
+    for key, values in requested.extra.items():
         for value in values:
             yield Attributes("", AUTHENTICATION, "userextras", key, name=value)
-    if wanted.uid:
-        yield Attributes("", AUTHENTICATION, "uids", name=wanted.uid)
+    if requested.uid:
+        yield Attributes("", AUTHENTICATION, "uids", name=requested.uid)
 
 
 def _check_constrained(
-    cluster: SimulatedCluster, user: User, info: RequestInfo, wanted: Wanted, *, starting: bool
+    cluster: SimulatedCluster, user: User, info: RequestInfo, requested: RequestedUser, *, starting: bool
 ) -> None:
     mode = "user-info"
-    if wanted.service_account is not None:
+    if requested.service_account is not None:
         mode = "serviceaccount"
-    elif wanted.user.startswith(NODE):
+    elif requested.user.startswith(NODE):
         mode = "arbitrary-node"
     on = Attributes.of(info)
     check(cluster, user, replace(on, verb=f"impersonate-on:{mode}:{on.verb}"), starting=starting)
-    for right in _rights(wanted):
+    for right in _rights(requested):
         named = right
         if right.resource == "users" and mode == "arbitrary-node":
-            named = replace(right, resource="nodes", name=wanted.user.removeprefix(NODE))
+            named = replace(right, resource="nodes", name=requested.user.removeprefix(NODE))
         check(cluster, user, replace(named, verb=f"impersonate:{mode}", group=AUTHENTICATION), starting=starting)
 
 
-def _impersonated(wanted: Wanted) -> User:
-    groups = wanted.groups
-    account = wanted.service_account
+def _impersonated(requested: RequestedUser) -> User:
+    groups = requested.groups
+    account = requested.service_account
     if account is not None and not groups:
         groups = service_account_groups(account[0])
-    if wanted.user == "system:anonymous":
+    if requested.user == "system:anonymous":
         groups = groups if UNAUTHENTICATED in groups else (*groups, UNAUTHENTICATED)
     elif AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
-    return User(wanted.user, wanted.uid, groups, wanted.extra)
+    return User(requested.user, requested.uid, groups, requested.extra)
 
 
-def _without_user(wanted: Wanted, *, constrained: bool) -> APIError:
-    asked = _go_user(wanted) if constrained else _go_references(wanted)
+def _without_user(requested: RequestedUser, *, constrained: bool) -> APIError:
+    asked = _go_user(requested) if constrained else _go_references(requested)
     error = bad_request(f"requested {asked} without impersonating a user{' name' if constrained else ''}")
     error.headers = (("X-Content-Type-Options", "nosniff"),)
     return error
@@ -136,18 +136,19 @@ def _go_strings(values: Sequence[str]) -> str:
     return f"[]string{{{', '.join(map(_quote, values))}}}" if values else "[]string(nil)"
 
 
-def _go_user(wanted: Wanted) -> str:
-    """Go's %#v of the user, which the real message really contains."""
-    extra = ", ".join(f"{_quote(key)}:{_go_strings(values)}" for key, values in sorted(wanted.extra.items()))
+def _go_user(requested: RequestedUser) -> str:
+    """Return Go's %#v of the user, which the real message contains."""
+    extra = ", ".join(f"{_quote(key)}:{_go_strings(values)}" for key, values in sorted(requested.extra.items()))
     shown = f"map[string][]string{{{extra}}}" if extra else "map[string][]string(nil)"
-    return f'&user.DefaultInfo{{Name:"", UID:{_quote(wanted.uid)}, Groups:{_go_strings(wanted.groups)}, Extra:{shown}}}'
+    groups = _go_strings(requested.groups)
+    return f'&user.DefaultInfo{{Name:"", UID:{_quote(requested.uid)}, Groups:{groups}, Extra:{shown}}}'
 
 
-def _go_references(wanted: Wanted) -> str:
-    """Go's %v of the list of ObjectReferences: Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath."""
-    shown = [f"{{Group  {group}    }}" for group in wanted.groups]
-    for key, values in wanted.extra.items():
+def _go_references(requested: RequestedUser) -> str:
+    """Format Go's %v of ObjectReferences: Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath."""
+    shown = [f"{{Group  {group}    }}" for group in requested.groups]
+    for key, values in requested.extra.items():
         shown += [f"{{UserExtra  {value}  {AUTHENTICATION}/v1  {key}}}" for value in values]
-    if wanted.uid:
-        shown.append(f"{{UID  {wanted.uid}  {AUTHENTICATION}/v1  }}")
+    if requested.uid:
+        shown.append(f"{{UID  {requested.uid}  {AUTHENTICATION}/v1  }}")
     return f"[{' '.join(shown)}]"

@@ -1,7 +1,7 @@
-"""Role-based access control of a simulated cluster, read from the Role and Binding objects that it stores.
+"""The RBAC authorizer, which reads the Role and Binding objects in the store.
 
 Follows kubernetes' plugin/pkg/auth/authorizer/rbac: members of system:masters pass, then the first rule that
-matches allows; there are no rules that deny. The sentences of refusals and reasons are the real ones.
+matches allows; there are no rules that deny. Messages and reasons are the real ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MASTERS = "system:masters"
 
 @dataclass(frozen=True)
 class Attributes:
-    """What somebody wants to do. A non-resource request has only `verb` and `path`."""
+    """Authorization attributes. A non-resource request has only `verb` and `path`."""
 
     verb: str
     group: str = ""
@@ -47,7 +47,7 @@ class Attributes:
 
 @dataclass(frozen=True)
 class Decision:
-    """`reason` says which binding allowed, or what went wrong while looking (a missing role, say)."""
+    """An authorizer's decision; `reason` names the binding that allowed, or errors such as a missing role."""
 
     allowed: bool
     reason: str = ""
@@ -55,10 +55,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Grant:
-    """A rule that a user has by one binding; `because` is the reason given for it."""
+    """A rule that a user has by one binding; `reason_text` is the reason for the decision."""
 
     rule: Mapping[str, Any]
-    because: str
+    reason_text: str
 
 
 def decide(cluster: SimulatedCluster, user: User, wanted: Attributes, *, starting: bool = False) -> Decision:
@@ -70,7 +70,7 @@ def decide(cluster: SimulatedCluster, user: User, wanted: Attributes, *, startin
     problems: list[str] = []
     for grant in _grants(cluster, user, wanted.namespace, problems):
         if _matches(grant.rule, wanted):
-            return Decision(True, f"RBAC: allowed by {grant.because}")
+            return Decision(True, f"RBAC: allowed by {grant.reason_text}")
     if not problems:
         return Decision(False)
     joined = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
@@ -78,19 +78,19 @@ def decide(cluster: SimulatedCluster, user: User, wanted: Attributes, *, startin
 
 
 def check(cluster: SimulatedCluster, user: User, wanted: Attributes, *, starting: bool = False) -> None:
-    """Raises the 403 of a refused request."""
+    """Authorize, and raise APIError 403 if it is refused."""
     decision = decide(cluster, user, wanted, starting=starting)
     if not decision.allowed:
         raise forbidden_error(user, wanted, decision.reason)
 
 
 def authorize(cluster: SimulatedCluster, user: User, info: RequestInfo, *, starting: bool = False) -> None:
-    """The authorization step of a request; it comes before anybody looks whether the object exists."""
+    """Authorize a request; this precedes any look-up of the object. Raises APIError 403."""
     check(cluster, user, Attributes.of(info), starting=starting)
 
 
 def forbidden_error(user: User, wanted: Attributes, reason: str = "") -> APIError:
-    """403 with the sentence of k8s.io/apiserver's responsewriters.Forbidden."""
+    """Return the 403 with the message of k8s.io/apiserver's responsewriters.Forbidden."""
     headers = [("X-Content-Type-Options", "nosniff")]
     tail = f": {reason}" if reason else ""
     if wanted.path:
@@ -106,7 +106,7 @@ def forbidden_error(user: User, wanted: Attributes, reason: str = "") -> APIErro
 
 
 def rules_for(cluster: SimulatedCluster, user: User, namespace: str) -> list[Mapping[str, Any]]:
-    """All rules a user has in a namespace, for SelfSubjectRulesReview."""
+    """Return all rules of a user in a namespace, for SelfSubjectRulesReview."""
     rules: list[Mapping[str, Any]] = []
     if MASTERS in user.groups:
         rules.append({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
@@ -125,8 +125,8 @@ def _grants(cluster: SimulatedCluster, user: User, namespace: str, problems: lis
         subject = _subject(binding, user, "")
         if subject:
             role = binding.get("roleRef", {}).get("name", "")
-            because = f'ClusterRoleBinding "{name}" of ClusterRole "{role}" to {subject}'
-            yield from _with_reason(_cluster_role(cluster, role, problems), because)
+            reason_text = f'ClusterRoleBinding "{name}" of ClusterRole "{role}" to {subject}'
+            yield from _with_reason(_cluster_role(cluster, role, problems), reason_text)
     if not namespace:
         return
     for (found, name), binding in _objects(cluster, "rolebindings"):
@@ -134,20 +134,20 @@ def _grants(cluster: SimulatedCluster, user: User, namespace: str, problems: lis
         if subject:
             reference = binding.get("roleRef", {})
             kind, role = reference.get("kind", ""), reference.get("name", "")
-            because = f'RoleBinding "{name}/{namespace}" of {kind} "{role}" to {subject}'
+            reason_text = f'RoleBinding "{name}/{namespace}" of {kind} "{role}" to {subject}'
             if kind == "Role":
-                yield from _with_reason(_role(cluster, namespace, role, problems), because)
+                yield from _with_reason(_role(cluster, namespace, role, problems), reason_text)
             else:
-                yield from _with_reason(_cluster_role(cluster, role, problems), because)
+                yield from _with_reason(_cluster_role(cluster, role, problems), reason_text)
 
 
-def _with_reason(rules: Sequence[Mapping[str, Any]], because: str) -> Iterator[Grant]:
+def _with_reason(rules: Sequence[Mapping[str, Any]], reason_text: str) -> Iterator[Grant]:
     for rule in rules:
-        yield Grant(rule, because)
+        yield Grant(rule, reason_text)
 
 
 def _subject(binding: Mapping[str, Any], user: User, namespace: str) -> str:
-    """The subject of a binding that is this user, as reasons name it; "" when none is."""
+    """Return the subject of a binding that matches the user, as reasons name it; "" when none does."""
     for subject in binding.get("subjects") or ():
         kind, name = subject.get("kind"), subject.get("name", "")
         if (kind == "User" and name == user.name) or (kind == "Group" and name in user.groups):

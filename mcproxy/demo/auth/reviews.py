@@ -1,5 +1,5 @@
-"""TokenReview, the four access reviews, SelfSubjectReview and TokenRequest: questions that are asked by POST and
-not stored."""
+"""Reviews: TokenReview, the four access reviews, SelfSubjectReview and TokenRequest, which are answered and not
+stored."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ MIN_TOKEN_SECONDS = 600
 
 
 def _ordered(value: Mapping[str, Any] | None, names: tuple[str, ...]) -> JSONDict:
-    """The known fields in Go's order, empty ones left out."""
+    """Return the known fields in Go's order, without empty ones."""
     return {name: value[name] for name in names if value and value.get(name)}
 
 
 def _field_set(value: Any) -> JSONDict:
-    """fieldsV1 of what a client sent (lists and values are atomic here)."""
+    """Return the fieldsV1 of what a client sent (lists and values are atomic here)."""
     if not isinstance(value, dict):
         return {}
     return {f"f:{name}": _nested(item) for name, item in sorted(value.items())}
@@ -132,7 +132,7 @@ def _access_spec(sent: Mapping[str, Any]) -> JSONDict:
 
 
 def _check_access_spec(spec: Mapping[str, Any], *, subject: bool) -> None:
-    """What k8s.io/kubernetes/pkg/apis/authorization/validation refuses. Raises APIError 422."""
+    """Validate as k8s.io/kubernetes/pkg/apis/authorization/validation. Raises APIError 422."""
     causes: list[Cause] = []
     both = spec.get("resourceAttributes") is not None, spec.get("nonResourceAttributes") is not None
     if all(both):
@@ -224,7 +224,7 @@ async def _self_subject_review(call: Call) -> web.StreamResponse:
 
 
 def _bound_claims(call: Call, reference: Mapping[str, Any]) -> dict[str, JSONDict]:
-    """The claims for the object that a token is bound to. Raises APIError 404, 409 and 422."""
+    """Return the claims for the object that a token is bound to. Raises APIError 404, 409, 422."""
     kind, name = reference.get("kind", ""), reference.get("name", "")
     plural = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(kind)
     if plural is None:
@@ -257,7 +257,7 @@ def _check_expiry(seconds: int) -> None:
 
 
 async def handle_token(call: Call) -> web.StreamResponse:
-    """POST serviceaccounts/{name}/token. Raises APIError 404, 409 and 422."""
+    """Serve POST serviceaccounts/{name}/token. Raises APIError 404, 409, 422."""
     body = await negotiation.read_object(call, kind="TokenRequest")
     info = call.info
     account = objects.get(call.cluster, objects.find(call.cluster, "", "serviceaccounts"), info.namespace, info.name)
@@ -293,7 +293,7 @@ def _stamp(seconds: float) -> str:
 
 
 async def handle(call: Call) -> web.StreamResponse:
-    """POST of one of the review kinds."""
+    """Serve the POST of a review."""
     return await HANDLERS[call.info.group, call.info.resource](call)
 
 
@@ -310,13 +310,13 @@ HANDLERS: dict[tuple[str, str], Handler] = {
 
 
 async def openid_configuration(call: Call) -> web.StreamResponse:
-    """GET /.well-known/openid-configuration."""
+    """Serve GET /.well-known/openid-configuration."""
     document = issuer_of(call.cluster).discovery(call.request.host)
     return _document(call, document, "application/json")
 
 
 async def openid_keys(call: Call) -> web.StreamResponse:
-    """GET /openid/v1/jwks, which only comes as application/jwk-set+json."""
+    """Serve GET /openid/v1/jwks, only as application/jwk-set+json."""
     media_type = "application/jwk-set+json"
     accept = call.request.headers.get("Accept", "")
     if accept and not any(negotiation.matches(media_type, clause.media_type) for clause in negotiation.clauses(accept)):

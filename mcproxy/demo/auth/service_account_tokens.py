@@ -25,7 +25,7 @@ CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
 class Invalid(Exception):
-    """A token that is not good. `reason` is what a TokenReview adds to "invalid bearer token"; "" adds nothing."""
+    """The token is invalid. `reason` is what a TokenReview appends to "invalid bearer token"; "" appends nothing."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class Invalid(Exception):
 class Verified:
     user: User
     audiences: tuple[str, ...]
-    """Those of the token that were asked for."""
+    """The audiences of the token that were requested."""
 
 
 def service_account_groups(namespace: str) -> tuple[str, str]:
@@ -52,7 +52,7 @@ def _decode(text: str) -> bytes:
 
 
 def issuer_of(cluster: SimulatedCluster) -> Issuer:
-    """The cluster's issuer; its key is made when first asked for, which takes some 50 ms."""
+    """Return the cluster's issuer; its key is generated on first use, which takes some 50 ms."""
     found = cluster.state.get("tokens")
     if found is None:
         found = cluster.state["tokens"] = Issuer(cluster)
@@ -80,7 +80,7 @@ class Issuer:
         seconds: int = 3600,
         bound: Mapping[str, JSONDict] | None = None,
     ) -> str:
-        """A token for a ServiceAccount object; `bound` are further claims (pod, secret, node) with name and uid."""
+        """Issue a token for a ServiceAccount object; `bound` are claims (pod, secret, node) with name and uid."""
         now = int(self._cluster.now().timestamp())
         name, uid = account["metadata"]["name"], account["metadata"].get("uid", "")
         private = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **(bound or {})}
@@ -100,7 +100,7 @@ class Issuer:
         return f"{signed}.{_encode(signature)}"
 
     def verify(self, token: str, audiences: Sequence[str] = ()) -> Verified:
-        """The user of a token. Raises Invalid. Without audiences, the API server's own is required."""
+        """Return the user of a token. Raises Invalid. Without audiences, the API server's own is required."""
         wanted = tuple(audiences) or (ISSUER,)
         claims = self._signed_claims(token)
         now = self._cluster.now().timestamp()
@@ -160,7 +160,7 @@ class Issuer:
         return User(claims["sub"], uid, service_account_groups(namespace), extra)
 
     def discovery(self, authority: str) -> JSONDict:
-        """/.well-known/openid-configuration, for a server that is reached at `authority` (host:port)."""
+        """Return /.well-known/openid-configuration of a server at `authority` (host:port)."""
         return {
             "issuer": ISSUER,
             "jwks_uri": f"https://{authority}/openid/v1/jwks",
@@ -170,7 +170,7 @@ class Issuer:
         }
 
     def jwks(self) -> JSONDict:
-        """/openid/v1/jwks (RFC 7517)."""
+        """Return /openid/v1/jwks (RFC 7517)."""
         numbers = self._key.public_key().public_numbers()
         key = {
             "use": "sig",

@@ -1,4 +1,4 @@
-"""The executables of a simulated container. Each is a coroutine of (process, arguments) that gives an exit code."""
+"""The executables of a simulated container. Each is a coroutine of (process, arguments) that returns an exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ZEROS = bytes(CHUNK)
 
 
 def _split(args: list[str], with_value: str = "") -> tuple[dict[str, str], list[str]]:
-    """Short options (letters in `with_value` take one) and operands."""
+    """Split into short options (letters in `with_value` take a value) and operands."""
     options: dict[str, str] = {}
     operands: list[str] = []
     pending = iter(args)
@@ -38,7 +38,7 @@ def _split(args: list[str], with_value: str = "") -> tuple[dict[str, str], list[
 
 
 async def _pieces(process: Process, names: list[str]) -> AsyncIterator[bytes]:
-    """The bytes of the named files, or of stdin."""
+    """Yield the bytes of the named files, or of stdin."""
     for name in names or ["-"]:
         if name == "-":
             while data := await process.stdin.read():
@@ -301,7 +301,7 @@ async def _uname(process: Process, args: list[str]) -> int:
 
 
 async def _stty(process: Process, args: list[str]) -> int:
-    """`stty size` tells rows and columns; `stty wait` first waits for a resize (for tests; no real stty has it)."""
+    """`stty size` prints rows and columns; `stty wait` waits for a resize first (for tests, unlike a real stty)."""
     if args == ["wait"]:
         await process.resized.wait()
     await process.stdout.write(f"{process.size[1]} {process.size[0]}\n".encode())

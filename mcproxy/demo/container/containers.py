@@ -1,5 +1,4 @@
-"""The containers of a simulated cluster's pods: finding the one a request means, and what it has inside (files,
-environment)."""
+"""The containers of pods: finding the one of a request, and its files and environment."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ MAX_FILE_SYSTEMS = 1000
 
 @dataclass(frozen=True)
 class Container:
-    """A container of a pod that exists."""
+    """A container of an existing pod."""
 
     cluster: SimulatedCluster
     pod: Mapping[str, Any]
@@ -41,7 +40,7 @@ class Container:
 
     @property
     def files(self) -> FileSystem:
-        """The container's file system, made when first used; it lives as long as the pod's uid."""
+        """The container's file system, created on first use and kept for the pod's uid."""
         systems = self.cluster.state.setdefault("containers", {})
         key = (self.pod["metadata"].get("uid", ""), self.name)
         if key not in systems:
@@ -83,7 +82,7 @@ class Container:
 
 
 def find_pod(cluster: SimulatedCluster, namespace: str, name: str) -> JSONDict:
-    """Raises APIError 404."""
+    """Return a pod. Raises APIError 404."""
     pod = cluster.store.get(("", "pods"), namespace, name)
     if pod is None:
         raise not_found("", "pods", name)
@@ -91,7 +90,7 @@ def find_pod(cluster: SimulatedCluster, namespace: str, name: str) -> JSONDict:
 
 
 def find_container(cluster: SimulatedCluster, namespace: str, pod_name: str, wanted: str) -> Container:
-    """The container named, or the pod's only one. Raises APIError 404 (pod) and 400 (container)."""
+    """Return the named container, or the pod's only one. Raises APIError 404 (pod), 400 (container)."""
     pod = find_pod(cluster, namespace, pod_name)
     specs = {item["name"]: item for kind in LIST_KINDS for item in (pod.get("spec") or {}).get(kind) or ()}
     if wanted:

@@ -1,4 +1,4 @@
-"""The in-memory file system of one simulated container: where `kubectl cp` and redirections write."""
+"""The in-memory file system of a simulated container, to which `kubectl cp` and redirections write."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 __all__ = ["Entry", "FileSystem", "FileSystemError"]
 
-MAX_BYTES = 1 << 28  # a whole container; a test that copies more is a mistake
+MAX_BYTES = 1 << 28  # bytes in one container
 
 
 class FileSystemError(Exception):
-    """An operation failed; the text is what the C library would say, such as "No such file or directory"."""
+    """An operation failed; the message is the C library's, such as "No such file or directory"."""
 
 
 @dataclass
 class Entry:
-    """A file (`data` its content), or a directory (`data` None)."""
+    """A file (`data` is its content), or a directory (`data` is None)."""
 
     data: bytearray | None
     mode: int = 0o644
@@ -40,7 +40,7 @@ class FileSystem:
 
     @staticmethod
     def resolve(cwd: str, path: str) -> str:
-        """An absolute, normal path."""
+        """Return an absolute, normal path."""
         joined = posixpath.normpath(posixpath.join(cwd, path))
         return "/" + joined.lstrip("/")
 
@@ -57,20 +57,20 @@ class FileSystem:
         return bytes(entry.data)
 
     def children(self, path: str) -> list[str]:
-        """The names directly below a directory, sorted."""
+        """Return the names in a directory, sorted."""
         prefix = path.rstrip("/") + "/"
         below = (other.removeprefix(prefix) for other in self.entries if other.startswith(prefix) and other != prefix)
         return sorted(name for name in below if name and "/" not in name)
 
     def below(self, path: str) -> list[str]:
-        """A path and everything under it, parents first."""
+        """Return a path and everything below it, parents first."""
         prefix = path.rstrip("/") + "/"
         return sorted(other for other in self.entries if other == path or other.startswith(prefix))
 
     def open_for_writing(
         self, path: str, *, append: bool = False, mode: int = 0o644, mtime: int | None = None
     ) -> bytearray:
-        """The buffer of a file that exists from now on; its directory must exist."""
+        """Return the buffer of a file, which is created if need be; its directory must exist."""
         if not self.entries.get(posixpath.dirname(path), Entry(bytearray())).is_directory:
             raise FileSystemError("No such file or directory")
         entry = self.entries.get(path)
@@ -82,7 +82,7 @@ class FileSystem:
         return entry.data
 
     def append(self, buffer: bytearray, data: bytes) -> None:
-        """Adds to a file's buffer. Raises FileSystemError when the container is full."""
+        """Append to a file's buffer. Raises FileSystemError when the container is full."""
         if len(buffer) + len(data) > MAX_BYTES:
             raise FileSystemError("No space left on device")
         buffer += data

@@ -1,5 +1,4 @@
-"""What listens inside a simulated pod: a small HTTP server on ports 80 and 8080, an echo on the others, nothing on
-port 9."""
+"""The listening ports of a simulated pod: HTTP on 80 and 8080, echo on the others, nothing on 9."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ MAX_HEAD_LINES = 200
 
 
 async def serve_port(container: Container, port: int, source: Input, output: Output) -> None:
-    """Talks on one connection until the client half-closes it."""
+    """Serve one connection until the client half-closes it."""
     if port in HTTP_PORTS:
         await _http(container, port, source, output)
         return

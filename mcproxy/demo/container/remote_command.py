@@ -1,4 +1,4 @@
-"""Runs what exec and attach ask for, whatever protocol carries the streams, and tells how it ended as a Status."""
+"""Runs the commands of exec and attach, over any stream protocol, and returns their results as a Status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JSONDict = dict[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """The query of pods/exec or pods/attach."""
+    """The parameters of pods/exec or pods/attach."""
 
     container: Container
     attach: bool
@@ -33,7 +33,7 @@ class Request:
 
 @dataclass
 class Streams:
-    """Where a process reads and writes; `closed` is set when the client has gone."""
+    """The streams of a process; `closed` is set when the client has disconnected."""
 
     stdin: Input
     stdout: Output
@@ -44,7 +44,7 @@ class Streams:
 
 
 async def serve(request: Request, streams: Streams) -> JSONDict | None:
-    """Runs the request to its end and gives the Status as a kubelet makes it; None when the client went away first."""
+    """Run the request to its end; return the kubelet's Status, or None when the client disconnected first."""
     work: Coroutine[Any, Any, JSONDict] = attach(request, streams) if request.attach else execute(request, streams)
     job = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(streams.closed.wait())
@@ -72,7 +72,7 @@ def _process(request: Request, streams: Streams) -> Process:
 
 
 async def execute(request: Request, streams: Streams) -> JSONDict:
-    """pods/exec."""
+    """Run a command (pods/exec)."""
     try:
         return exit_status(await run(_process(request, streams), list(request.command)))
     except CommandNotFound as error:
@@ -85,7 +85,7 @@ async def execute(request: Request, streams: Streams) -> JSONDict:
 
 
 async def attach(request: Request, streams: Streams) -> JSONDict:
-    """pods/attach: the container's process says three lines, then sends back what it is told."""
+    """Attach to the container's process, which writes three lines and then echoes its input."""
     process = _process(request, streams)
     newline = "\r\n" if request.tty else "\n"
     try:
@@ -99,7 +99,7 @@ async def attach(request: Request, streams: Streams) -> JSONDict:
 
 
 def exit_status(code: int) -> JSONDict:
-    """The Status on the error channel for an exit code (k8s.io/kubelet's remotecommand v4 protocol)."""
+    """Return the Status on the error channel for an exit code (k8s.io/kubelet's remotecommand v4 protocol)."""
     if code == 0:
         return {"status": "Success"}
     return {

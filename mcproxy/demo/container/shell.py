@@ -1,7 +1,7 @@
-"""Runs commands in a simulated container: the process that answers `kubectl exec` and `kubectl cp`.
+"""Runs commands in a simulated container, for `kubectl exec` and `kubectl cp`.
 
-A small shell over an in-memory file system, good enough for what people and tests type: pipes, redirections, loops,
-variables, and the commands of `commands.py`. It never touches the machine it runs on.
+A small shell over an in-memory file system: pipes, redirections, loops, variables, and the commands of `commands.py`.
+It never accesses the machine it runs on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHELLS = frozenset({"sh", "bash", "ash", "/bin/sh", "/bin/bash", "/bin/ash"})
 
 
 class CommandNotFound(Exception):
-    """The container has no such executable; exec then fails as the container runtime says it."""
+    """The container has no such executable; exec then fails with the container runtime's message."""
 
 
 class ExitShell(Exception):
@@ -45,7 +45,7 @@ class ExitShell(Exception):
 
 
 async def run(process: Process, argv: list[str]) -> int:
-    """Runs one command to its end and gives its exit code. Raises CommandNotFound for an unknown executable."""
+    """Run one command to its end; return its exit code. Raises CommandNotFound for an unknown executable."""
     if process.tty:
         process.stdout = TerminalOutput(process.stdout)
         process.stderr = process.stdout
@@ -85,7 +85,7 @@ async def _start(process: Process, argv: list[str]) -> int:
 
 
 async def script(process: Process, text: str) -> int:
-    """`sh -c text`."""
+    """Run `sh -c text`."""
     try:
         tree = syntax.parse(text)
     except syntax.ShellSyntaxError as error:
@@ -98,7 +98,7 @@ async def script(process: Process, text: str) -> int:
 
 
 async def interactive(process: Process) -> int:
-    """`sh`: a line at a time from stdin, with a prompt on a terminal. Ends with the input or by `exit`."""
+    """Run `sh`: one line at a time from stdin, with a prompt on a terminal, until the end of the input or `exit`."""
     lines = LineReader(process.stdin)
     process.stdin = lines
     while True:
@@ -285,7 +285,7 @@ def _redirect(process: Process, redirect: syntax.Redirect, target: str) -> None:
 
 
 async def _expand(process: Process, word: syntax.Word) -> list[str]:
-    """One word to its fields: unquoted expansions are split at white space, quoted ones are not."""
+    """Expand a word to its fields: unquoted expansions are split at white space, quoted ones are not."""
     fields: list[str] = []
     current, started = "", False
     for part in word:

@@ -1,7 +1,7 @@
-"""The three streams of a process in a simulated container, pipes between processes, and the discipline of a terminal.
+"""Streams of processes in a simulated container, pipes between them, and the line discipline of a terminal.
 
-The streams are small objects with `read` and `write` coroutines, so that back-pressure reaches from a slow reader of an
-exec session through any number of pipes to the command that writes.
+The streams have `read` and `write` coroutines, so that back-pressure reaches from a slow reader of an exec session
+through any number of pipes to the command that writes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PIPE_CHUNKS = 16
 
 
 class BrokenPipe(Exception):
-    """The other end of a pipe reads no more."""
+    """The other end of a pipe does not read any more."""
 
 
 class Input(Protocol):
     async def read(self) -> bytes:
-        """Some bytes, or b"" at the end, again and again."""
+        """Return some bytes; b"" at the end, on every call."""
         ...
 
 
@@ -48,7 +48,7 @@ class Empty:
 
 
 class Fixed:
-    """An input of bytes that are there already."""
+    """An input of given bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -59,7 +59,7 @@ class Fixed:
 
 
 class Null:
-    """An output that forgets."""
+    """An output that discards everything."""
 
     async def write(self, data: bytes) -> None:
         return None
@@ -76,7 +76,7 @@ class Buffer:
 
 
 class Pipe:
-    """A bounded pipe. The writer closes its end when done; once the reader has left, writing raises BrokenPipe."""
+    """A bounded pipe. The writer closes its end when done; after `abandon`, writing raises BrokenPipe."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[bytes] = asyncio.Queue(PIPE_CHUNKS)
@@ -97,7 +97,7 @@ class Pipe:
             await self._put(data)
 
     async def close(self) -> None:
-        """Ends the stream for the reader."""
+        """End the stream for the reader."""
         if not self._abandoned.is_set():
             await self._put(b"")
 
@@ -114,7 +114,7 @@ class Pipe:
             left.cancel()
 
     def abandon(self) -> None:
-        """The reader leaves."""
+        """The reader stops reading."""
         self._abandoned.set()
 
     @property
@@ -122,7 +122,7 @@ class Pipe:
         return self._abandoned.is_set()
 
     def end(self) -> None:
-        """Ends the stream without waiting: what the reader has not taken yet is lost when the pipe is full."""
+        """End the stream without waiting: unread data is lost when the pipe is full."""
         if self._queue.full():
             self._queue.get_nowait()
         self._queue.put_nowait(b"")
@@ -137,7 +137,7 @@ class LineReader:
         self._ended = False
 
     async def readline(self) -> bytes:
-        """A line with its newline; the last one may lack it; b"" at the end."""
+        """Return a line with its newline, which the last one may lack; b"" at the end."""
         while b"\n" not in self._buffer and not self._ended:
             data = await self._source.read()
             self._ended = not data
@@ -153,7 +153,7 @@ class LineReader:
 
 
 class TerminalOutput:
-    """What a terminal does to output: a newline becomes carriage return and newline."""
+    """The output of a terminal: a newline becomes carriage return and newline."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -163,7 +163,7 @@ class TerminalOutput:
 
 
 class TerminalInput:
-    """What a terminal does to input: echo, backspace, ^C drops the line, ^D ends the input on an empty line."""
+    """The input of a terminal: echo, backspace, ^C drops the line, ^D ends the input on an empty line."""
 
     def __init__(self, source: Input, echo: Output) -> None:
         self._source = source

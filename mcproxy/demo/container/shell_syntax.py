@@ -1,7 +1,7 @@
-"""Parses the part of the POSIX shell language that people type into `kubectl exec`.
+"""Parses a part of the POSIX shell language, for `kubectl exec`.
 
 Lists, pipes, redirections, for, while, if, variables and command substitution.
-Pure text to a tree; `shell.py` runs the tree.
+The result is a tree, which `shell.py` runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ShellSyntaxError(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a word: literal text, or what to expand (a variable or command); quoted pieces are not split."""
+    """A piece of a word: literal text, or an expansion (of a variable or command); quoted pieces are not split."""
 
     text: str
     quoted: bool
@@ -103,7 +103,7 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*|\?|#|[0-9])\}|([A-Za-z_]
 
 
 def parse(text: str) -> Sequence:
-    """The tree of a script. Raises ShellSyntaxError."""
+    """Return the tree of a script. Raises ShellSyntaxError."""
     parser = _Parser(_tokens(text))
     tree = parser.sequence(frozenset())
     if parser.peek() is not None:

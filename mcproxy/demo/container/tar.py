@@ -1,6 +1,6 @@
-"""`tar` of a simulated container: what `kubectl cp` runs on the far side (`tar cf - PATH`, `tar -xmf - -C DIR`).
+"""The `tar` of a simulated container, which `kubectl cp` runs (`tar cf - PATH`, `tar -xmf - -C DIR`).
 
-Archives are made and read as streams of 512-byte blocks, file by file, so that a large copy shows back-pressure.
+Archives are written and read as streams of 512-byte blocks, so that a large copy shows back-pressure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHUNK = 1 << 15
 
 
 async def tar(process: Process, args: list[str]) -> int:
-    """c or x, with f (`-` or a file), C, m, p, v and z refused. Exit code 2 for what real tar calls a fatal error."""
+    """Run c or x, with f (`-` or a file), C, m, p and v; z is refused. Exit code 2 as real tar's for a fatal error."""
     letters, operands, directory, archive = "", [], process.cwd, "-"
     pending = iter(args)
     for index, arg in enumerate(pending):
@@ -79,7 +79,7 @@ class _Blocks:
         self._buffer = bytearray()
 
     async def take(self, size: int) -> bytes:
-        """size bytes, or fewer at the end."""
+        """Return `size` bytes, or fewer at the end."""
         while len(self._buffer) < size and (data := await self._source.read()):
             self._buffer += data
         taken = bytes(self._buffer[:size])

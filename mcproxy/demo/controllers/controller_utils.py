@@ -1,4 +1,4 @@
-"""What all controllers of a simulated cluster do alike: find what they own, create, delete, write statuses."""
+"""Helpers of all controllers: find owned objects, create, delete, write statuses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def reference(owner: Mapping[str, Any]) -> JSONDict:
 
 
 def create(cluster: SimulatedCluster, key: Key, obj: JSONDict) -> JSONDict | None:
-    """Create as the controllers do; None when it is refused (quota, a namespace that goes)."""
+    """Create an object as a controller; None when it is refused (quota, a terminating namespace)."""
     try:
         return objects.create(
             cluster, objects.find(cluster, *key), obj["metadata"].get("namespace", ""), obj, manager=MANAGER
@@ -59,7 +59,7 @@ def create(cluster: SimulatedCluster, key: Key, obj: JSONDict) -> JSONDict | Non
 
 
 def set_status(cluster: SimulatedCluster, key: Key, obj: JSONDict, status: JSONDict) -> bool:
-    """Write a status if it differs."""
+    """Write a status if it differs; return whether it did."""
     metadata = obj["metadata"]
     current = cluster.store.get(key, metadata.get("namespace", ""), metadata["name"])
     if current is None or (current.get("status") or {}) == status:
@@ -74,7 +74,7 @@ def set_status(cluster: SimulatedCluster, key: Key, obj: JSONDict, status: JSOND
 
 
 def scale(cluster: SimulatedCluster, key: Key, obj: JSONDict, replicas: int) -> bool:
-    """Set an object's replicas if they differ."""
+    """Set an object's replicas if they differ; return whether they did."""
     if obj["spec"].get("replicas") == replicas:
         return False
     new = copy.deepcopy(obj)
@@ -88,7 +88,7 @@ def scale(cluster: SimulatedCluster, key: Key, obj: JSONDict, replicas: int) -> 
 
 
 def delete(cluster: SimulatedCluster, key: Key, obj: JSONDict) -> None:
-    """Delete with grace 0: what the kubelet would do is done at once."""
+    """Delete with a grace period of 0, so that no kubelet is needed to complete it."""
     metadata = obj["metadata"]
     options = deletion.DeleteOptions(grace=0)
     try:
@@ -106,7 +106,7 @@ def is_ready(pod: Mapping[str, Any]) -> bool:
 def condition(
     old: Iterable[Mapping[str, Any]], kind: str, value: bool, reason: str, message: str, now: str, **more: str
 ) -> JSONDict:
-    """A condition; the time is kept while its status stays."""
+    """Return a condition; its lastTransitionTime is kept while the status is the same."""
     status = "True" if value else "False"
     before = next((item for item in old if item["type"] == kind), {})
     since = before.get("lastTransitionTime", now) if before.get("status") == status else now

@@ -1,6 +1,6 @@
-"""What the deployment controller does: a ReplicaSet for each template, rollouts in few steps, the status.
+"""The deployment controller: one ReplicaSet for each pod template, rollouts, the status.
 
-The new ReplicaSet is filled, the old ones are emptied once its pods are ready.
+The new ReplicaSet is scaled up at once, the old ones are scaled down when its pods are ready.
 """
 
 from __future__ import annotations

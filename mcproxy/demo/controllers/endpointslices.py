@@ -1,4 +1,4 @@
-"""EndpointSlices and Endpoints of Services, kept in step with the pods that a Service selects."""
+"""The controllers of EndpointSlices and Endpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLICES, ENDPOINTS = ("discovery.k8s.io", "endpointslices"), ("", "endpoints")
 
 
 def step(cluster: SimulatedCluster) -> bool:
-    """One pass; gives whether anything changed."""
+    """Make one pass; return whether anything changed."""
     changed = False
     for service in list(cluster.store.collection(SERVICES).objects.values()):
         if (service.get("spec") or {}).get("selector") and not service["metadata"].get("deletionTimestamp"):
@@ -67,7 +67,7 @@ def _service(cluster: SimulatedCluster, service: JSONDict) -> bool:
 
 
 def _port(port: JSONDict, pods: list[JSONDict]) -> JSONDict:
-    """A Service port as the pods serve it: names are looked up in the first pod that has them."""
+    """Resolve a Service port; a named targetPort is looked up in the first pod that has it."""
     target = port.get("targetPort", port["port"])
     if isinstance(target, str):
         declared = [
@@ -101,7 +101,7 @@ def _endpoint(pod: JSONDict) -> JSONDict:
 
 
 def _write(cluster: SimulatedCluster, key: tuple[str, str], obj: JSONDict, fields: tuple[str, ...]) -> bool:
-    """Create or replace an object if the fields that matter differ."""
+    """Create an object, or replace it if the given fields differ."""
     namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
     current = cluster.store.get(key, namespace, name)
     resource = objects.find(cluster, *key)

@@ -1,6 +1,6 @@
-"""What the garbage collector and the namespace controller do.
+"""The garbage collector and the namespace controller.
 
-Dependents follow their owners, namespaces empty themselves.
+Dependents are deleted after their owners, and the content of a terminating namespace before it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 def step(cluster: SimulatedCluster) -> bool:
-    """One pass over all objects; gives whether anything changed."""
+    """Make one pass over all objects; return whether anything changed."""
     every = list(_all(cluster))
     uids = {obj["metadata"].get("uid") for _, obj in every}
     waiting = {
@@ -60,14 +60,14 @@ def _all(cluster: SimulatedCluster) -> list[tuple[ResourceInfo, JSONDict]]:
 
 
 def _put(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, **metadata: Any) -> None:
-    """Store an object with other metadata; empty values go."""
+    """Store an object with changed metadata; empty values are removed."""
     merged = {**obj["metadata"], **metadata}
     kept = {key: value for key, value in merged.items() if value not in ([], None)}
     cluster.store.put(resource.storage, to_storage(resource, {**obj, "metadata": kept}))
 
 
 def _release(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, finalizers: list[str]) -> None:
-    """Take finalizers off; an object without any goes."""
+    """Remove finalizers; delete the object when none is left."""
     metadata = obj["metadata"]
     if finalizers:
         _put(cluster, resource, obj, finalizers=finalizers)
@@ -89,7 +89,7 @@ def _delete(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) ->
 
 
 def _namespaces(cluster: SimulatedCluster) -> bool:
-    """Empty namespaces that are being deleted, and let them go when they are."""
+    """Delete the content of terminating namespaces, then the namespaces."""
     changed = False
     for (_, name), namespace in list(cluster.store.collection(NAMESPACES).objects.items()):
         if not namespace["metadata"].get("deletionTimestamp"):

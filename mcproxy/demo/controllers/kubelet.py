@@ -1,5 +1,4 @@
-"""What schedulers and kubelets do to pods: each gets a node, an address and running containers, and goes when
-deleted."""
+"""The scheduler and the kubelets: bind pods to nodes, set addresses and container statuses, complete deletions."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersRe
 
 
 def step(cluster: SimulatedCluster) -> bool:
-    """Move every pod one step on; gives whether anything changed."""
+    """Advance every pod by one step; return whether anything changed."""
     changed = False
     for pod in list(cluster.store.collection(PODS).objects.values()):
         changed |= _pod(cluster, pod)
@@ -42,7 +41,7 @@ def _pod(cluster: SimulatedCluster, pod: JSONDict) -> bool:
 
 
 def _gone(cluster: SimulatedCluster, pod: JSONDict) -> bool:
-    """Remove a pod that is being deleted, unless something else holds it."""
+    """Remove a terminating pod, unless it has finalizers."""
     metadata = pod["metadata"]
     if metadata.get("finalizers"):
         return False
@@ -55,7 +54,7 @@ def _gone(cluster: SimulatedCluster, pod: JSONDict) -> bool:
 
 
 def _finished(cluster: SimulatedCluster, pod: JSONDict) -> bool:
-    """A job's pod ends by itself some seconds after its start."""
+    """Complete the pods of jobs some seconds after their start."""
     owners: list[JSONDict] = pod["metadata"].get("ownerReferences") or []
     owner: JSONDict = next((item for item in owners if item.get("controller")), {})
     state = pod.get("status") or {}
@@ -75,7 +74,7 @@ def _finished(cluster: SimulatedCluster, pod: JSONDict) -> bool:
 
 
 def choose_node(cluster: SimulatedCluster, selector: Mapping[str, str]) -> str | None:
-    """The schedulable node with the fewest pods; None when there is none."""
+    """Return the schedulable node with the fewest pods, or None."""
     counts: dict[str, int] = {}
     for (_, name), node in cluster.store.collection(NODES).objects.items():
         labels = node["metadata"].get("labels") or {}
@@ -91,7 +90,7 @@ def choose_node(cluster: SimulatedCluster, selector: Mapping[str, str]) -> str |
 
 
 def running(cluster: SimulatedCluster, pod: JSONDict) -> JSONDict:
-    """The status of a pod whose containers run."""
+    """Return the status of a pod whose containers are running."""
     now = cluster.timestamp()
     spec = pod["spec"]
     node = cluster.store.get(NODES, "", spec["nodeName"]) or {}
@@ -131,21 +130,21 @@ def _container(cluster: SimulatedCluster, container: Mapping[str, Any], now: str
 
 
 def _resources(container: Mapping[str, Any]) -> JSONDict:
-    """What a container has been given; the apiserver lets pods be resized only if their kubelet says so."""
+    """Return a container's allocated resources; the apiserver allows a resize only if the kubelet reports them."""
     wanted = container.get("resources") or {}
     allocated = {"allocatedResources": wanted["requests"]} if wanted.get("requests") else {}
     return {**allocated, "resources": wanted}
 
 
 def pod_address(cluster: SimulatedCluster) -> str:
-    """The next pod address, 10.244.0.0/16."""
+    """Return the next pod address of 10.244.0.0/16."""
     kept = cluster.state.setdefault("kubelet", {"next": 10})
     kept["next"] = number = kept["next"] % 64000 + 1
     return f"10.244.{number // 250}.{number % 250 + 2}"
 
 
 def write_status(cluster: SimulatedCluster, pod: JSONDict, status: JSONDict) -> JSONDict:
-    """Store a pod's new status as its kubelet does."""
+    """Store a pod's new status, as its kubelet does."""
     metadata = pod["metadata"]
     current = cluster.store.get(PODS, metadata["namespace"], metadata["name"])
     if current is None:

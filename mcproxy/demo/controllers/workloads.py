@@ -1,7 +1,6 @@
-"""What kube-controller-manager does for workloads, as far as kubectl waits for it.
+"""The workload controllers of kube-controller-manager, as far as kubectl waits for their results.
 
-`reconcile` makes one pass over everything and may be called as often as one likes; it does nothing when all is as it
-should be.
+`reconcile` makes one pass over all objects. It is idempotent: without differences it writes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ BUDGETS = ("policy", "poddisruptionbudgets")
 
 
 def reconcile(cluster: SimulatedCluster) -> bool:
-    """One pass; gives whether anything changed."""
+    """Make one pass; return whether anything changed."""
     changed = garbage_collector.step(cluster)
     for key, step in (
         (deployments.DEPLOYMENTS, deployments.step),
@@ -48,7 +47,7 @@ def reconcile(cluster: SimulatedCluster) -> bool:
 
 
 def settle(cluster: SimulatedCluster, passes: int = 50) -> None:
-    """Reconcile until nothing changes any more."""
+    """Reconcile until a pass changes nothing."""
     for _ in range(passes):
         if not reconcile(cluster):
             return
@@ -216,7 +215,7 @@ def _budget(cluster: SimulatedCluster, obj: JSONDict) -> bool:
 
 
 def _amount(value: int | str, total: int) -> int:
-    """A count, or a percentage rounded up."""
+    """Resolve a count or a percentage (rounded up)."""
     if isinstance(value, int):
         return value
     return -(-total * int(value.rstrip("%")) // 100)

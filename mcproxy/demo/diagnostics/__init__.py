@@ -1,1 +1,1 @@
-"""What tests see and switch: the audit log of requests, and faults."""
+"""The instruments of tests: the audit log of requests, faults, endpoints that are starting."""

@@ -1,7 +1,7 @@
-"""What reached a simulated apiserver, request by request, so that tests can ask what the proxy let through.
+"""The audit log: every request that reached a simulated apiserver, so that tests can check what the proxy passed on.
 
-Bounded: the oldest records go first. A record is there from the moment the head has been read, and is completed (user,
-status, body) while the request is handled.
+It is bounded; the oldest records are dropped. A record is added when the head of a request has been read, and is
+completed (user, status, body) while the request is handled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_BODY_KEPT = 1 << 16
 
 @dataclass
 class Record:
-    """One request. Times are Unix seconds; header names and values are as they came, decoded as Latin-1."""
+    """One request. Times are Unix seconds; header names and values are as received, decoded as Latin-1."""
 
     sequence: int
     time: float
@@ -44,29 +44,29 @@ class Record:
     groups: tuple[str, ...] = ()
     extra: dict[str, list[str]] = field(default_factory=dict)
     authenticated_as: str = ""
-    """Who the request came from when it impersonates `user`."""
+    """The authenticated user of a request that impersonates `user`."""
     upgraded: str = ""
     """The protocol of the Upgrade header when the answer was 101."""
     status: int = 0
     fault: str = ""
     body_length: int | None = None
-    """None while the body has not been read whole; a refused request's never is."""
+    """None until the whole body has been read; that of a refused request never is."""
     body_sha256: str = ""
     body: bytes | None = None
 
     def note_user(self, user: User, *, impersonated: bool = False) -> None:
-        """Who the request counts as; called again when it impersonates somebody."""
+        """Record the user; called again for the impersonated one."""
         if impersonated:
             self.authenticated_as = self.user
         self.user, self.uid, self.groups = user.name, user.uid, user.groups
         self.extra = {key: list(values) for key, values in user.extra.items()}
 
     def note_upgrade(self, protocol: str) -> None:
-        """The connection has left HTTP."""
+        """Record that the connection was upgraded."""
         self.status, self.upgraded = 101, protocol
 
     def values(self, name: str) -> list[str]:
-        """All values of a header, by name in any case."""
+        """Return all values of a header; names compare without case."""
         return [value for other, value in self.headers if other.lower() == name.lower()]
 
     def as_dict(self) -> JSONDict:
@@ -77,7 +77,7 @@ class Record:
 
 
 RECORD = web.RequestKey("audit record", Record)
-"""Where a request has its record."""
+"""The key of a request's record."""
 
 
 class AuditLog:
@@ -100,7 +100,7 @@ class AuditLog:
         return self._connection_count
 
     def begin(self, request: web.BaseRequest, endpoint: int, now: float) -> Record:
-        """Records the head of a request; call `finish` at its end."""
+        """Record the head of a request; call `finish` at its end."""
         self._sequence += 1
         self.in_flight += 1
         record = Record(
@@ -127,7 +127,7 @@ class AuditLog:
         return known
 
     async def finish(self, record: Record, request: web.BaseRequest, status: int) -> None:
-        """Completes a record with the answer and, when the handler has read it, the body."""
+        """Complete a record with the status and, if the handler has read it, the body."""
         self.in_flight -= 1
         record.status = record.status or status
         if not request.body_exists:
@@ -139,7 +139,7 @@ class AuditLog:
             record.body = body if len(body) <= MAX_BODY_KEPT else None
 
     def since(self, sequence: int = 0, *, path_prefix: str = "", method: str = "") -> list[Record]:
-        """Records newer than a sequence number, oldest first."""
+        """Return the records after a sequence number, oldest first."""
         return [
             record
             for record in self._records
@@ -149,19 +149,19 @@ class AuditLog:
         ]
 
     def clear(self) -> None:
-        """Forgets all; sequence numbers go on."""
+        """Drop all records; sequence numbers continue."""
         self._records.clear()
 
 
 def note_user(request: web.BaseRequest, user: User, *, impersonated: bool = False) -> None:
-    """Notes a request's user in its record, if it is recorded."""
+    """Record a request's user, if the request has a record."""
     record = request.get(RECORD)
     if record is not None:
         record.note_user(user, impersonated=impersonated)
 
 
 def peer_certificate(request: web.BaseRequest) -> bytes | None:
-    """The client's certificate (DER)."""
+    """Return the client's certificate (DER), or None."""
     connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
     if not isinstance(connection, ssl.SSLObject):
         return None

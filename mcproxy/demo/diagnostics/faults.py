@@ -1,8 +1,7 @@
-"""Faults on demand: a simulated apiserver that is slow, silent, rude or wrong, for the requests that a test chooses.
+"""Faults on demand: latency, silence, resets and wrong responses, for the requests that a test selects.
 
-A `Fault` says which requests it hits (method, path prefixes, endpoint, how many) and what happens to them. Those that
-only bend the answer (latency, drip, cut) let the real handler run; the others write bytes by hand and the handler never
-sees the request.
+A `Fault` says which requests it applies to (method, path prefixes, endpoint, how many) and what happens to them. Some
+(latency, drip, cut) change how the handler's response is sent; the others replace it, and no handler is called.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ KINDS = frozenset(
 
 
 class FaultError(ValueError):
-    """The description of a fault makes no sense; the text says why."""
+    """The description of a fault is invalid; the message says why."""
 
 
 @dataclass
 class Fault:
-    """What goes wrong, and for which requests.
+    """A fault and the requests that it applies to.
 
     kind:
       latency             wait `seconds`, then answer as usual
@@ -71,9 +70,9 @@ class Fault:
     """Prefixes of the raw path; empty: all."""
     endpoint: int | None = None
     count: int | None = None
-    """How many requests it still hits; None: no end."""
+    """The number of requests that it still applies to; None: no limit."""
     skip: int = 0
-    """Lets this many matching requests through first."""
+    """The number of matching requests that pass first."""
     seconds: float = 0.0
     bytes: int = 0
     code: int = 500
@@ -86,7 +85,7 @@ class Fault:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fault:
-        """From the control API's JSON. Raises FaultError for unknown keys or kinds."""
+        """Parse the control API's JSON. Raises FaultError for unknown keys or kinds."""
         known = {item.name for item in fields(cls)} - {"ident", "removed"}
         if unknown := sorted(set(data) - known):
             raise FaultError(f"unknown keys: {', '.join(unknown)}")
@@ -112,7 +111,7 @@ class Fault:
 
 
 class Faults:
-    """The faults that are switched on for one cluster; the first one that matches a request is applied."""
+    """The active faults of one cluster; the first that matches a request is applied."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
@@ -121,14 +120,14 @@ class Faults:
         self._hung: dict[int, asyncio.Event] = {}
 
     def add(self, fault: Fault) -> int:
-        """Switches a fault on and gives its identity for `remove`."""
+        """Activate a fault; return its identity for `remove`."""
         self._ident += 1
         fault.ident = self._ident
         self._faults.append(fault)
         return fault.ident
 
     def remove(self, ident: int | None = None) -> None:
-        """Switches one off, or all."""
+        """Deactivate one fault, or all."""
         for fault in [fault for fault in self._used_up + self._faults if ident in (None, fault.ident)]:
             fault.removed.set()
         self._faults = [fault for fault in self._faults if not fault.removed.is_set()]
@@ -138,21 +137,21 @@ class Faults:
         return list(self._faults)
 
     def hang(self, endpoint: int) -> None:
-        """Requests of an endpoint wait from now on."""
+        """Requests of an endpoint wait until `resume`."""
         self._hung.setdefault(endpoint, asyncio.Event())
 
     def resume(self, endpoint: int) -> None:
-        """Requests that waited go on."""
+        """Waiting requests continue."""
         event = self._hung.pop(endpoint, None)
         if event is not None:
             event.set()
 
     def hung(self, endpoint: int) -> asyncio.Event | None:
-        """The event that ends the waiting of an endpoint's requests; None while the endpoint does not hang."""
+        """Return the event that ends the waiting of an endpoint's requests; None if the endpoint does not hang."""
         return self._hung.get(endpoint)
 
     def pick(self, method: str, path: str, endpoint: int) -> Fault | None:
-        """The fault for a request, counted as used."""
+        """Return the fault for a request, counted as used, or None."""
         for fault in self._faults:
             if not fault.matches(method, path, endpoint):
                 continue

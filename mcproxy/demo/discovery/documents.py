@@ -1,6 +1,6 @@
-"""Discovery: which groups, versions and resources there are, in the legacy documents and the aggregated one.
+"""Discovery documents of groups, versions and resources, legacy and aggregated.
 
-Source: KEP-3352 (aggregated discovery), and the recorded documents for the order of things.
+Source: KEP-3352 (aggregated discovery), and the recorded documents for the order of entries.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _entries(info: ResourceInfo) -> list[JSONDict]:
 
 
 def storage_version_hash(info: ResourceInfo) -> str:
-    """The hash that tells clients of a change of storage (apiserver `discovery.StorageVersionHash`)."""
+    """Return the storageVersionHash (apiserver `discovery.StorageVersionHash`)."""
     group_version = f"{info.group}/{info.storage_version or info.version}"
     group_version = STORED_AS.get((info.group, info.plural), group_version)
     digest = hashlib.sha256(f"{group_version}/{info.kind}".encode()).digest()
@@ -161,7 +161,7 @@ def _aggregated_resource(info: ResourceInfo) -> JSONDict:
 
 
 def _wanted(clause: Clause) -> str:
-    """ "aggregated", "legacy" or "" (cannot be made) for one entry of an Accept header."""
+    """Return "aggregated", "legacy" or "" (not served) for one entry of an Accept header."""
     if not clause.params.get("as"):
         served = any(negotiation.matches(media_type, clause.media_type) for media_type in negotiation.CUSTOM_TYPES)
         return "legacy" if served else ""
@@ -171,7 +171,7 @@ def _wanted(clause: Clause) -> str:
 
 
 def root(call: Call) -> web.StreamResponse:
-    """/api and /apis, in whichever form is asked for first. Raises 405, 406."""
+    """Answer /api and /apis in the preferred form of the Accept header. Raises APIError 405, 406."""
     if call.request.method in ("HEAD", "OPTIONS"):
         raise status.method_not_allowed()
     core = call.info.path.rstrip("/") == "/api"
@@ -196,7 +196,7 @@ def _aggregated_response(call: Call, *, core: bool) -> web.StreamResponse:
 
 
 def _encoded(cluster: SimulatedCluster, *, core: bool) -> bytes:
-    """The document's bytes, kept until the resources change."""
+    """Return the document's bytes, cached until the resources change."""
     kept = cluster.state.setdefault("discovery", {})
     generation, body = kept.get(core, (-1, b""))
     if generation != cluster.resources.generation:
@@ -206,7 +206,7 @@ def _encoded(cluster: SimulatedCluster, *, core: bool) -> bytes:
 
 
 def below(call: Call) -> web.StreamResponse:
-    """/api/v1, /apis/<group> and /apis/<group>/<version>. Raises 404, 405, 406."""
+    """Answer /api/v1, /apis/<group> and /apis/<group>/<version>. Raises APIError 404, 405, 406."""
     if call.request.method != "GET":
         raise status.method_not_allowed()
     parts = call.info.path.strip("/").split("/")
@@ -227,7 +227,7 @@ def below(call: Call) -> web.StreamResponse:
 
 
 def document(call: Call, content: JSONDict, headers: dict[str, str] | None = None) -> web.StreamResponse:
-    """A document that is neither sorted nor gzipped."""
+    """Answer with a document that is neither sorted nor compressed."""
     media_type = negotiation.plain_type(call.request)
     body = negotiation.encode(content, media_type)
     return negotiation.finish(
@@ -236,5 +236,5 @@ def document(call: Call, content: JSONDict, headers: dict[str, str] | None = Non
 
 
 def is_discovery(path: str) -> bool:
-    """Whether a path is one of discovery's."""
+    """Return whether a path is a discovery path."""
     return re.fullmatch(r"/api/?|/apis/?|/api/[^/]+/?|/apis/[^/]+(/[^/]+)?/?", path) is not None

@@ -1,15 +1,14 @@
-"""OpenAPI of a simulated cluster: what `kubectl explain`, `apply` and `edit` read.
+"""The OpenAPI documents of a simulated cluster, as `kubectl explain`, `apply` and `edit` read them.
 
-Documents are made from the definitions of schemas.py and from the resources that are served now, CRDs included. They
-are complete as to types; their paths name the verbs, kinds and the parameters that clients look for (dryRun,
-fieldValidation), not every parameter. The handlers add what HTTP needs:
+Documents are made from the definitions of schemas.py and the resources that are served, CRDs included. Types are
+complete; paths have the verbs, the kinds and the parameters that clients look for (dryRun, fieldValidation), not every
+parameter. The handlers add the HTTP part:
 
 * `/openapi/v3` answers `openapi_v3_root` (text/plain, as the real one says);
 * `/openapi/v3/{path}` answers `openapi_v3(cluster, path)`; its ETag is `openapi_v3_hash` in quotes, and a `hash`
-parameter
-  that differs from it is redirected to the right one;
-* `/openapi/v2` answers `openapi_v2`. There is no protobuf form: clients that ask for it (kubectl before 1.27) get a
-406.
+  parameter that differs from it is redirected to the right one;
+* `/openapi/v2` answers `openapi_v2`. There is no protobuf form: clients that ask for it alone (kubectl before 1.27)
+  get a 406.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ def path_of(group: str, version: str) -> str:
 
 
 def openapi_v3_root(cluster: SimulatedCluster) -> JSONDict:
-    """The index: `serverRelativeURL` with hash for each group-version."""
+    """Return the index: `serverRelativeURL` with a hash for each group-version."""
     paths = {path_of(group, version): _hash(cluster, group, version) for group, version in _group_versions(cluster)}
     paths.update({path: _other_hash(path) for path in _others(cluster)})
     return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={paths[path]}"} for path in sorted(paths)}}
 
 
 def openapi_v3_hash(cluster: SimulatedCluster, group_version: str) -> str | None:
-    """What the document's URL carries and its ETag is; None for a group-version that is not served."""
+    """Return the hash in a document's URL and ETag; None for a group-version that is not served."""
     if group_version in _others(cluster):
         return _other_hash(group_version)
     group, version = _split(group_version)
@@ -64,7 +63,7 @@ def openapi_v3_hash(cluster: SimulatedCluster, group_version: str) -> str | None
 def openapi_v3(cluster: SimulatedCluster, group_version: str) -> JSONDict | None:
     """The document of `apis/apps/v1`, `api/v1` (or just `apps/v1`, `v1`); None when it is not served.
 
-    Documents are kept until a CRD changes; never change one.
+    Documents are cached until a CRD changes; the caller must not change them.
     """
     if (answer := _others(cluster).get(group_version)) is not None:
         return _other_document(group_version, answer)
@@ -81,7 +80,7 @@ def openapi_v3(cluster: SimulatedCluster, group_version: str) -> JSONDict | None
 
 
 def openapi_v2(cluster: SimulatedCluster) -> JSONDict:
-    """The Swagger 2.0 document of everything that is served. Never change it."""
+    """Return the Swagger 2.0 document of everything that is served. The caller must not change it."""
     cache = _cache(cluster)
     if "v2" not in cache:
         infos = list(cluster.resources)
@@ -103,7 +102,7 @@ def openapi_v2(cluster: SimulatedCluster) -> JSONDict:
 
 
 def _others(cluster: SimulatedCluster) -> dict[str, str]:
-    """Paths outside of group-versions that have a document, and the definition that they answer with ("" for text)."""
+    """Return the described paths outside of group-versions, and the definition of their answer ("" for text)."""
     groups = [group for group in cluster.resources.groups() if group and cluster.resources.is_builtin_group(group)]
     return {
         ".well-known/openid-configuration": "",
@@ -135,7 +134,7 @@ def _other_document(path: str, answer: str) -> JSONDict:
 
 
 def _cache(cluster: SimulatedCluster) -> JSONDict:
-    """What is kept per cluster, emptied when the served resources changed."""
+    """Return the cluster's cache, which is cleared when the served resources have changed."""
     kept: JSONDict = cluster.state.setdefault("openapi", {})
     if kept.get("generation") != cluster.resources.generation:
         kept.clear()
@@ -157,7 +156,7 @@ def _group_versions(cluster: SimulatedCluster) -> list[tuple[str, str]]:
 
 
 def _hash(cluster: SimulatedCluster, group: str, version: str) -> str:
-    """Changes when the document would: by its resources, not by its text, so that the index is cheap."""
+    """Hash the resources of a document, not its text, so that the index is cheap."""
     facts = [
         (info.plural, info.kind, info.verbs, [item.name for item in info.subresources], info.crd_version)
         for info in cluster.resources.resources(group, version)
@@ -167,7 +166,7 @@ def _hash(cluster: SimulatedCluster, group: str, version: str) -> str:
 
 
 def definition_name(info: ResourceInfo, kind: str = "") -> str:
-    """The definition of a resource's kind, or of another kind (a subresource's, the list's) in its group-version."""
+    """Return the name of the definition of a resource's kind, or of another kind in its group-version."""
     kind = kind or info.kind
     found = schemas.definition_name(info.group, info.version, kind)
     return found or f"{'.'.join(reversed(info.group.split('.')))}.{info.version}.{kind}"
@@ -197,7 +196,7 @@ def _document(group: str, version: str, infos: list[ResourceInfo]) -> JSONDict:
 
 
 def _names(info: ResourceInfo) -> list[str]:
-    """The built-in definitions that a resource's paths refer to."""
+    """Return the built-in definitions that a resource's paths refer to."""
     kinds = [(info.group, info.version, info.kind), (info.group, info.version, info.list_kind)]
     kinds += [(sub.group or info.group, sub.version or info.version, sub.kind) for sub in info.subresources]
     names = [schemas.definition_name(*kind) for kind in kinds]
@@ -205,7 +204,7 @@ def _names(info: ResourceInfo) -> list[str]:
 
 
 def closure(roots: Iterable[Any], names: Iterable[str]) -> set[str]:
-    """All definitions that some schemas and names lead to."""
+    """Return all definitions that some schemas and names refer to, directly or not."""
     known = schemas.definitions()
     found: set[str] = set()
     waiting = [*names, *(name for root in roots for name in _references(root))]
@@ -227,7 +226,7 @@ def _references(value: Any) -> list[str]:
 
 
 def _v2(value: Any, *, named: bool = False) -> Any:
-    """A kept definition as v2 has it: without defaults. `named` says that the keys are names of fields."""
+    """Return a definition in its v2 form, without defaults. `named`: the keys are field names."""
     if not isinstance(value, Mapping):
         return value
     return {
@@ -238,7 +237,7 @@ def _v2(value: Any, *, named: bool = False) -> Any:
 
 
 def _v3(definition: Mapping[str, Any], group: str) -> JSONDict:
-    """A definition in v3's form."""
+    """Return a definition in its v3 form."""
     out = _v3_schema(definition)
     kinds = definition.get("x-kubernetes-group-version-kind", ())
     if len(kinds) > 1:

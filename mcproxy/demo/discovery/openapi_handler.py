@@ -1,4 +1,4 @@
-"""/openapi/v2 and /openapi/v3 on the wire: hashes in URLs, ETags, the redirect from a wrong hash.
+"""HTTP of /openapi/v2 and /openapi/v3: hashes in URLs, ETags, the redirect from an outdated hash.
 
 Source: k8s.io/kube-openapi `handler3`; the documents are made by `openapi`.
 """
@@ -38,7 +38,7 @@ def handle(call: Call) -> web.StreamResponse:
 
 
 def _send(call: Call, body: bytes, etag: str, headers: dict[str, str]) -> web.StreamResponse:
-    """As Go's ServeContent: a length, ETag, Last-Modified, HEAD and If-None-Match."""
+    """Respond as Go's http.ServeContent: Content-Length, ETag, Last-Modified, HEAD and If-None-Match."""
     quoted = f'"{etag}"'
     headers = {**headers, "ETag": quoted, "Last-Modified": MODIFIED, "Vary": "Accept", "Accept-Ranges": "bytes"}
     if call.request.headers.get("If-None-Match") == quoted:
@@ -47,7 +47,7 @@ def _send(call: Call, body: bytes, etag: str, headers: dict[str, str]) -> web.St
 
 
 def _of_v2(response: web.StreamResponse) -> web.StreamResponse:
-    """/openapi/v2 is behind a handler that compresses, which adds a Vary of its own."""
+    """Add the Vary header of the compressing handler that a real apiserver has before /openapi/v2."""
     del response.headers["Vary"]
     for value in ("Accept-Encoding", "Accept"):
         response.headers.add("Vary", value)
@@ -62,7 +62,7 @@ def _accepts_json(call: Call) -> bool:
 
 
 def _empty(code: int, headers: dict[str, str]) -> web.StreamResponse:
-    """An answer without a body."""
+    """Respond without a body."""
     return web.Response(status=code, headers=headers)
 
 
@@ -90,7 +90,7 @@ def _document(call: Call, group_version: str) -> web.StreamResponse:
 
 
 def _encoded(call: Call, key: str, content: JSONDict) -> bytes:
-    """The bytes of a document, kept until the resources change."""
+    """Return the bytes of a document, cached until the resources change."""
     kept = call.cluster.state.setdefault("openapi_routes", {})
     generation, body = kept.get(key, (-1, b""))
     if generation != call.cluster.resources.generation:

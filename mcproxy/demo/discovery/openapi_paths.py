@@ -1,7 +1,7 @@
-"""The `paths` of the OpenAPI documents: which verbs a resource has, and on what kind.
+"""The `paths` of the OpenAPI documents: the verbs of resources and their kinds.
 
-kubectl reads from them which kind a resource is (`explain`) and whether it may ask for server-side validation (the
-fieldValidation parameter of PATCH and POST).
+kubectl takes from them the kind of a resource (`explain`) and whether the server validates fields (the fieldValidation
+parameter of PATCH and POST).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _operation(
 
 
 def _answer(info: ResourceInfo, name_of: NameOf, verb: str, sub: Subresource | None) -> str:
-    """The definition that an operation answers with; "" for one that is not described (the streams)."""
+    """Return the definition of an operation's answer; "" for one that is not described (streams)."""
     if verb in ("delete", "deletecollection"):
         return META + "Status"
     if sub is not None:
@@ -147,7 +147,7 @@ def _parameters(verb: str, answer: str, version: int) -> list[JSONDict]:
 
 
 def _bodies(verb: str, answer: str, version: int) -> JSONDict:
-    """requestBody and responses (v3), or consumes, produces and responses (v2)."""
+    """Return requestBody and responses (v3), or consumes, produces and responses (v2)."""
     if version == 2:
         good = {"description": "OK", "schema": {"$ref": f"#/definitions/{answer}"}}
         return {

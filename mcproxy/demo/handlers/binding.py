@@ -1,4 +1,4 @@
-"""The binding subresource of pods: how a scheduler says where a pod is to run."""
+"""The binding subresource of pods, by which a scheduler assigns a pod to a node."""
 
 from __future__ import annotations
 

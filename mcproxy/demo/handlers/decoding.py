@@ -1,4 +1,4 @@
-"""What is checked of a body before it becomes an object: its kind and version, and unknown fields (fieldValidation)."""
+"""Decoding of request bodies: kind and version are checked, unknown fields as fieldValidation demands."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ JSONDict = dict[str, Any]
 
 
 async def read(call: Call, write: WriteOptions) -> JSONDict:
-    """The body as an object of the call's resource, without unknown fields.
+    """Return the body as an object of the call's resource, without unknown fields.
 
-    Raises APIError 400 for what cannot be read or is of another kind, and for unknown fields if they are to be refused.
+    Raises APIError 400 for a body that cannot be decoded or is of another kind, and for unknown fields with Strict.
     """
     obj = await negotiation.read_object(call)
     check_type(call.target, obj)
@@ -31,7 +31,7 @@ async def read(call: Call, write: WriteOptions) -> JSONDict:
 
 
 def check_type(resource: ResourceInfo, obj: JSONDict) -> None:
-    """Whether the object is of the path's kind and version. Raises APIError 400."""
+    """Check that the object is of the path's kind and version. Raises APIError 400."""
     version, kind = obj.get("apiVersion"), obj.get("kind")
     if version and version != resource.group_version:
         raise status.bad_request(
@@ -47,7 +47,7 @@ def check_type(resource: ResourceInfo, obj: JSONDict) -> None:
 
 
 def check_patched(call: Call, write: WriteOptions, body: bytes, kind: str, patched: JSONDict) -> None:
-    """A patch may not change what the object is; unknown fields in it are dropped, warned of or refused.
+    """Check that a patch left kind and version alone; unknown fields are dropped, warned of or refused.
 
     Raises APIError 400.
     """

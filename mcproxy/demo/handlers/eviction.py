@@ -1,4 +1,4 @@
-"""The eviction subresource of pods: a delete that asks PodDisruptionBudgets first (KEP-85)."""
+"""The eviction subresource of pods: a delete that PodDisruptionBudgets may refuse (KEP-85)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUDGETS = ("policy", "poddisruptionbudgets")
 
 
 def evict(pod: Mapping[str, Any], budgets: Iterable[JSONDict], now: str) -> JSONDict | None:
-    """The budget as it is after the eviction, None when no budget has a say. Raises APIError 429, 500."""
+    """Return the budget as it is after the eviction, None when no budget applies. Raises APIError 429, 500."""
     status = pod.get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed", "Pending") or pod["metadata"].get("deletionTimestamp"):
         return None
@@ -60,7 +60,7 @@ def _ready(pod: Mapping[str, Any]) -> bool:
 
 
 def _selects(selector: Mapping[str, Any] | None, pod: Mapping[str, Any]) -> bool:
-    """Whether a budget's LabelSelector matches; an absent one matches nothing, an empty one everything."""
+    """Return whether a budget's LabelSelector matches; an absent one matches nothing, an empty one everything."""
     if selector is None:
         return False
     return selects(selector, pod["metadata"].get("labels") or {})

@@ -1,4 +1,4 @@
-"""Health checks, /version, /metrics and the list of paths at /: all that is not the API proper."""
+"""Non-resource paths: health checks, /version, /metrics and the list of paths at /."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"
 
 @functools.cache
 def recorded() -> JSONDict:
-    """Names of checks, paths, and the version document, of a recorded apiserver."""
+    """Return the names of checks, the paths and the version document of a recorded apiserver."""
     content: JSONDict = json.loads((package_files.files("mcproxy.demo") / "data" / "nonresource.json").read_text())
     return content
 
 
 def handle(call: Call) -> web.StreamResponse | None:
-    """Answer a path of this module, None for any other. Raises APIError 404, 405."""
+    """Answer a path of this module; return None for any other. Raises APIError 404, 405."""
     path = call.info.path
     first, _, rest = path.strip("/").partition("/")
     if first in ("healthz", "livez", "readyz"):
@@ -82,7 +82,7 @@ def _check_line(name: str, failing: Set[str], excluded: Set[str]) -> str:
 
 
 def _metrics(call: Call) -> web.StreamResponse:
-    """A few of a real apiserver's metrics, from what this one knows of itself."""
+    """Answer with a few of a real apiserver's metrics."""
     lines = ["# HELP apiserver_storage_objects Number of stored objects.", "# TYPE apiserver_storage_objects gauge"]
     watches = ["# HELP apiserver_longrunning_requests Open watches.", "# TYPE apiserver_longrunning_requests gauge"]
     for (group, plural), collection in sorted(call.cluster.store.collections().items()):

@@ -1,4 +1,4 @@
-"""Objects and lists in the form that was agreed on: themselves, a Table, or their metadata alone."""
+"""Objects and lists in the negotiated representation: in full, as a Table, or as PartialObjectMetadata."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OK = 200
 
 
 def include_object(call: Call) -> str:
-    """The includeObject parameter. Raises APIError 400."""
+    """Return the includeObject parameter. Raises APIError 400."""
     value = call.query.get("includeObject", "") or "Metadata"
     if value not in ("None", "Metadata", "Object"):
         text = (
@@ -32,7 +32,7 @@ def include_object(call: Call) -> str:
 
 
 def table_of(call: Call, items: list[JSONDict], metadata: JSONDict, accepted: Accepted, include: str) -> JSONDict:
-    """A Table of objects of the call's resource."""
+    """Return a Table of objects of the call's resource."""
     table = tables.table(
         call.target,
         items,
@@ -50,7 +50,7 @@ def table_of(call: Call, items: list[JSONDict], metadata: JSONDict, accepted: Ac
 
 
 def partial(obj: JSONDict, accepted: Accepted) -> JSONDict:
-    """PartialObjectMetadata of an object."""
+    """Return the PartialObjectMetadata of an object."""
     return {**tables.partial_metadata(obj), "apiVersion": f"meta.k8s.io/{accepted.version}"}
 
 

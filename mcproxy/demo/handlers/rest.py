@@ -1,7 +1,7 @@
 """The verbs on resources: get, list, watch, create, update, patch, delete, deletecollection.
 
-HTTP on one side, `objects`, `lists` and `watch` on the other; subresources with handlers of their own are looked up
-here.
+They connect HTTP with `registry.objects`, `storage.lists` and `storage.watch`; subresources with handlers of their own
+are looked up here.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ HANDLERS = {
 """Subresources with a handler of their own; loaded when first used."""
 
 REVIEWS = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
-"""Groups whose resources are questions, not objects."""
+"""Groups of reviews, which are answered and not stored."""
 
 OBJECT_SUBRESOURCES = frozenset({"status", "finalize", "ephemeralcontainers", "resize", "approval"})
-"""Subresources that are another way to write the object itself."""
+"""Subresources that write a part of the object itself."""
 
 VERB_OF = {
     "GET": ("get", "list"),
@@ -54,7 +54,7 @@ VERB_OF = {
 
 
 def load(spec: str) -> Handler:
-    """The function that `module:name` says."""
+    """Return the function that `module:name` names."""
     module, _, name = spec.partition(":")
     handler: Handler = getattr(importlib.import_module(module), name)
     return handler
@@ -83,7 +83,7 @@ def _deprecation(resource: ResourceInfo) -> str:
 
 
 def _resource(call: Call) -> ResourceInfo:
-    """The resource a path names. Raises either 404."""
+    """Return the resource of a path. Raises APIError 404 in one of its two forms."""
     info = call.info
     registry = call.cluster.resources
     found = registry.get(info.group, info.version, info.resource)
@@ -167,7 +167,7 @@ async def _create(call: Call) -> web.StreamResponse:
 
 
 def _manager(call: Call, write: write_options.WriteOptions) -> str:
-    """The field manager: as asked for, else what comes before the slash of the User-Agent."""
+    """Return the field manager: the parameter, else the part of the User-Agent before its slash."""
     if write.field_manager:
         return write.field_manager
     return call.request.headers.get("User-Agent", "").partition("/")[0] or "unknown"

@@ -1,4 +1,4 @@
-"""The scale subresource: replicas of anything that can be scaled, seen as one small object."""
+"""The scale subresource: the replicas of any scalable object as a Scale."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SCALE = ResourceInfo(
     namespaced=True,
     verbs=("get", "update", "patch"),
 )
-"""What patches of the subresource go by; nothing is stored under it."""
+"""The resource by which patches of the subresource are applied; nothing is stored under it."""
 
 
 def get(resource: ResourceInfo, obj: Mapping[str, Any]) -> JSONDict:
-    """The Scale of an object."""
+    """Return the Scale of an object."""
     metadata = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     declared = _declared(resource)
@@ -57,7 +57,7 @@ def get(resource: ResourceInfo, obj: Mapping[str, Any]) -> JSONDict:
 
 
 def update(resource: ResourceInfo, obj: Mapping[str, Any], scale: Mapping[str, Any]) -> JSONDict:
-    """A new object with the replicas of `scale`, and its resourceVersion if it has one. Raises APIError 422."""
+    """Return a copy of an object with the replicas of `scale`, and its resourceVersion if set. Raises APIError 422."""
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     metadata = scale.get("metadata") or {}
     if not isinstance(replicas, int) or isinstance(replicas, bool):
@@ -82,7 +82,7 @@ def update(resource: ResourceInfo, obj: Mapping[str, Any], scale: Mapping[str, A
 
 
 def _declared(resource: ResourceInfo) -> JSONDict | None:
-    """A CRD's paths; None for a built-in resource."""
+    """Return the paths that a CRD declares; None for a built-in resource."""
     if resource.crd_version is None:
         return None
     found: JSONDict = (resource.crd_version.get("subresources") or {}).get("scale") or {}

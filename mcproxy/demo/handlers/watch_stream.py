@@ -1,4 +1,4 @@
-"""A watch on the wire: a line of JSON per event in a chunked answer, or a frame per event over WebSocket."""
+"""Watch responses: one line of JSON for each event, or one frame of a WebSocket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSONDict = dict[str, Any]
 
 
 async def lines(call: Call, options: ListOptions, accepted: Accepted) -> AsyncIterator[bytes]:
-    """The events as lines, in the form that was agreed on."""
+    """Yield the events as lines, in the negotiated representation."""
     first = True
     sort = not call.target.builtin
     include = representation.include_object(call) if accepted.kind == "Table" else ""
@@ -37,7 +37,7 @@ async def lines(call: Call, options: ListOptions, accepted: Accepted) -> AsyncIt
 
 
 def _table(call: Call, kind: str, obj: JSONDict, accepted: Accepted, include: str, *, first: bool) -> JSONDict:
-    """One event's Table: the columns are defined in the first only."""
+    """Return one event's Table; only the first of a watch has columnDefinitions."""
     metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
     table = representation.table_of(call, [obj], metadata, accepted, include)
     if not first:
@@ -54,7 +54,7 @@ def _negotiate(call: Call) -> Accepted:
 
 
 async def serve_watch(call: Call) -> web.StreamResponse:
-    """Answer a watch. Raises APIError for what is known to be wrong before the first byte."""
+    """Answer a watch. Raises APIError for errors that are known before the first byte."""
     info = call.info
     options = list_options.parse(call.query, watch=True)
     accepted = _negotiate(call)
@@ -77,14 +77,14 @@ async def serve_watch(call: Call) -> web.StreamResponse:
             await response.write(line)
         await response.write_eof()
     except ConnectionError:
-        pass  # the client has gone, as watchers do
+        pass  # the client has disconnected
     finally:
         await stream.aclose()  # type: ignore[attr-defined]
     return response
 
 
 def _for_name(options: ListOptions, name: str) -> ListOptions:
-    """The deprecated /watch/ path of one object."""
+    """Limit the options to one object, for the deprecated /watch/ path."""
     term = f"metadata.name={name}"
     joined = ",".join(part for part in (options.field_selector, term) if part)
     return ListOptions(**{**vars(options), "field_selector": joined})

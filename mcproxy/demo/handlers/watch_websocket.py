@@ -19,7 +19,7 @@ CLOSE_NORMAL = b"\x03\xe8"
 
 
 async def serve(call: Call, lines: AsyncIterator[bytes]) -> web.StreamResponse:
-    """Sends the lines until they end or the client leaves."""
+    """Send the lines until they end or the client disconnects."""
     offered = offered_protocols(call.request)
     protocol = next((item for item in offered if item in PROTOCOLS), None)
     if "Origin" not in call.request.headers or (offered and protocol is None):
@@ -44,7 +44,7 @@ async def _send(stream: ByteStream, lines: AsyncIterator[bytes]) -> None:
 
 
 async def _receive(stream: ByteStream) -> None:
-    """Answers pings; returns when the client closes."""
+    """Answer pings; return when the client closes."""
     frames = FrameReader()
     try:
         while data := await stream.read():

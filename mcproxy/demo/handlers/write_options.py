@@ -23,7 +23,7 @@ PROPAGATIONS = ("Foreground", "Background", "Orphan")
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What create, update and patch have in common; `field_validation` is Ignore, Warn (the default) or Strict."""
+    """Options of create, update and patch; `field_validation` is Ignore, Warn (the default) or Strict."""
 
     dry_run: bool = False
     field_manager: str = ""
@@ -39,7 +39,7 @@ def _dry_run_causes(values: list[str]) -> list[Cause]:
 
 
 def write_options(query: Mapping[str, str], kind: str, *, applying: bool = False) -> WriteOptions:
-    """Read and check; `kind` is the options' kind in the message. Raises APIError 422."""
+    """Parse and validate; `kind` is the options' kind in messages. Raises APIError 422."""
     dry_run = query.get("dryRun", "")
     manager = query.get("fieldManager", "")
     validation = query.get("fieldValidation", "")
@@ -63,7 +63,7 @@ def write_options(query: Mapping[str, str], kind: str, *, applying: bool = False
 
 
 async def delete_options(call: Call) -> tuple[DeleteOptions, bool]:
-    """(options, dry run) of a DELETE, from its body if it has one, else from its query. Raises APIError 400, 422."""
+    """Return (options, dry run) of a DELETE, from its body, or without one from its query. Raises APIError 400, 422."""
     query = call.query
     content_type = (call.request.headers.get("Content-Type") or negotiation.JSON).partition(";")[0]
     body = await negotiation.read_body(call)

@@ -1,4 +1,4 @@
-"""Sets of field paths, as metadata.managedFields keeps them (fieldsV1), and how objects are turned into them.
+"""Sets of field paths, as in metadata.managedFields (fieldsV1), and their computation from objects.
 
 A path is a tuple of the strings that fieldsV1 uses: `f:name` a field, `k:{"name":"web"}` an element of a list by its
 keys, `v:"x"` an element of a set by its value. The rules are those of sigs.k8s.io/structured-merge-diff v6: `of_object`
@@ -38,11 +38,11 @@ STRIPPED: FieldSet = frozenset(
         )
     ]
 )
-"""What nobody owns (stripMeta in apimachinery's managedfields)."""
+"""Fields without owners (stripMeta in apimachinery's managedfields)."""
 
 
 def to_fields_v1(fields: Iterable[Path]) -> JSONDict:
-    """The trie of fieldsV1, with keys in its order."""
+    """Return the trie of fieldsV1, with keys in its order."""
     root: JSONDict = {}
     members = set(fields)
     prefixes = {path[:depth] for path in members for depth in range(1, len(path))}
@@ -57,7 +57,7 @@ def to_fields_v1(fields: Iterable[Path]) -> JSONDict:
 
 
 def from_fields_v1(trie: Mapping[str, Any]) -> FieldSet:
-    """The paths of a fieldsV1 trie."""
+    """Return the paths of a fieldsV1 trie."""
     out: set[Path] = set()
 
     def walk(node: Mapping[str, Any], path: Path) -> None:
@@ -74,17 +74,17 @@ def from_fields_v1(trie: Mapping[str, Any]) -> FieldSet:
 
 
 def strip(fields: Iterable[Path]) -> FieldSet:
-    """Without the fields that are never owned."""
+    """Return the paths without the fields that are never owned."""
     return frozenset(path for path in fields if path not in STRIPPED and path[:2] != ("f:metadata", "f:managedFields"))
 
 
 def scalar(value: Any) -> str:
-    """A value as it stands in a path."""
+    """Return a value in the form of a path element."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
 def element_key(schema: Schema, keys: tuple[str, ...], item: Any) -> str | None:
-    """The path element of a list's item; None when the item lacks its keys (the list is then taken as a whole)."""
+    """Return the path element of a list's item; None when the item lacks its keys (the list is then atomic)."""
     if not keys:
         return f"v:{scalar(item)}"
     if not isinstance(item, Mapping):
@@ -100,7 +100,7 @@ def element_key(schema: Schema, keys: tuple[str, ...], item: Any) -> str | None:
 
 
 def index(schema: Schema, value: Any) -> dict[str, Any] | None:
-    """A list's items by path element; None when the list counts as one value."""
+    """Return a list's items by path element; None for an atomic list."""
     keys = schemas.list_keys(schema)
     if keys is None or not isinstance(value, list):
         return None
@@ -114,7 +114,7 @@ def index(schema: Schema, value: Any) -> dict[str, Any] | None:
 
 
 def children(schema: Schema, value: Any) -> dict[str, tuple[Any, Schema]] | None:
-    """What lies below a value, by path element, with schemas; None for scalars and atomic values."""
+    """Return the children of a value by path element, with schemas; None for scalars and atomic values."""
     if isinstance(value, Mapping):
         if schemas.is_atomic_map(schema):
             return None
@@ -127,7 +127,7 @@ def children(schema: Schema, value: Any) -> dict[str, tuple[Any, Schema]] | None
 
 
 def of_object(schema: Schema, obj: Mapping[str, Any]) -> FieldSet:
-    """The fields that an applied configuration speaks about."""
+    """Return the fields of an applied configuration."""
     out: set[Path] = set()
 
     def walk(node: Schema, value: Any, path: Path) -> None:
@@ -149,7 +149,7 @@ def of_object(schema: Schema, obj: Mapping[str, Any]) -> FieldSet:
 
 @dataclass
 class Comparison:
-    """What differs between two objects, as paths."""
+    """The differences of two objects, as paths."""
 
     added: set[Path] = field(default_factory=set)
     removed: set[Path] = field(default_factory=set)
@@ -157,12 +157,12 @@ class Comparison:
 
     @property
     def changed(self) -> FieldSet:
-        """Added or modified, without what is never owned."""
+        """Added or modified paths, without those that are never owned."""
         return strip(self.added | self.modified)
 
 
 def compare(schema: Schema, old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
-    """The differences of two objects of one type."""
+    """Return the differences of two objects of one type."""
     result = Comparison()
     _compare(schema, old, new, (), result)
     return result
@@ -189,5 +189,5 @@ def _compare(schema: Schema, old: Any, new: Any, path: Path, result: Comparison)
 
 
 def _below(schema: Schema, value: Any) -> dict[str, tuple[Any, Schema]] | None:
-    """`children`, where an absent or null value has none and fits whatever the other side is."""
+    """Return `children`, where an absent or null value has none and is compatible with any other."""
     return {} if value is MISSING or value is None else children(schema, value)

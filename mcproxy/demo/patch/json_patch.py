@@ -12,7 +12,7 @@ Doc = Any
 
 
 def merge_patch(target: Doc, patch: Doc) -> Doc:
-    """RFC 7386, section 2. Neither argument is changed."""
+    """Apply RFC 7386, section 2. Neither argument is changed."""
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
     result = dict(target) if isinstance(target, Mapping) else {}
@@ -28,7 +28,7 @@ def json_patch(target: Doc, operations: Any) -> Doc:
     """Apply the operations to a copy of `target`.
 
     Raises APIError: 400 when `operations` is not an array of objects, else 422 with Kubernetes' generic message (a
-    failing `test`, a path that is not there, an unknown operation): the real server does not say which.
+    failing `test`, a missing path, an unknown operation): a real server does not say which.
     """
     if not isinstance(operations, list):
         raise bad_request(
@@ -45,7 +45,7 @@ def json_patch(target: Doc, operations: Any) -> Doc:
 
 
 def go_kind(value: Any) -> str:
-    """What Go's encoding/json calls a JSON value in its errors."""
+    """Return the name of a JSON value's type in errors of Go's encoding/json."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -88,7 +88,7 @@ def _test(document: Doc, path: list[str], expected: Doc) -> Doc:
 
 
 def equal(left: Doc, right: Doc) -> bool:
-    """Equality of JSON values: True is not 1."""
+    """Compare JSON values: True is not 1."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -99,7 +99,7 @@ def equal(left: Doc, right: Doc) -> bool:
 
 
 def pointer(text: str) -> list[str]:
-    """The reference tokens of a JSON Pointer (RFC 6901). Raises ValueError."""
+    """Return the reference tokens of a JSON Pointer (RFC 6901). Raises ValueError."""
     if text == "":
         return []
     if not text.startswith("/"):
@@ -108,7 +108,7 @@ def pointer(text: str) -> list[str]:
 
 
 def _index(items: list[Any], token: str, *, end: bool) -> int:
-    """An array index; counted from the end when negative, as Kubernetes' library allows."""
+    """Return an array index; a negative one counts from the end, as in Kubernetes' library."""
     if token == "-" and end:
         return len(items)
     if not token.lstrip("-").isascii() or not token.removeprefix("-").isdigit() or (token[0] == "0" and len(token) > 1):

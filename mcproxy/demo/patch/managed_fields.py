@@ -1,6 +1,6 @@
-"""metadata.managedFields: who set which field, kept as a real apiserver does for creates and updates.
+"""metadata.managedFields, updated for creates and updates as in a real apiserver.
 
-Server-side apply (apply.py) uses the same entries. Times have whole seconds, as in the API.
+Server-side apply uses the same entries. Times have whole seconds, as in the API.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Entry:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What tells entries apart; an applier is the same whatever version it applies."""
+        """The identity of an entry; that of an applier does not depend on the version it applies."""
         return (self.manager, self.operation, "" if self.operation == "Apply" else self.api_version, self.subresource)
 
     def as_dict(self) -> JSONDict:
@@ -45,7 +45,7 @@ class Entry:
 
 
 def read(obj: Mapping[str, Any] | None) -> list[Entry]:
-    """The entries of an object."""
+    """Return the entries of an object."""
     if obj is None:
         return []
     return [
@@ -62,7 +62,7 @@ def read(obj: Mapping[str, Any] | None) -> list[Entry]:
 
 
 def write(obj: JSONDict, entries: Iterable[Entry]) -> None:
-    """Set the entries, in Kubernetes' order (Apply before Update, then by time and name); empty ones go."""
+    """Set the entries, in Kubernetes' order (Apply before Update, then by time and name), without empty ones."""
     ordered = sorted(
         (entry for entry in entries if entry.fields),
         key=lambda entry: (entry.operation, entry.time or "", entry.manager, entry.api_version, entry.subresource),
@@ -74,18 +74,18 @@ def write(obj: JSONDict, entries: Iterable[Entry]) -> None:
 
 
 def take(entries: Iterable[Entry], taken: Iterable[Path]) -> list[Entry]:
-    """The entries without some fields."""
+    """Return the entries without some fields."""
     gone = frozenset(taken)
     return [replace(entry, fields=entry.fields - gone) for entry in entries]
 
 
 def with_entry(entries: Iterable[Entry], mine: Entry) -> list[Entry]:
-    """The entries with `mine` in place of the one of the same identity."""
+    """Return the entries with `mine` in place of the one of the same identity."""
     return [*(entry for entry in entries if entry.identity != mine.identity), mine]
 
 
 def ignored(resource: ResourceInfo, subresource: str, path: Path) -> bool:
-    """Whether a write to this (sub)resource resets the field, so that nobody comes to own it by such a write."""
+    """Return whether a write to this (sub)resource resets the field, so that the writer does not own it."""
     if subresource == "status":
         return path[0] == "f:spec" or path[:2] in (("f:metadata", "f:labels"), ("f:metadata", "f:annotations"))
     has_status = resource.subresource("status") is not None
@@ -95,7 +95,7 @@ def ignored(resource: ResourceInfo, subresource: str, path: Path) -> bool:
 
 
 def without_entries(obj: Mapping[str, Any]) -> JSONDict:
-    """A shallow copy of an object that has no managedFields."""
+    """Return a shallow copy of an object without managedFields."""
     metadata = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
     return {**obj, "metadata": metadata}
 
@@ -112,9 +112,9 @@ def update(
 ) -> None:
     """Set `new`'s managedFields after a create (`old` None), update or non-apply patch by `manager` at `now`.
 
-    To be called after defaulting, before the server fills in what nobody asked for (clusterIP, status). A client may
-    send managedFields of its own (kubectl does when it moves to server-side apply); absent ones keep the old, `[{}]`
-    clears. With operation "Apply" nothing is done: `patches.apply_patch` has already set them.
+    Called after defaulting, before the server sets fields of its own (clusterIP, status). A client may send
+    managedFields (kubectl does when it migrates to server-side apply); without them the old ones are kept, `[{}]`
+    clears them. With operation "Apply" nothing is done: `patches.apply_patch` has already set them.
     """
     if operation == "Apply":
         return

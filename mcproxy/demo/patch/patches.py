@@ -1,4 +1,4 @@
-"""PATCH bodies: the content type says which of four kinds of patch it is."""
+"""PATCH: the content type selects one of four kinds of patch."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 
 def media_type(content_type: str) -> str:
-    """A Content-Type without its parameters."""
+    """Return a Content-Type without its parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def check_media_type(content_type: str, resource: ResourceInfo) -> str:
-    """The kind of patch. Raises APIError 415: of two shapes, as a real server does."""
+    """Return the kind of patch. Raises APIError 415, in two forms, as a real server."""
     kind = media_type(content_type)
     if kind == STRATEGIC_PATCH and not resource.builtin:
         raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
@@ -44,7 +44,7 @@ def apply_patch(
     force: bool,
     now: str,
 ) -> JSONDict:
-    """The patched object; `current` is not changed and shares nothing with it. Only an apply patch may create
+    """Return the patched object; `current` is not changed and shares nothing with it. Only an apply patch may create
     (`current` None).
 
     An apply patch sets managedFields itself; after any other the caller calls `managed_fields.update`. `now` is an RFC
@@ -75,7 +75,7 @@ def apply_patch(
 
 
 def decode(body: bytes) -> Any:
-    """A patch's JSON. Raises APIError 400 in Go's words."""
+    """Decode a patch's JSON. Raises APIError 400 with Go's message."""
     try:
         return json.loads(body)
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Server-side apply: the fields of a configuration become the applier's, those it no longer names go.
+"""Server-side apply: the applier owns the fields of its configuration; those that it dropped are removed.
 
 The rules are those of structured-merge-diff's Updater.Apply (merge, prune, conflicts); the messages those of
 apimachinery's managedfields.
@@ -24,7 +24,7 @@ JSONDict = dict[str, Any]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: timestamps stay strings."""
+    """A YAML loader like Kubernetes': timestamps stay strings."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -34,7 +34,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def load_yaml(body: bytes) -> Any:
-    """Read a YAML (or JSON) body. Raises APIError 400."""
+    """Load a YAML (or JSON) body. Raises APIError 400."""
     try:
         if body.lstrip()[:1] == b"{":
             return json.loads(body)
@@ -46,7 +46,7 @@ def load_yaml(body: bytes) -> Any:
 def apply(
     current: JSONDict | None, config: Any, *, resource: ResourceInfo, manager: str, force: bool, now: str
 ) -> JSONDict:
-    """The object after `manager` applied `config`, managedFields included; `current` itself when nothing changes.
+    """Return the object after `manager` applied `config`, managedFields included; `current` when nothing changes.
 
     Raises APIError: 400 for a configuration that cannot be applied, 409 for conflicts (unless `force`), 422 without a
     manager's name.
@@ -90,7 +90,7 @@ def _check(config: Any, resource: ResourceInfo, manager: str) -> None:
 
 
 def conflict(conflicts: list[tuple[Entry, Path]]) -> APIError:
-    """409 with a cause for each field that another manager owns."""
+    """Return the 409 with a cause for each field that another manager owns."""
     causes = [
         Cause("FieldManagerConflict", f"conflict with {_owner(entry)}", path_string(path)).as_dict()
         for entry, path in conflicts
@@ -117,7 +117,7 @@ def _owner(entry: Entry) -> str:
 
 
 def path_string(path: Path) -> str:
-    """`.spec.containers[name="web"].image`, as messages show a path."""
+    """Format a path as messages show it: `.spec.containers[name="web"].image`."""
     out = ""
     for part in path:
         kind, _, rest = part.partition(":")
@@ -132,7 +132,7 @@ def path_string(path: Path) -> str:
 
 
 def merge(schema: Schema, live: Any, config: Any) -> Any:
-    """`config` laid over `live`: objects and keyed lists are merged, all else is replaced."""
+    """Merge `config` into `live`: objects and keyed lists are merged, all else is replaced."""
     if isinstance(config, Mapping) and isinstance(live, Mapping) and not schemas.is_atomic_map(schema):
         out = dict(live)
         for key, value in config.items():
@@ -170,7 +170,7 @@ def _union(entries: list[Entry]) -> FieldSet:
 
 
 def _prune(schema: Schema, merged: JSONDict, last: FieldSet, owned: FieldSet) -> JSONDict:
-    """Remove what the applier owned, names no more, and nobody else owns (nor anything below it)."""
+    """Remove fields that only the applier owned and no longer configures."""
     if not last:
         return merged
     needed = {path[:depth] for path in owned for depth in range(1, len(path) + 1)}
@@ -195,7 +195,7 @@ def _removed(schema: Schema, value: Any, path: Path, gone: FieldSet) -> Any:
 
 
 def _same(current: JSONDict, merged: JSONDict) -> bool:
-    """Whether an apply changed nothing but the time of its entry."""
+    """Return whether an apply changed nothing but the time of its entry."""
     return managed_fields.without_entries(current) == managed_fields.without_entries(merged) and {
         (entry.identity, entry.fields) for entry in managed_fields.read(current)
     } == {(entry.identity, entry.fields) for entry in managed_fields.read(merged)}

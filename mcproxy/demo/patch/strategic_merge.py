@@ -1,9 +1,8 @@
-"""Strategic merge patch, Kubernetes' own kind: lists of objects are merged by a key that the type declares.
+"""Strategic merge patch: lists of objects are merged by a key that the type declares.
 
 The rules are those of k8s.io/apimachinery/pkg/util/strategicpatch (`$patch`, `$retainKeys`, `$setElementOrder/…`,
 `$deleteFromPrimitiveList/…`); which lists are merged and by which key the API definitions say
-(x-kubernetes-patch-strategy, x-kubernetes-patch-merge-key). Custom resources have no such knowledge and refuse this
-kind of patch.
+(x-kubernetes-patch-strategy, x-kubernetes-patch-merge-key). Custom resources do not support this kind of patch.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ PATCH = "$patch"
 
 
 def merge(schema: Schema, original: Mapping[str, Any], patch: Mapping[str, Any]) -> JSONDict:
-    """`original` with `patch` merged in; neither is changed.
+    """Return `original` merged with `patch`; neither is changed.
 
-    Raises APIError 400 or 422 for a patch that makes no sense.
+    Raises APIError 400 or 422 for an invalid patch.
     """
     directive = patch.get(PATCH)
     if directive == "replace":
@@ -108,7 +107,7 @@ def _merge_by_key(schema: Schema, key: str, old: list[Any], patch: list[Any]) ->
 
 
 def _ordered(key: str | None, server: list[Any], merged: list[Any], order: list[Any]) -> list[Any]:
-    """Put the items that the client named in its order, those that only the server has where they stood.
+    """Order the items that the client named as it did; those that only the server has keep their places.
 
     An item that is new to the server goes before those that only the server has.
     """
@@ -130,7 +129,7 @@ def _ordered(key: str | None, server: list[Any], merged: list[Any], order: list[
 
 
 def _plain(value: Any) -> Any:
-    """A copy without nulls in objects and without directives: what is new has nothing to merge with."""
+    """Return a copy without nulls and directives, for a new value."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items() if item is not None and not key.startswith("$")}
     if isinstance(value, list):

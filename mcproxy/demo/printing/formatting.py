@@ -1,4 +1,4 @@
-"""Helpers of the Table printers: ages, selectors, lists of ports, as kubectl users know them.
+"""Formatting of Table cells: ages, selectors, lists of ports.
 
 The forms are those of k8s.io/apimachinery/pkg/util/duration and pkg/printers/internalversion.
 """
@@ -23,10 +23,10 @@ TEMPLATE_IMAGES = "Images|string|1|Images referenced by each container in the te
 
 @dataclass(frozen=True)
 class Printer:
-    """How one kind is printed. `columns` without the leading Name column unless `named` is False.
+    """The printer of one kind. `columns` are without the leading Name column unless `named` is False.
 
-    A column is written `Name|type|priority|description`; the description `@core.v1.PodStatus.podIP` is that field's
-    own.
+    A column is written `Name|type|priority|description`; the description `@core.v1.PodStatus.podIP` is that of the
+    field.
     """
 
     columns: tuple[str, ...]
@@ -34,26 +34,26 @@ class Printer:
     named: bool = True
     conditions: Callable[[JSONDict], list[JSONDict]] | None = None
     custom: tuple[JSONDict, ...] = ()
-    """Definitions that are complete already (those of a CRD), after the others."""
+    """Complete definitions (of a CRD's columns), after the others."""
 
     def definitions(self) -> list[JSONDict]:
-        """columnDefinitions of the Table."""
+        """Return the columnDefinitions of the Table."""
         own = [*map(_column, self.columns), *self.custom]
         return [name_column(), *own] if self.named else own
 
 
 def column(name: str, kind: str, description: str, *, priority: int = 0, format_: str = "") -> JSONDict:
-    """One entry of columnDefinitions."""
+    """Return one entry of columnDefinitions."""
     return {"name": name, "type": kind, "format": format_, "description": description, "priority": priority}
 
 
 def name_column() -> JSONDict:
-    """The Name column that nearly every kind begins with."""
+    """Return the Name column, the first of nearly every kind."""
     return column("Name", "string", schemas.description(schemas.OBJECT_META, "name"), format_="name")
 
 
 def age_description() -> str:
-    """What Age (and Created At) columns say."""
+    """Return the description of Age (and Created At) columns."""
     return schemas.description(schemas.OBJECT_META, "creationTimestamp")
 
 
@@ -73,7 +73,7 @@ AGE = "Age|string|0|"
 
 
 def parse_time(text: Any) -> datetime | None:
-    """An RFC 3339 time, with or without microseconds; None for anything else."""
+    """Parse an RFC 3339 time, with or without microseconds; None for anything else."""
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -84,7 +84,7 @@ def parse_time(text: Any) -> datetime | None:
 
 
 def human_duration(seconds: float) -> str:
-    """`3m12s`, as duration.HumanDuration writes it."""
+    """Format seconds as duration.HumanDuration does: `3m12s`."""
     total = int(seconds)
     if total < -1:
         return "<invalid>"
@@ -115,7 +115,7 @@ def _two(big: int, big_unit: str, small: int, small_unit: str) -> str:
 
 
 def since(text: Any, now: datetime) -> str:
-    """How long ago a timestamp was; `<unknown>` when there is none."""
+    """Format the time since a timestamp; `<unknown>` when there is none."""
     moment = parse_time(text)
     return UNKNOWN if moment is None else human_duration((now - moment).total_seconds())
 
@@ -141,12 +141,12 @@ def name(obj: JSONDict) -> str:
 
 
 def labels(values: Mapping[str, Any] | None) -> str:
-    """`a=b,c=d`, sorted."""
+    """Format labels as `a=b,c=d`, sorted."""
     return ",".join(f"{key}={value}" for key, value in sorted((values or {}).items())) or NONE
 
 
 def selector(value: Mapping[str, Any] | None) -> str:
-    """A LabelSelector in the form that kubectl -l takes."""
+    """Format a LabelSelector in the syntax of `kubectl -l`."""
     if not value:
         return NONE
     parts = [f"{key}={item}" for key, item in sorted((value.get("matchLabels") or {}).items())]
@@ -161,7 +161,7 @@ def selector(value: Mapping[str, Any] | None) -> str:
 
 
 def template_cells(obj: JSONDict, template: str = "template") -> Cells:
-    """Names and images of a pod template's containers."""
+    """Return the names and images of a pod template's containers."""
     containers = spec(spec(obj).get(template) or {}).get("containers") or []
     return [
         ",".join(item.get("name", "") for item in containers),
@@ -170,7 +170,7 @@ def template_cells(obj: JSONDict, template: str = "template") -> Cells:
 
 
 def first_three(items: Iterable[Any], *, none: str) -> str:
-    """The first three of a list, and how many more there are."""
+    """Format the first three of a list, and how many more there are."""
     values = [str(item) for item in items]
     if not values:
         return none
@@ -179,7 +179,7 @@ def first_three(items: Iterable[Any], *, none: str) -> str:
 
 
 def condition(obj: JSONDict, kind: str) -> JSONDict | None:
-    """A condition by its type."""
+    """Return a condition by its type."""
     return next((item for item in status(obj).get("conditions") or () if item.get("type") == kind), None)
 
 

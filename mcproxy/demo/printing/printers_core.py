@@ -1,4 +1,4 @@
-"""Tables of the kinds that are no workloads (pkg/printers/internalversion/printers.go)."""
+"""Table printers of all kinds but workloads (pkg/printers/internalversion/printers.go)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def endpoint_slice(obj: JSONDict, now: datetime) -> Cells:
 
 
 def event(obj: JSONDict, now: datetime) -> Cells:
-    """Of the core group; an object of events.k8s.io names its fields otherwise."""
+    """Return the cells of an event of the core group or events.k8s.io, whose field names differ."""
     first = obj.get("firstTimestamp") or obj.get("deprecatedFirstTimestamp")
     last = obj.get("lastTimestamp") or obj.get("deprecatedLastTimestamp")
     first_seen = since(first, now) if first else since(obj.get("eventTime"), now)

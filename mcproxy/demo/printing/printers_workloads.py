@@ -1,4 +1,4 @@
-"""Tables of pods and what makes them (pkg/printers/internalversion/printers.go)."""
+"""Table printers of pods and workloads (pkg/printers/internalversion/printers.go)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _pod_reason(pod: JSONDict) -> str:
 
 
 def _init_reason(pod: JSONDict) -> tuple[str | None, int]:
-    """The Init:… status while init containers run (None when they are done), and how many sidecars are ready."""
+    """Return the Init:… status while init containers run (None when they are done), and how many sidecars are ready."""
     containers = spec(pod).get("initContainers") or []
     sidecars = {item.get("name") for item in containers if _restart_policy_always(item)}
     ready = 0
@@ -75,7 +75,7 @@ def _last_restart(items: list[JSONDict]) -> str | None:
 
 
 def _container_states(pod: JSONDict, reason: str) -> tuple[str, int]:
-    """The pod's status by its containers' states, and how many are ready."""
+    """Return the pod's status by its containers' states, and the number of ready ones."""
     ready, running = 0, False
     for item in reversed(status(pod).get("containerStatuses") or []):
         state = item.get("state") or {}
@@ -136,7 +136,7 @@ def _gates(obj: JSONDict) -> str:
 
 
 def pod_conditions(obj: JSONDict) -> list[JSONDict]:
-    """Row conditions, by which kubectl used to leave out finished pods."""
+    """Return the row conditions, by which older kubectls hid finished pods."""
     texts = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
     phase = status(obj).get("phase", "")
     if phase not in texts:
@@ -260,7 +260,7 @@ def autoscaler(obj: JSONDict, now: datetime) -> Cells:
 
 
 def _metrics(obj: JSONDict) -> str:
-    """The targets of resource metrics; autoscaling/v1 has just one, of the CPU."""
+    """Format the targets of resource metrics; autoscaling/v1 has only that of the CPU."""
     if "metrics" not in spec(obj):
         wanted = spec(obj).get("targetCPUUtilizationPercentage")
         current = status(obj).get("currentCPUUtilizationPercentage")

@@ -1,4 +1,4 @@
-"""Tables and PartialObjectMetadata: the other forms in which a client may ask for objects."""
+"""Tables and PartialObjectMetadata of objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def table(
     columns: list[JSONDict] | None = None,
     version: str = "v1",
 ) -> JSONDict:
-    """A Table of objects. `include_object` is the query parameter (Metadata, Object, None or "").
+    """Return a Table of objects. `include_object` is the query parameter (Metadata, Object, None or "").
 
     `columns` are a CRD's additionalPrinterColumns where they are not the resource's own; `version` is that of
     meta.k8s.io. Raises APIError 400 for another `include_object`.
@@ -51,7 +51,7 @@ def watch_table(
     columns: list[JSONDict] | None = None,
     version: str = "v1",
 ) -> JSONDict:
-    """The Table of one watch event (also of a bookmark); only the first of a watch has columnDefinitions."""
+    """Return the Table of one watch event (also of a bookmark); only the first of a watch has columnDefinitions."""
     mode = check_include_object(include_object)
     printer = printer_for(resource, columns)
     metadata = {"resourceVersion": (obj.get("metadata") or {}).get("resourceVersion", "")}
@@ -72,7 +72,7 @@ def _table(
 
 
 def check_include_object(value: str) -> str:
-    """The effective mode. Raises APIError 400 (indented, as the real one)."""
+    """Return the effective mode. Raises APIError 400 (indented, as a real one)."""
     if value not in ("", "Metadata", "Object", "None"):
         raise APIError(
             400,
@@ -85,7 +85,7 @@ def check_include_object(value: str) -> str:
 
 
 def row(printer: Printer, obj: JSONDict, mode: str, now: datetime, version: str) -> JSONDict:
-    """One row, with as much of the object as was asked for."""
+    """Return one row, with the object as `include_object` demands."""
     out: JSONDict = {"cells": printer.cells(obj, now)}
     conditions = printer.conditions(obj) if printer.conditions else None
     if conditions:
@@ -98,12 +98,12 @@ def row(printer: Printer, obj: JSONDict, mode: str, now: datetime, version: str)
 
 
 def as_time(now: datetime | str) -> datetime:
-    """A datetime, from an RFC 3339 text too."""
+    """Return a datetime; a string is parsed as RFC 3339."""
     return datetime.fromisoformat(now) if isinstance(now, str) else now
 
 
 def printer_for(resource: ResourceInfo, columns: list[JSONDict] | None = None) -> Printer:
-    """How a resource's objects are printed; a kind without a printer of its own has Name and Created At."""
+    """Return the printer of a resource; the default one has Name and Created At."""
     columns = resource.printer_columns if columns is None else columns
     if columns is not None:
         return custom(columns)
@@ -119,7 +119,7 @@ def _created_at(obj: JSONDict, now: datetime) -> list[Any]:
 
 
 def custom(columns: list[JSONDict]) -> Printer:
-    """The printer of a custom resource, from its additionalPrinterColumns."""
+    """Return the printer of a custom resource, from its additionalPrinterColumns."""
     entries = columns or [DEFAULT_COLUMN]
 
     def cells(obj: JSONDict, now: datetime) -> list[Any]:
@@ -129,7 +129,7 @@ def custom(columns: list[JSONDict]) -> Printer:
 
 
 def custom_definition(entry: JSONDict) -> JSONDict:
-    """The definition of an additionalPrinterColumn."""
+    """Return the definition of an additionalPrinterColumn."""
     text = f"Custom resource definition column (in JSONPath format): {entry['jsonPath']}"
     if entry is DEFAULT_COLUMN:
         text = formatting.age_description()
@@ -143,7 +143,7 @@ def custom_definition(entry: JSONDict) -> JSONDict:
 
 
 def cell(obj: JSONDict, entry: JSONDict, now: datetime) -> Any:
-    """The value of a custom column: None where the object has nothing of the declared type."""
+    """Return the value of a custom column: None where the object has none of the declared type."""
     found = jsonpath.find(obj, entry["jsonPath"])
     if not found:
         return None
@@ -162,12 +162,12 @@ def cell(obj: JSONDict, entry: JSONDict, now: datetime) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A JSON value as kubectl's JSONPath printer writes it."""
+    """Format a JSON value as kubectl's JSONPath printer does."""
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def partial_metadata(obj: JSONDict, *, version: str = "v1") -> JSONDict:
-    """The PartialObjectMetadata of an object."""
+    """The Return the PartialObjectMetadata of an object."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": f"{META_GROUP}/{version}",
@@ -178,7 +178,7 @@ def partial_metadata(obj: JSONDict, *, version: str = "v1") -> JSONDict:
 def partial_metadata_list(
     list_metadata: Mapping[str, Any], items: Iterable[JSONDict], *, version: str = "v1"
 ) -> JSONDict:
-    """A PartialObjectMetadataList."""
+    """Return a PartialObjectMetadataList."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": f"{META_GROUP}/{version}",

@@ -1,1 +1,1 @@
-"""Objects as the API server keeps them: defaults, validation, create, update, delete, CRDs."""
+"""The registry of objects: defaults, validation, create, update, delete, CRDs."""

@@ -1,4 +1,4 @@
-"""Addresses and node ports of Services, which the apiserver hands out."""
+"""Allocation of Services' addresses and node ports."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FIRST_NODE_PORT, LAST_NODE_PORT = 30000, 32767
 
 
 def base64_text(value: str) -> str:
-    """A string in base64, as Secrets hold it."""
+    """Return a string in base64, as in Secrets."""
     return base64.b64encode(value.encode()).decode()
 
 
 def allocate(cluster: SimulatedCluster, service: JSONDict) -> None:
-    """Set clusterIP(s), families and node ports, in place. Raises APIError 422 when the wanted address is taken."""
+    """Set clusterIP(s), families and node ports, in place. Raises APIError 422 when the requested address is in use."""
     spec = service["spec"]
     if spec.get("type") == "ExternalName":
         return

@@ -1,7 +1,7 @@
-"""A very small part of CEL: enough for rules like `self.color != 'green' || self.size < 50`.
+"""A small subset of CEL, for rules like `self.color != 'green' || self.size < 50`.
 
-Comparisons, `&&`, `||`, `!`, brackets, `has(self.x)`, `size(self.x)`, fields and literals. A rule outside of this
-holds, for a simulated cluster should rather let an object in than refuse it for a reason that a real one has not.
+Comparisons, `&&`, `||`, `!`, brackets, `has(self.x)`, `size(self.x)`, fields and literals. A rule outside of the subset
+counts as fulfilled, so that the simulated cluster refuses no object that a real one accepts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ LITERALS = {"true": True, "false": False, "null": None}
 
 
 class Unsupported(Exception):
-    """The rule uses more of CEL than is understood here."""
+    """The rule is outside of the supported subset of CEL."""
 
 
 def holds(rule: str, value: Any) -> bool:
-    """Whether a rule holds of a value (`self`)."""
+    """Return whether a value (`self`) fulfils a rule."""
     try:
-        return bool(_Parser(_tokens(rule), value).whole())
+        return bool(_Parser(_tokens(rule), value).parse())
     except (Unsupported, TypeError):
         return True
 
@@ -51,7 +51,7 @@ def _tokens(rule: str) -> list[str]:
 
 
 class _Parser:
-    """Recursive descent that evaluates as it reads; both sides of && and || are always evaluated."""
+    """A recursive-descent parser that evaluates; both sides of && and || are always evaluated."""
 
     def __init__(self, tokens: list[str], value: Any) -> None:
         self.tokens = [*tokens, ""]
@@ -69,21 +69,21 @@ class _Parser:
     def next(self) -> str:
         return self.tokens[self.at]
 
-    def whole(self) -> Any:
-        found = self.either()
+    def parse(self) -> Any:
+        found = self.disjunction()
         if self.next:
             raise Unsupported(self.next)
         return found
 
-    def either(self) -> Any:
-        found = self.both()
+    def disjunction(self) -> Any:
+        found = self.conjunction()
         while self.next == "||":
             self.take()
-            other = self.both()
+            other = self.conjunction()
             found = bool(found) or bool(other)
         return found
 
-    def both(self) -> Any:
+    def conjunction(self) -> Any:
         found = self.comparison()
         while self.next == "&&":
             self.take()
@@ -107,7 +107,7 @@ class _Parser:
     def primary(self) -> Any:
         token = self.take()
         if token == "(":
-            found = self.either()
+            found = self.disjunction()
             self.take(")")
             return found
         if token[:1].isdigit():
@@ -127,7 +127,7 @@ class _Parser:
         raise Unsupported(token)
 
     def fields(self) -> tuple[Any, bool]:
-        """What `self.a.b` is (None when it is not there), and whether it is there."""
+        """Return the value of `self.a.b` (None when absent), and whether it is present."""
         found, present = self.value, True
         while self.next == ".":
             self.take()

@@ -1,7 +1,7 @@
-"""CustomResourceDefinitions: from the object to resources that are served, and away again.
+"""CustomResourceDefinitions: adds and removes the resources that they define.
 
 In a real apiserver this is a controller, so a new CRD is served only a moment after its creation; here it is served
-with the answer to the create.
+before the create is answered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update
 
 
 def version_order(version: str) -> tuple[int, int, int, str]:
-    """Kubernetes' order of versions, best first: v2 before v1 before v1beta1 before others by name."""
+    """The sort key of Kubernetes' version priority: v2 before v1 before v1beta1 before others by name."""
     match = re.fullmatch(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?", version)
     if match is None:
         return (3, 0, 0, version)
@@ -28,7 +28,7 @@ def version_order(version: str) -> tuple[int, int, int, str]:
 
 
 def resource_infos(crd: JSONDict) -> list[ResourceInfo]:
-    """The resources of a CRD's served versions, most preferred first."""
+    """Return the resources of a CRD's served versions, most preferred first."""
     spec = crd["spec"]
     names = spec["names"]
     storage = next((entry["name"] for entry in spec["versions"] if entry.get("storage")), spec["versions"][0]["name"])
@@ -64,7 +64,7 @@ def _subresources(kind: str, declared: JSONDict) -> tuple[Subresource, ...]:
 
 
 def established(crd: JSONDict, now: str) -> JSONDict:
-    """The status that the controllers of a real apiserver give a sound CRD."""
+    """Return the status that the controllers of a real apiserver set on a valid CRD."""
     names = crd["spec"]["names"]
     accepted = {"plural": names["plural"], "singular": names.get("singular") or names["kind"].lower()}
     if names.get("shortNames"):
@@ -88,7 +88,7 @@ def _condition(kind: str, reason: str, message: str, now: str) -> JSONDict:
 
 
 def sync(cluster: SimulatedCluster, crd: JSONDict) -> None:
-    """Serve what a stored CRD says."""
+    """Update the served resources from a stored CRD."""
     spec = crd["spec"]
     cluster.resources.remove(spec["group"], spec["names"]["plural"])
     cluster.resources.add(resource_infos(crd))

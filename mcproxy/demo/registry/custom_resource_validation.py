@@ -1,4 +1,4 @@
-"""Checks of a custom resource against its CRD's schema (types, enums, bounds, required fields, simple CEL rules)."""
+"""Validation of custom resources by their CRD's schema (types, enums, bounds, required fields, simple CEL rules)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def validate(resource: ResourceInfo, obj: Mapping[str, Any]) -> list[Cause]:
-    """What is wrong, in Kubernetes' order: the schema first, rules only when it holds."""
+    """Return the errors, in Kubernetes' order: those of the schema, and only without any those of rules."""
     root = schemas.of(resource)
     causes: list[Cause] = []
     rules: list[Cause] = []

@@ -1,7 +1,7 @@
-"""Defaults and server-set fields of built-in kinds, as far as clients see and rely on them.
+"""Defaults and server-set fields of built-in kinds, as far as clients rely on them.
 
-`apply` is what decoding does in a real apiserver (such fields are owned by whoever sent the object), `fill` what the
-registry adds later (nobody owns them).
+`apply` sets what a real apiserver sets when decoding (the sender owns such fields), `fill` what the registry adds later
+(without an owner).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEEPS_STATUS: frozenset[tuple[str, str]] = frozenset({("", "nodes"), ("apiregist
 
 
 def apply(resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) -> None:
-    """Set the defaults of a versioned object, in place. On an update what is allocated stays as in `old`."""
+    """Set the defaults of a versioned object, in place. On an update allocated fields stay as in `old`."""
     if not resource.builtin:
         custom_defaults(schemas.of(resource), obj)
         return
@@ -39,9 +39,9 @@ def apply(resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) ->
 
 
 def fill(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) -> None:
-    """Set what the server alone decides and nobody manages (status, allocated addresses), in place.
+    """Set the fields that the server decides and nobody owns (status, allocated addresses), in place.
 
-    Raises APIError 422 when a wanted address is taken.
+    Raises APIError 422 when a requested address is in use.
     """
     if old is not None or not resource.builtin:
         return
@@ -90,7 +90,7 @@ EMPTY_STATUS: Mapping[tuple[str, str], JSONDict] = {
 
 
 def custom_defaults(schema: Schema, value: Any) -> None:
-    """The defaults of a CRD's schema."""
+    """Set the defaults of a CRD's schema."""
     if isinstance(value, dict):
         for name, raw in schema.get("properties", {}).items():
             below = schemas.resolve(raw)
@@ -112,7 +112,7 @@ KEPT_NULLS = frozenset({"lastProbeTime", "firstTimestamp", "lastTimestamp", "eve
 
 
 def drop_empty(schema: Schema, value: Any) -> None:
-    """Drop what Go leaves out when it writes an object: nulls, and empty lists and maps that are not required."""
+    """Remove what Go leaves out when it writes an object: nulls, and empty lists and maps that are not required."""
     if isinstance(value, list):
         for item in value:
             drop_empty(schemas.element(schema), item)
@@ -135,7 +135,7 @@ def _set(value: JSONDict, **defaults: Any) -> None:
 
 
 def pod_spec(spec: JSONDict, *, in_template: bool = True) -> None:
-    """The defaults of a pod's spec, in place."""
+    """Set the defaults of a pod's spec, in place."""
     _set(
         spec,
         restartPolicy="Always",
@@ -374,7 +374,7 @@ def _fill_pod(obj: JSONDict) -> None:
 
 
 def quality(spec: Mapping[str, Any]) -> str:
-    """A pod's quality-of-service class."""
+    """Return a pod's quality-of-service class."""
     containers: Iterable[JSONDict] = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     amounts = [item.get("resources") or {} for item in containers]
     if not any(item.get("requests") or item.get("limits") for item in amounts):

@@ -1,6 +1,6 @@
-"""Deleting objects, without HTTP: preconditions, grace, finalizers, and what the answer is.
+"""Deletion of objects, without HTTP: preconditions, grace periods, finalizers.
 
-A pod on a node has a time of grace; an object with finalizers, and a namespace, is only marked.
+A pod on a node has a grace period; an object with finalizers, and a namespace, only gets a deletionTimestamp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RETURNED_WHEN_DELETED = frozenset({("", "pods"), ("", "services"), ("", "namespa
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """What a delete asks for, from query and body."""
+    """DeleteOptions, from query and body."""
 
     grace: int | None = None
     propagation: str = ""
@@ -35,7 +35,7 @@ class DeleteOptions:
 
 @dataclass
 class Deletion:
-    """What a delete did: `object` is the answer if `whole`, and `gone` tells whether it is out of the store."""
+    """The result of a delete: `object` is the response if `whole`, `gone` whether it was removed from the store."""
 
     object: JSONDict
     gone: bool
@@ -51,7 +51,7 @@ def delete(
     *,
     dry_run: bool = False,
 ) -> Deletion:
-    """Delete an object, or mark it as being deleted. Raises APIError 404, 409."""
+    """Delete an object, or set its deletionTimestamp. Raises APIError 404, 409."""
     options = options or DeleteOptions()
     old = objects.get(cluster, resource, namespace, name)
     _check_delete_preconditions(resource, old, options)
@@ -101,7 +101,7 @@ def _finalizers_after_delete(resource: ResourceInfo, metadata: JSONDict, options
 
 
 def _grace(resource: ResourceInfo, old: JSONDict, options: DeleteOptions) -> int:
-    """Seconds of grace: only pods that a node may be running have any."""
+    """Return the grace period in seconds; only pods that a node may be running have one."""
     if resource.storage != ("", "pods"):
         return 0
     spec, phase = old.get("spec") or {}, (old.get("status") or {}).get("phase")
@@ -145,7 +145,7 @@ def _mark(
 def _remove(
     cluster: SimulatedCluster, resource: ResourceInfo, old: JSONDict, whole: bool, *, dry_run: bool, marked: bool
 ) -> Deletion:
-    """Take an object out. A pod is first seen with its deletionTimestamp, as a real apiserver lets watches see it."""
+    """Remove an object. Watches see a pod with its deletionTimestamp first, as with a real apiserver."""
     last = _mark(cluster, resource, old, [], 0, dry_run=dry_run) if marked else old
     if not dry_run:
         metadata = old["metadata"]

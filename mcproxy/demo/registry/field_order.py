@@ -1,4 +1,4 @@
-"""The order of fields that Go writes, for the kinds that people read: lists of fields as in the API's Go types."""
+"""The order of fields in Go's output, for common kinds: lists of fields as in the API's Go types."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ SPECS: Mapping[tuple[str, str], list[str]] = {
 
 
 def arrange(resource: ResourceInfo, obj: JSONDict) -> None:
-    """Put fields in Go's order, in place: kind, apiVersion, metadata and spec first, status last."""
+    """Sort fields in Go's order, in place: kind, apiVersion, metadata and spec first, status last."""
     sort(obj, ["kind", "apiVersion", "metadata", "spec"], last="status")
     key = (resource.group, resource.plural)
     spec = obj.get("spec")
@@ -172,7 +172,7 @@ def arrange(resource: ResourceInfo, obj: JSONDict) -> None:
 
 
 def pod_spec(spec: JSONDict) -> None:
-    """The containers of a pod's spec."""
+    """Sort the containers of a pod's spec."""
     for kind in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(kind) or ():
             sort(container, CONTAINER)
@@ -181,7 +181,7 @@ def pod_spec(spec: JSONDict) -> None:
 
 
 def sort(value: JSONDict, first: list[str], *, last: str = "") -> None:
-    """Reorder a dict in place: known keys as given, others after them as they stand."""
+    """Reorder a dict in place: known keys as given, others after them in their order."""
     known = {key: value[key] for key in first if key in value}
     rest = {key: item for key, item in value.items() if key not in known and key != last}
     end = {last: value[last]} if last in value else {}

@@ -1,7 +1,6 @@
-"""What follows a write at once: CRDs are served and removed.
+"""Hooks after writes: CRDs are served and removed.
 
-In a real apiserver that is a controller in the same process; what controllers and kubelets in other processes do is in
-`fixtures.control`.
+In a real apiserver that is a controller in the same process; those of other processes are in `controllers/`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ JSONDict = dict[str, Any]
 
 
 def after_write(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> None:
-    """Serve what a CRD says."""
+    """Serve the resources of a CRD that was written."""
     if resource.storage == crd.STORAGE:
         name = obj["metadata"]["name"]
         stored = cluster.store.get(crd.STORAGE, "", name)
@@ -30,6 +29,6 @@ def after_write(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict
 
 
 def after_delete(cluster: SimulatedCluster, resource: ResourceInfo, done: Deletion, options: DeleteOptions) -> None:
-    """Let go what hangs on a deleted object."""
+    """Remove the resources of a CRD that was deleted."""
     if resource.storage == crd.STORAGE and done.gone:
         crd.delete_instances(cluster, done.object)

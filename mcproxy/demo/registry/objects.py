@@ -1,8 +1,8 @@
-"""Finding, creating and updating objects, without HTTP: what the registry of a real apiserver does between both ends.
+"""Getting, creating and updating objects, without HTTP, as the registry of a real apiserver does.
 
-Handlers, fixtures and the control API all write through here (and delete through `deletion`), so that uids,
-generations, managedFields, finalizers and preconditions are the same whoever writes.
-Everything raises `status.APIError`.
+Handlers, controllers, fixtures and the control API all write through this module (and delete through `deletion`), so
+that uids, generations, managedFields, finalizers and preconditions are handled alike. All functions raise
+`status.APIError`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GENERATED = frozenset(
         ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
     }
 )
-"""Built-in resources whose metadata.generation counts changes of the spec; custom ones all do."""
+"""Built-in resources whose metadata.generation counts changes of the spec; that of custom resources always does."""
 
 CREATE_ON_UPDATE = frozenset(
     {
@@ -60,7 +60,7 @@ CREATE_ON_UPDATE = frozenset(
 
 
 def find(cluster: SimulatedCluster, group: str, plural: str, version: str | None = None) -> ResourceInfo:
-    """A served resource. Raises APIError 404."""
+    """Return a served resource. Raises APIError 404."""
     info = cluster.resources.get(group, version, plural) if version else cluster.resources.preferred(group, plural)
     if info is None:
         raise status.no_such_resource()
@@ -68,7 +68,7 @@ def find(cluster: SimulatedCluster, group: str, plural: str, version: str | None
 
 
 def get(cluster: SimulatedCluster, resource: ResourceInfo, namespace: str, name: str) -> JSONDict:
-    """An object in the resource's version; not to be altered. Raises APIError 404."""
+    """Return an object in the resource's version; the caller must not change it. Raises APIError 404."""
     stored = cluster.store.get(resource.storage, namespace if resource.namespaced else "", name)
     if stored is None:
         raise status.not_found(resource.group, resource.plural, name)
@@ -85,7 +85,7 @@ def create(
     dry_run: bool = False,
     operation: str = "Update",
 ) -> JSONDict:
-    """Make an object; gives it as stored. Raises APIError 403, 404 (namespace), 409, 422.
+    """Create an object; return it as stored. Raises APIError 403, 404 (namespace), 409, 422.
 
     `operation` is "Apply" when managedFields are already set by server-side apply.
     """
@@ -146,14 +146,14 @@ METADATA_ORDER = (
 
 
 def set_system_metadata(metadata: JSONDict, values: JSONDict) -> None:
-    """Set fields that the server decides, keeping Go's order of fields."""
+    """Set metadata fields that the server decides, in Go's order."""
     whole = {**metadata, **values}
     metadata.clear()
     metadata.update({key: whole[key] for key in METADATA_ORDER if key in whole})
 
 
 def _typed(resource: ResourceInfo, obj: JSONDict) -> JSONDict:
-    """apiVersion and kind set and first, as Go writes them."""
+    """Return the object with kind and apiVersion set and first, as Go writes them."""
     rest = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion", "metadata")}
     metadata = obj.get("metadata") or {}
     return {"kind": resource.kind, "apiVersion": resource.group_version, "metadata": metadata, **rest}
@@ -199,10 +199,10 @@ def update(
     operation: str = "Update",
     patch: bool = False,
 ) -> JSONDict:
-    """Replace an object (or the part that a subresource stands for). Raises APIError 404, 409, 422.
+    """Replace an object, or the part that a subresource writes. Raises APIError 404, 409, 422.
 
-    Gives the object as it is then; what changes nothing makes no new resourceVersion. An object that is being deleted
-    and loses its last finalizer goes.
+    Returns the stored object; an update without changes makes no new resourceVersion. An object with a
+    deletionTimestamp that loses its last finalizer is removed.
     """
     old = get(cluster, resource, namespace, name)
     new = _typed(resource, clone(obj))
@@ -282,7 +282,7 @@ def _keep_system_metadata(resource: ResourceInfo, old: JSONDict, new: JSONDict, 
 
 
 def _merge_parts(resource: ResourceInfo, old: JSONDict, new: JSONDict, subresource: str) -> None:
-    """Take from `old` what this (sub)resource does not write."""
+    """Restore from `old` what this (sub)resource does not write."""
     if subresource == "status":
         _restore(new, old, [key for key in {*old, *new} if key not in ("metadata", "status", "kind", "apiVersion")])
     elif subresource == "finalize":
@@ -317,7 +317,7 @@ def _bump_generation(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> No
 
 
 def _same(old: JSONDict, new: JSONDict) -> bool:
-    """Whether nothing has changed but the times in managedFields."""
+    """Return whether nothing has changed but the times in managedFields."""
 
     def bare(obj: JSONDict) -> JSONDict:
         entries = obj["metadata"].get("managedFields") or []

@@ -14,7 +14,7 @@ JSONDict = dict[str, Any]
 
 
 def bind(cluster: SimulatedCluster, pod: Mapping[str, Any], target: Mapping[str, Any]) -> JSONDict:
-    """The pod bound to the node that a Binding's target names. Raises APIError 409, 422."""
+    """Return the pod bound to the node of a Binding's target. Raises APIError 409, 422."""
     name = pod["metadata"]["name"]
     node = target.get("name")
     if not node:

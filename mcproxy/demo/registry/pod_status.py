@@ -1,4 +1,4 @@
-"""What Go writes of a pod's status even if nobody has set it: zero times as null, structs without content as {}.
+"""Fields of a pod's status that Go writes even if unset: zero times as null, empty structs as {}.
 
 The types PodCondition and ContainerStatus (k8s.io/api/core/v1) have these fields without `omitempty`.
 """
@@ -11,7 +11,7 @@ JSONDict = dict[str, Any]
 
 
 def complete(pod: JSONDict) -> None:
-    """Set the fields, in Go's order; changes nothing that is there."""
+    """Set the missing fields, in Go's order."""
     status = pod.get("status") or {}
     if status.get("conditions"):
         status["conditions"] = [_condition(item) for item in status["conditions"]]

@@ -1,6 +1,6 @@
-"""What the admission plugin PodTopologyLabels does: a pod on a node has the node's zone and region as labels.
+"""The admission plugin PodTopologyLabels: a bound pod gets the node's zone and region as labels.
 
-Source: plugin/pkg/admission/podtopologylabels of Kubernetes 1.36; labels of the pod with these names are overwritten.
+Source: plugin/pkg/admission/podtopologylabels of Kubernetes 1.36. Labels of the pod with these names are overwritten.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 def label(cluster: SimulatedCluster, pod: JSONDict, node_name: str) -> None:
-    """Copy the labels of the node to a pod that nobody else holds; a node that is not there has none."""
+    """Copy the labels of the node to a pod, in place; a missing node has none."""
     node = cluster.store.get(("", "nodes"), "", node_name)
     found = {} if node is None else node["metadata"].get("labels") or {}
     copied = {key: found[key] for key in COPIED if key in found}

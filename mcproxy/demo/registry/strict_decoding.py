@@ -1,7 +1,7 @@
-"""What a body holds that its type does not know: unknown and repeated fields, values of a wrong type.
+"""Strict decoding: unknown and duplicate fields, and values of a wrong type.
 
-Kubernetes refuses such fields (fieldValidation=Strict), warns of them (Warn, the default) or says nothing (Ignore), and
-drops them in any case; a value of a wrong type is always refused.
+Kubernetes refuses such fields (fieldValidation=Strict), warns of them (Warn, the default) or drops them silently
+(Ignore); a value of a wrong type is always refused.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ GO_TYPES = {"string": "string", "integer": "int32", "boolean": "bool", "number":
 
 
 def decode(resource: ResourceInfo, obj: JSONDict, body: bytes, mode: str) -> list[str]:
-    """Prune `obj` in place; give the texts of the warnings. `mode` is Strict, Warn or Ignore.
+    """Prune `obj` in place; return the warnings. `mode` is Strict, Warn or Ignore.
 
-    `body` is the JSON that was sent (repeated fields can only be seen there); empty when it was something else.
+    `body` is the JSON that was sent (duplicate fields are only visible there); empty for other media types.
     Raises APIError 400.
     """
     check_types(resource, obj)
@@ -38,7 +38,7 @@ def decode(resource: ResourceInfo, obj: JSONDict, body: bytes, mode: str) -> lis
 
 
 def unknown_fields(resource: ResourceInfo, obj: Mapping[str, Any]) -> list[str]:
-    """`unknown field "spec.bogus"` for each, in the order of the object."""
+    """Return `unknown field "spec.bogus"` for each, in the order of the object."""
     found: list[str] = []
     _walk(schemas.of(resource), obj, "", found, prune=False)
     return [f'unknown field "{path}"' for path in found]
@@ -50,7 +50,7 @@ def prune(resource: ResourceInfo, obj: JSONDict) -> None:
 
 
 def _open(schema: Schema) -> bool:
-    """Whether anything may stand here."""
+    """Return whether the schema allows any value."""
     return (
         not schema.get("properties")
         or bool(schema.get("x-kubernetes-preserve-unknown-fields"))
@@ -77,9 +77,9 @@ def _walk(schema: Schema, value: Any, path: str, found: list[str], *, prune: boo
 
 
 def check_types(resource: ResourceInfo, obj: Mapping[str, Any]) -> None:
-    """Raises APIError 400 for a scalar, object or list where a built-in type has something else.
+    """Check the types of values of a built-in type. Raises APIError 400.
 
-    Custom resources are judged by their schema instead (validation.py).
+    Custom resources are validated against their schema instead (validation.py).
     """
     if resource.builtin:
         _check(resource, schemas.of(resource), obj, resource.kind)
@@ -117,7 +117,7 @@ def _fits(kind: str, value: Any) -> bool:
 
 
 def duplicate_fields(body: bytes) -> list[str]:
-    """`duplicate field "metadata.name"` for each key that an object of a JSON body has twice; none for other bodies."""
+    """Return `duplicate field "metadata.name"` for each duplicate key of a JSON body; none for other bodies."""
     if body.lstrip()[:1] != b"{":
         return []
     try:
@@ -130,7 +130,7 @@ def duplicate_fields(body: bytes) -> list[str]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object's keys and values as they stood."""
+    """The keys and values of an object, in order and with duplicates."""
 
 
 def _duplicates(value: Any, path: str, found: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Checks of an object's content: names, immutable fields and the commonest mistakes, in Kubernetes' words."""
+"""Validation of objects: names, immutable fields and the most common errors, with Kubernetes' messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABEL_HELP = (
 LABEL_NAMES = frozenset({("", "namespaces"), ("", "services")})
 """Resources whose names are one DNS label."""
 PATH_NAMES = frozenset({"rbac.authorization.k8s.io"})
-"""Groups whose names may hold almost anything."""
+"""Groups whose names are path segments, with few restrictions."""
 MEBIBYTE = 1048576
 TEMPLATED = frozenset(
     {("apps", "deployments"), ("apps", "replicasets"), ("apps", "statefulsets"), ("apps", "daemonsets")}
@@ -50,7 +50,7 @@ def validate_update(cluster: SimulatedCluster, resource: ResourceInfo, old: JSON
 
 
 def validate_resize(resource: ResourceInfo, old: JSONDict) -> None:
-    """Raises APIError 422 for a pod whose kubelet does not tell resources of running containers, so cannot change them.
+    """Validate a resize of a pod: its kubelet must report the resources of running containers. Raises APIError 422.
 
     Source: isPodResizeRequestSupported in pkg/apis/core/validation.
     """
@@ -92,7 +92,7 @@ def _name(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
 
 
 def _content(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
-    """What is wrong in the object as such."""
+    """Return the errors in an object's content."""
     if not resource.builtin:
         return custom_resource_validation.validate(resource, obj)
     key = (resource.group, resource.plural)
@@ -148,7 +148,7 @@ def _containers(spec: Mapping[str, Any], path: str) -> list[Cause]:
 
 
 def _immutable(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> list[Cause]:
-    """What may not be changed any more."""
+    """Return the errors of changed immutable fields."""
     key = (resource.group, resource.plural)
     if key in (("", "configmaps"), ("", "secrets")) and old.get("immutable"):
         fields = [name for name in ("immutable", "data", "binaryData") if old.get(name) != new.get(name)]
@@ -169,7 +169,7 @@ def _immutable(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> list[Cau
 
 
 def check_quota(cluster: SimulatedCluster, resource: ResourceInfo, namespace: str, name: str) -> None:
-    """Refuse a create that a ResourceQuota of object counts does not allow. Raises APIError 403."""
+    """Check the ResourceQuotas of object counts for a create. Raises APIError 403."""
     if not resource.namespaced:
         return
     keys = (resource.plural, f"count/{resource.qualified}")
@@ -187,7 +187,7 @@ def check_quota(cluster: SimulatedCluster, resource: ResourceInfo, namespace: st
 
 
 def _used(cluster: SimulatedCluster, resource: ResourceInfo, namespace: str, quota: Mapping[str, Any], key: str) -> int:
-    """What a quota's status says, or else a count."""
+    """Return the usage in a quota's status, else a count."""
     known = ((quota.get("status") or {}).get("used") or {}).get(key)
     if known is not None:
         return int(known)

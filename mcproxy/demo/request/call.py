@@ -1,4 +1,4 @@
-"""One request on its way through the simulated apiserver, as handlers get it."""
+"""A request as the handlers of the simulated apiserver receive it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mcproxy.demo.request.request_info import RequestInfo
 
 @dataclass
 class Call:
-    """What every handler gets: `async def handle(call: Call) -> web.StreamResponse`.
+    """The argument of every handler: `async def handle(call: Call) -> web.StreamResponse`.
 
-    Handlers raise `status.APIError` to refuse, read a body with `negotiate.read_object(call)` and answer with
-    `negotiate.respond(call, obj, status=200)`. `resource` is None for a non-resource path.
+    Handlers raise `status.APIError` to refuse, read a body with `negotiation.read_object(call)` and answer with
+    `negotiation.respond(call, obj, status=200)`. `resource` is None for a non-resource path.
     """
 
     cluster: SimulatedCluster
@@ -37,6 +37,6 @@ class Call:
 
     @property
     def target(self) -> ResourceInfo:
-        """The resource, for handlers that only run for one."""
+        """The resource, for handlers of resource requests."""
         assert self.resource is not None
         return self.resource

@@ -24,7 +24,7 @@ __all__ = ["ACTIONS", "apply", "reset_transport", "wait_while_hung"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ENDPOINT = web.RequestKey("endpoint", int)
 """The index of the listening port that received a request."""
-HELD_POLL_SECONDS = 0.25
+POLL_SECONDS = 0.25
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 GARBAGE = b"\x16\x03\x01 this is not HTTP\x00\xff\r\n\r\n"
 
@@ -49,25 +49,25 @@ async def apply(
 
 
 async def wait_while_hung(faults: Faults, request: web.BaseRequest) -> bool:
-    """Wait while the endpoint of a request hangs. Return False when the client leaves first."""
+    """Wait while the endpoint of a request hangs; return False when the client disconnects first."""
     hung = faults.hung(request[ENDPOINT])
-    return hung is None or await _held(request, hung)
+    return hung is None or await _wait_for(request, hung)
 
 
-async def _held(request: web.BaseRequest, until: asyncio.Event) -> bool:
-    """Waits for the event; False when the client leaves first."""
+async def _wait_for(request: web.BaseRequest, until: asyncio.Event) -> bool:
+    """Wait for the event; return False when the client disconnects first."""
     while not until.is_set():
         if request.transport is None:
             return False
         try:
-            await asyncio.wait_for(until.wait(), HELD_POLL_SECONDS)
+            await asyncio.wait_for(until.wait(), POLL_SECONDS)
         except TimeoutError:
             continue
     return True
 
 
 def reset_transport(transport: asyncio.Transport) -> None:
-    """Ends a connection with a TCP RST."""
+    """End a connection with a TCP RST."""
     _linger_zero(transport.get_extra_info("socket"))
     transport.abort()
 
@@ -83,7 +83,7 @@ async def _latency(fault: Fault, request: web.Request, handler: Handler) -> web.
 
 
 async def _black_hole(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:
-    await _held(request, fault.removed)
+    await _wait_for(request, fault.removed)
     return await _write(request, b"", "reset")
 
 
@@ -92,7 +92,7 @@ async def _status(fault: Fault, request: web.Request, handler: Handler) -> web.S
 
 
 def _refusal(fault: Fault) -> status.APIError:
-    """What a `status` fault answers: text as Go's http.Error sends it, else a Status object."""
+    """Return the response of a `status` fault: text as Go's http.Error sends it, else a Status object."""
     if fault.code == 429 and fault.text is None:
         return status.too_many_requests(fault.retryAfter or 1)
     headers = [("Retry-After", str(fault.retryAfter))] if fault.retryAfter else []
@@ -119,7 +119,7 @@ async def _write(request: web.Request, data: bytes, after: str) -> web.StreamRes
         while await stream.read():
             pass
     elif after == "reset":
-        await asyncio.sleep(0.02)  # lets the kernel send what was written; a reset drops what has not left yet
+        await asyncio.sleep(0.02)  # the kernel sends what was written first: a reset drops unsent data
         reset_transport(stream.transport)
     else:
         stream.close()
@@ -137,8 +137,8 @@ async def _raw(fault: Fault, request: web.Request, handler: Handler) -> web.Stre
     return await _write(request, base64.b64decode(fault.raw), fault.after)
 
 
-class _BentTransport:
-    """Stands in for a connection's transport while aiohttp writes a response, and passes the bytes on bent."""
+class _ChangedTransport:
+    """Replaces a connection's transport while aiohttp writes a response, and passes on changed bytes."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -153,7 +153,7 @@ class _BentTransport:
         self.write(b"".join(parts))
 
 
-class _Cut(_BentTransport):
+class _Cut(_ChangedTransport):
     def __init__(self, transport: asyncio.Transport, left: int, *, reset: bool) -> None:
         super().__init__(transport)
         self._left = left
@@ -165,13 +165,13 @@ class _Cut(_BentTransport):
         self._transport.write(bytes(data[: self._left]))
         self._left -= len(data)
         if self._left <= 0:
-            if self._reset:  # a little later: a reset drops what has not left yet
+            if self._reset:  # later, since a reset drops unsent data
                 asyncio.get_running_loop().call_later(0.02, reset_transport, self._transport)
             else:
                 self._transport.close()
 
 
-class _Drip(_BentTransport):
+class _Drip(_ChangedTransport):
     def __init__(self, transport: asyncio.Transport, size: int, seconds: float) -> None:
         super().__init__(transport)
         self._queue = bytearray()
@@ -206,24 +206,26 @@ class _Drip(_BentTransport):
             self._tick()
 
 
-async def _bent(request: web.Request, handler: Handler, bend: Callable[[asyncio.Transport], Any]) -> web.StreamResponse:
+async def _with_transport(
+    request: web.Request, handler: Handler, wrap: Callable[[asyncio.Transport], Any]
+) -> web.StreamResponse:
     transport = request.protocol.transport
     if transport is None:
         return Hijacked()
-    request.protocol.transport = bend(transport)
+    request.protocol.transport = wrap(transport)
     return await handler(request)
 
 
 async def _drip(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:
-    return await _bent(request, handler, lambda transport: _Drip(transport, fault.bytes, fault.seconds))
+    return await _with_transport(request, handler, lambda transport: _Drip(transport, fault.bytes, fault.seconds))
 
 
 async def _close_after(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:
-    return await _bent(request, handler, lambda transport: _Cut(transport, fault.bytes, reset=False))
+    return await _with_transport(request, handler, lambda transport: _Cut(transport, fault.bytes, reset=False))
 
 
 async def _reset_after(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:
-    return await _bent(request, handler, lambda transport: _Cut(transport, fault.bytes, reset=True))
+    return await _with_transport(request, handler, lambda transport: _Cut(transport, fault.bytes, reset=True))
 
 
 ACTIONS: dict[str, Callable[[Fault, web.Request, Handler], Awaitable[web.StreamResponse]]] = {

@@ -1,8 +1,7 @@
-"""Content negotiation: which representation is asked for, reading bodies, writing answers.
+"""Content negotiation: choosing the representation, reading bodies, writing responses.
 
-Sources: apiserver `negotiation.NegotiateMediaTypeOptions` and, for what it refuses before that, go-restful's route
-check. This server makes JSON and YAML; where protobuf is asked for with JSON beside it, JSON is sent, and protobuf
-alone is 406.
+Sources: apiserver `negotiation.NegotiateMediaTypeOptions` and, for refusals before it, go-restful's route check. This
+server writes JSON and YAML; a client that accepts protobuf and JSON gets JSON, and protobuf alone is 406.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ BUILTIN_TYPES = (JSON, YAML, PROTOBUF)
 CUSTOM_TYPES = (JSON, YAML)
 BODY_LIMIT = 3 * 1024 * 1024
 CHUNK_FROM = 2048
-"""Go's net/http sends a length for what fits its buffer, and chunks what does not."""
+"""Bytes from which a response is chunked: Go's net/http sends a Content-Length for what fits its buffer."""
 GZIP_FROM = 128 * 1024
 STREAM_TYPES = f", {JSON};stream=watch, {PROTOBUF};stream=watch"
 META_TYPES = {"Table": ("v1", "v1beta1"), "PartialObjectMetadata": ("v1", "v1beta1")}
@@ -41,7 +40,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True)
 class Accepted:
-    """What was agreed: the media type, and `as=`/`v=` of the object wanted ("" for the object itself)."""
+    """The negotiated media type, and its parameters `as` and `v` ("" for the object itself)."""
 
     media_type: str = JSON
     kind: str = ""
@@ -58,7 +57,7 @@ class Clause:
 
 
 def clauses(accept: str) -> list[Clause]:
-    """The entries of an Accept header, best first, equal ones in their order."""
+    """Return the entries of an Accept header by descending quality, equal ones in their order."""
     found = []
     for part in accept.split(","):
         media_type, _, rest = part.strip().partition(";")
@@ -79,7 +78,7 @@ def matches(media_type: str, pattern: str) -> bool:
 
 
 def negotiate(call: Call, *, listing: bool = False) -> Accepted:
-    """What to answer a request for resources with. Raises APIError 406.
+    """Return the representation for a resource request. Raises APIError 406.
 
     `listing` allows PartialObjectMetadataList rather than PartialObjectMetadata.
     """
@@ -122,13 +121,13 @@ def _refuse(wanted: list[Clause], served: tuple[str, ...], *, listing: bool, cus
 
 
 def only_accepted(served: tuple[str, ...] = BUILTIN_TYPES) -> status.APIError:
-    """406 of the negotiation proper."""
+    """Return the 406 of NegotiateMediaTypeOptions."""
     text = f"only the following media types are accepted: {', '.join(served)}"
     return status.APIError(406, "NotAcceptable", text, indented=True)
 
 
 def plain_type(request: web.Request) -> str:
-    """JSON or YAML for errors and documents, whichever the Accept header puts first; JSON when it wants neither."""
+    """Return JSON or YAML for errors and documents, whichever the Accept header prefers; JSON when it has neither."""
     for clause in clauses(request.headers.get("Accept", "")):
         for media_type in (JSON, YAML):
             if matches(media_type, clause.media_type):
@@ -137,7 +136,7 @@ def plain_type(request: web.Request) -> str:
 
 
 async def read_body(call: Call) -> bytes:
-    """The request body. Raises APIError 413 beyond 3 MiB."""
+    """Return the request body. Raises APIError 413 beyond 3 MiB."""
     try:
         return await call.request.read()
     except web.HTTPRequestEntityTooLarge as error:
@@ -145,9 +144,9 @@ async def read_body(call: Call) -> bytes:
 
 
 async def read_object(call: Call, *, kind: str = "") -> JSONDict:
-    """The body as an object, from JSON, YAML or protobuf. Raises APIError 400, 413 or 415.
+    """Return the body as an object, from JSON, YAML or protobuf. Raises APIError 400, 413 or 415.
 
-    `kind` is what the error message of an unreadable body names; it defaults to the resource's.
+    `kind` is the kind in the message for a body that cannot be decoded; by default the resource's.
     """
     served = BUILTIN_TYPES if call.resource is None or call.resource.builtin else CUSTOM_TYPES
     media_type = (call.request.headers.get("Content-Type") or JSON).partition(";")[0].strip().lower()
@@ -164,7 +163,7 @@ async def read_object(call: Call, *, kind: str = "") -> JSONDict:
 
 
 def parse_object(body: bytes, media_type: str, kind: str) -> JSONDict:
-    """A JSON or YAML body as an object. Raises APIError 400 with Go's words."""
+    """Return a JSON or YAML body as an object. Raises APIError 400 with Go's message."""
     try:
         value = yaml.load(body, Loader=_Loader) if media_type == YAML else json.loads(body)
     except (ValueError, yaml.YAMLError) as error:
@@ -184,7 +183,7 @@ def parse_object(body: bytes, media_type: str, kind: str) -> JSONDict:
 
 
 def go_json_error(body: bytes, error: Exception) -> str:
-    """What encoding/json says of broken JSON (the common cases)."""
+    """Return encoding/json's message for broken JSON (the common cases)."""
     text = body.decode("utf-8", "replace")
     position = getattr(error, "pos", None)
     if position is None or not text[position:].strip() or "Unterminated string" in str(error):
@@ -193,7 +192,7 @@ def go_json_error(body: bytes, error: Exception) -> str:
 
 
 def encode(obj: JSONDict, media_type: str, *, sort: bool = False, pretty: bool = False) -> bytes:
-    """An object on the wire. `sort` puts keys in order, as custom resources have them."""
+    """Encode an object. `sort` sorts the keys, as those of custom resources are."""
     if media_type == YAML:
         return bytes(yaml.dump(obj, Dumper=_Dumper, encoding="utf-8", allow_unicode=True, default_flow_style=False))
     if pretty:
@@ -210,7 +209,7 @@ def base_headers(call: Call) -> dict[str, str]:
 def respond(
     call: Call, obj: JSONDict, status_code: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
-    """Answer with an object in the media type that was asked for (its conversion to a Table is the caller's)."""
+    """Respond with an object in the negotiated media type (the caller converts it to a Table)."""
     media_type = plain_type(call.request)
     sort = call.resource is not None and not call.resource.builtin and not _is_meta(obj)
     body = encode(obj, media_type, sort=sort, pretty=boolean(call.query.get("pretty")))
@@ -230,7 +229,7 @@ def finish(
     *,
     gzip: bool = False,
 ) -> web.Response:
-    """A response, framed as Go would: a length for small bodies, chunks for others, gzip for big ones if asked for."""
+    """Return a response framed as Go does it: Content-Length for small bodies, else chunks; gzip for big ones."""
     out = {"Content-Type": content_type, **(headers or {})}
     if gzip and len(body) > GZIP_FROM and "gzip" in request.headers.get("Accept-Encoding", ""):
         out["Content-Encoding"] = "gzip"
@@ -248,7 +247,7 @@ def _gzip(body: bytes) -> bytes:
 
 
 def error_response(request: web.Request, error: status.APIError) -> web.Response:
-    """A refusal on the wire: a Status in JSON or YAML, or plain text."""
+    """Return the response for an error: a Status in JSON or YAML, or plain text."""
     headers = {"Cache-Control": "no-cache, private", **dict(error.headers)}
     if error.text:
         return finish(request, error.body(), "text/plain; charset=utf-8", error.code, headers)

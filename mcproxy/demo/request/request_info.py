@@ -1,6 +1,6 @@
-"""What a request asks for, worked out from method and path as Kubernetes' RequestInfoFactory does.
+"""The request info, resolved from method and path as Kubernetes' RequestInfoFactory does.
 
-Authorization, audit and the handlers all go by this, and none of them looks at the path again.
+Authorization, audit and the handlers all use it, and none of them parses the path again.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class RequestInfo:
     parts: tuple[str, ...] = ()
     """The segments after namespace: resource, name, subresource and what follows (the path of a proxy)."""
     deprecated_watch: bool = False
-    """Came by the old /watch/ path."""
+    """The path was a deprecated /watch/ path."""
 
     @property
     def qualified(self) -> str:
-        """`pods/log`, as rules and messages name it."""
+        """Resource and subresource as rules and messages name them, such as `pods/log`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     @property
     def path_name(self) -> str:
-        """The name as far as the path has one (`name` may also come from a fieldSelector)."""
+        """The name in the path, or "" (`name` may also come from a fieldSelector)."""
         return self.parts[1] if len(self.parts) > 1 else ""
 
     @property
     def scope(self) -> str:
-        """The namespace that a collection is limited to; "" for all."""
+        """The namespace of a collection request; "" for all."""
         return "" if self.resource == "namespaces" else self.namespace
 
     @property
@@ -53,7 +53,7 @@ class RequestInfo:
 
 
 def parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
-    """Read a decoded path. An unknown method gives an empty verb, as in Kubernetes."""
+    """Parse a decoded path. An unknown method gives an empty verb, as in Kubernetes."""
     other = RequestInfo(False, method.lower(), path)
     segments = path.strip("/").split("/") if path.strip("/") else []
     if path.startswith("//") or len(segments) < 3 or segments[0] not in ("api", "apis"):
@@ -109,7 +109,7 @@ def _collection_verb(verb: str, query: Mapping[str, str]) -> str:
 
 
 def _selected_name(query: Mapping[str, str]) -> str:
-    """A list with fieldSelector metadata.name=x is authorized as if for that name."""
+    """Return the name of a fieldSelector metadata.name=x: such a list is authorized for that name."""
     selector = query.get("fieldSelector", "")
     if selector.startswith("metadata.name=") and "," not in selector:
         return selector.removeprefix("metadata.name=").removeprefix("=")

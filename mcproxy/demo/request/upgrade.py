@@ -1,9 +1,8 @@
-"""Takes a connection over from aiohttp after an HTTP/1.1 upgrade, as a plain stream of bytes.
+"""Takes a connection over from aiohttp after an HTTP/1.1 upgrade, as a stream of bytes.
 
-aiohttp knows only WebSocket upgrades, and hides their frames; exec, attach and port-forward also come as SPDY/3.1 by
-POST, and the tests need control over each byte. So the transport gets a new protocol here and the 101 is written by
-hand. aiohttp's own protocol object is told of the end of the connection, so its bookkeeping (and the count of open
-connections) stays right.
+aiohttp supports only WebSocket upgrades, and hides their frames; exec, attach and port-forward also come as SPDY/3.1 by
+POST, and tests need control over each byte. So the transport gets a new protocol and the 101 is written here. aiohttp's
+own protocol object still gets connection_lost, so that its count of open connections is right.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from mcproxy.demo.diagnostics.audit import RECORD
 
 __all__ = ["ByteStream", "Hijacked", "response_head", "take_over"]
 
-READ_HIGH_WATER = 1 << 18  # bytes not yet read by the handler at which reading from the socket pauses
+READ_HIGH_WATER = 1 << 18  # unread bytes at which reading from the socket pauses
 
 
 class ByteStream(asyncio.Protocol):
-    """A connection that has left HTTP: read() and write() with back-pressure both ways."""
+    """An upgraded connection: read() and write() with back-pressure both ways."""
 
     def __init__(self, transport: asyncio.Transport, former: Any, early: bytes) -> None:
         self.transport = transport
         self._former = former
-        self._tls = transport.get_extra_info("sslcontext") is not None  # asyncio has no half close there
+        self._tls = transport.get_extra_info("sslcontext") is not None  # asyncio has no half close on TLS
         self._buffer = bytearray(early)
         self._ended = False
         self._reader: asyncio.Future[None] | None = None
@@ -34,7 +33,7 @@ class ByteStream(asyncio.Protocol):
         self._writable.set()
         self._paused = False
         self.closed = asyncio.Event()
-        """Set when the connection is gone."""
+        """Set when the connection is lost."""
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -66,7 +65,7 @@ class ByteStream(asyncio.Protocol):
             self._reader.set_result(None)
 
     async def read(self) -> bytes:
-        """Some bytes; b"" when the peer has ended its side or the connection is gone."""
+        """Return some bytes; b"" when the peer has ended its side or the connection is lost."""
         while not self._buffer and not self._ended:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
@@ -78,7 +77,7 @@ class ByteStream(asyncio.Protocol):
         return data
 
     async def write(self, data: bytes) -> None:
-        """Queues data and waits while the peer reads too slowly; data for a connection that is gone is dropped."""
+        """Queue data and wait while the peer reads too slowly; data for a lost connection is dropped."""
         if self.transport.is_closing():
             return
         self.transport.write(data)
@@ -96,7 +95,7 @@ class ByteStream(asyncio.Protocol):
 
 
 class Hijacked(web.StreamResponse):
-    """What a handler returns after a takeover: aiohttp has nothing left to write, and closes the connection."""
+    """The response of a handler that has taken the connection over: aiohttp writes nothing and closes it."""
 
     def __init__(self, status: int = 101) -> None:
         super().__init__(status=status)
@@ -110,19 +109,19 @@ class Hijacked(web.StreamResponse):
 
 
 class KubeletAnswer(web.Response):
-    """What a kubelet has answered: passed on without the headers that the apiserver adds to its own answers."""
+    """A response of a kubelet, passed on without the headers that the apiserver adds to its own."""
 
 
 def response_head(status: str, headers: list[tuple[str, str]]) -> bytes:
-    """The bytes of `HTTP/1.1 {status}` and the headers in the order given."""
+    """Return the bytes of `HTTP/1.1 {status}` and the headers, in the given order."""
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers), "", ""]
     return "\r\n".join(lines).encode("latin-1")
 
 
 def take_over(request: web.BaseRequest, data: bytes) -> ByteStream:
-    """Writes `data` (a response head, usually); the connection is the caller's from here on.
+    """Take the connection of a request over, and write `data` (usually a response head).
 
-    Raises ConnectionResetError when the client is gone. Bytes that the client sent early, after the head, are kept.
+    Raises ConnectionResetError when the connection is lost. Bytes that the client sent after the head are kept.
     """
     transport = request.transport
     if transport is None or transport.is_closing():

@@ -1,7 +1,7 @@
-"""The way of a request through the simulated apiserver, as an aiohttp application.
+"""The request pipeline of the simulated apiserver, as an aiohttp application.
 
-audit -> faults -> guard (errors become answers) -> authentication -> impersonation -> request info -> authorization ->
-handler. One function tells it in order; aiohttp's middlewares would do the same at a higher price per request.
+audit -> faults -> error responses -> request info -> authentication -> impersonation -> authorization -> handler.
+Plain functions instead of aiohttp's middlewares, which cost more for each request.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ CALL = web.RequestKey("call", Call)
 
 
 class Server:
-    """One endpoint of a cluster: turns requests into answers."""
+    """One endpoint of a cluster."""
 
     def __init__(self, cluster: SimulatedCluster, endpoint: int) -> None:
         self.cluster = cluster
         self.endpoint = endpoint
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Audit and faults around everything else."""
+        """Serve a request, with its audit record and faults."""
         audit = self.cluster.audit
         record = audit.begin(request, self.endpoint, self.cluster.now().timestamp())
         code = 0
@@ -57,7 +57,7 @@ class Server:
             await audit.finish(record, request, code)
 
     async def guarded(self, request: web.Request) -> web.StreamResponse:
-        """Errors become answers; a bug becomes a 500 and a log line."""
+        """Serve a request; an APIError becomes its response, any other exception a 500 and a log line."""
         try:
             return await self.serve(request)
         except status.APIError as error:
@@ -70,7 +70,7 @@ class Server:
             return negotiation.error_response(request, failure)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Who is it, what do they want, may they, do it."""
+        """Authenticate, impersonate, authorize, then call the handler."""
         cluster = self.cluster
         info = request_info.parse(request.method, request.path, request.query)
         starting = cluster.starting(self.endpoint, cluster.now().timestamp())
@@ -84,7 +84,7 @@ class Server:
 
 
 def note_user(record: Record, caller: User, user: User) -> None:
-    """Audit who the request was served as."""
+    """Record the user of a request."""
     record.user, record.uid, record.groups = user.name, user.uid, user.groups
     record.extra = {key: list(values) for key, values in user.extra.items()}
     if user is not caller:
@@ -92,7 +92,7 @@ def note_user(record: Record, caller: User, user: User) -> None:
 
 
 async def route(call: Call) -> web.StreamResponse:
-    """The handler of a path."""
+    """Call the handler of the path."""
     path = call.info.path
     if path.startswith("//"):
         raise status.page_not_found()
@@ -115,7 +115,7 @@ async def route(call: Call) -> web.StreamResponse:
 
 
 async def decorate(request: web.Request, response: web.StreamResponse) -> None:
-    """Headers that every answer has, just before it is sent."""
+    """Set the headers that every response has, just before it is sent."""
     headers = response.headers
     headers.popall(hdrs.SERVER, None)
     if isinstance(response, KubeletAnswer):
@@ -136,7 +136,7 @@ def _quoted(text: str) -> str:
 
 
 def build(cluster: SimulatedCluster, *, endpoint: int = 0) -> web.Application:
-    """The application of one endpoint of a cluster."""
+    """Return the application of one endpoint of a cluster."""
     server = Server(cluster, endpoint)
     app = web.Application(client_max_size=negotiation.BODY_LIMIT)
     app.router.add_route("*", "/{path:.*}", server.handle)

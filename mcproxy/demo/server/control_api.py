@@ -1,10 +1,10 @@
 """The control API of a simulated cluster: plain HTTP on a loopback port of its own, for tests and benchmarks.
 
-GET    /audit?since=N&path=PREFIX&method=M   {"last": N, "records": [...]}: what reached the cluster
-DELETE /audit                                forgets the records
+GET    /audit?since=N&path=PREFIX&method=M   {"last": N, "records": [...]}: the requests that reached the cluster
+DELETE /audit                                drops the records
 GET    /faults, POST /faults, DELETE /faults[?id=N]
-POST   /compact[?revision=N]                 forgets old revisions, so that old watches and continues get 410
-POST   /objects                              {"items": [object, ...]}: stored as if created by a client
+POST   /compact[?revision=N]                 compacts, so that older watches and continue tokens get 410
+POST   /objects                              {"items": [object, ...]}: creates the objects
 POST   /logs?namespace=&pod=&container=      body: lines for a container's log
 POST   /files?namespace=&pod=&container=&path=   body: a file in a container;  GET reads it
 GET    /stats                                connections, requests in flight, watches, endpoints
@@ -36,7 +36,7 @@ MAX_BODY = 1 << 28
 
 
 async def start(cluster: SimulatedCluster, endpoints: Sequence[Endpoint] = ()) -> tuple[web.AppRunner, str]:
-    """Serves the control API on a free loopback port; gives the runner (clean it up) and the URL."""
+    """Serve the control API on a free loopback port; return the runner, to be cleaned up, and the URL."""
     control = _Control(cluster, endpoints)
     app = web.Application(client_max_size=MAX_BODY, middlewares=[_errors])
     app.add_routes(

@@ -1,4 +1,4 @@
-"""One listening port of a simulated cluster, which tests can close, open again, or let hang."""
+"""One listening port of a simulated cluster, which tests can close, reopen or make hang."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STOP_SECONDS = 0.2
 class Endpoint:
     """A port and the aiohttp application behind it.
 
-    The listening socket is kept beside aiohttp's copy, so that a hanging endpoint still completes TCP handshakes (the
-    kernel does that) while nobody speaks TLS with the client: what a stopped process looks like.
+    The listening socket is kept beside aiohttp's copy, so that the kernel still completes TCP handshakes of a hanging
+    endpoint while no TLS handshake is answered, as with a stopped process.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Endpoint:
 
     @property
     def connections(self) -> int:
-        """Open connections, upgraded ones among them."""
+        """The number of open connections, including upgraded ones."""
         server = self._runner.server
         return len(server.connections) if server is not None else 0
 
     async def stop(self, *, reset: bool = True) -> None:
-        """Refuses new connections from now on; `reset` also breaks the open ones with a TCP RST."""
+        """Refuse new connections; `reset` also ends the open ones with a TCP RST."""
         await self._stop_accepting()
         if self._socket is not None:
             self._socket.close()
@@ -78,7 +78,7 @@ class Endpoint:
             self.reset_connections()
 
     def reset_connections(self) -> None:
-        """Breaks all open connections with a TCP RST."""
+        """End all open connections with a TCP RST."""
         server = self._runner.server
         for handler in list(server.connections) if server is not None else ():
             transport: Any = handler.transport
@@ -101,13 +101,13 @@ class Endpoint:
         self.state = "hanging"
 
     async def resume(self) -> None:
-        """Goes on with everything that waited."""
+        """Continue everything that waits because of `hang`."""
         self._cluster.faults.resume(self.index)
         if self.state == "hanging":
             await self._accept()
 
     async def close(self) -> None:
-        """Stops for good, without breaking open connections."""
+        """Close the listening socket for good; open connections continue."""
         await self._stop_accepting()
         if self._socket is not None:
             self._socket.close()

@@ -1,7 +1,7 @@
 """The process of one simulated cluster: `python -m mcproxy.demo.server.serve --name east --dir DIR`.
 
 Serves the cluster on one or several ports, writes certificates and a kubeconfig to the directory, and then prints one
-line of JSON ("ready") that says where everything is. SIGTERM stops accepting, lets open watches end, and exits with 0.
+line of JSON ("ready") with all URLs and paths. SIGTERM stops accepting, drains open requests, and exits with 0.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def make_cluster(args: argparse.Namespace) -> SimulatedCluster:
-    """The cluster that the arguments describe, with its objects."""
+    """Return the cluster that the arguments describe, with its objects."""
     options = ClusterOptions(
         anonymous_auth=not args.no_anonymous,
         constrained_impersonation=not args.legacy_impersonation,
@@ -103,7 +103,7 @@ class Endpoints:
             self._runners.append(runner)
 
     async def close(self, drain: float) -> None:
-        """Stop accepting at once; give what is running `drain` seconds."""
+        """Stop accepting at once; requests in flight have `drain` seconds to end."""
         for endpoint in self.each:
             await endpoint.close()
         loop = asyncio.get_running_loop()
@@ -115,7 +115,7 @@ class Endpoints:
 
 
 def kubeconfig(name: str, url: str, files: JSONDict) -> JSONDict:
-    """A kubeconfig with a context for each user; the first is the admin's."""
+    """Return a kubeconfig with a context for each user; the current one is the admin's."""
     users = [
         {"name": user, "user": {"client-certificate": pair["certificate"], "client-key": pair["key"]}}
         for user, pair in files["users"].items()
@@ -136,7 +136,7 @@ def kubeconfig(name: str, url: str, files: JSONDict) -> JSONDict:
 
 
 def write_credentials(cluster: SimulatedCluster, directory: Path, host: str) -> tuple[JSONDict, Path, Path]:
-    """Make and write certificates; gives the paths, and those of the server's certificate and key."""
+    """Issue and write certificates; return all paths, and those of the server's certificate and key."""
     authority = Authority(f"{cluster.name}-ca")
     front_proxy = Authority(f"{cluster.name}-front-proxy-ca")
     cluster.client_ca_pem, cluster.front_proxy_ca_pem = authority.pem, front_proxy.pem
@@ -162,7 +162,7 @@ async def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     args.dir.mkdir(parents=True, exist_ok=True)
-    gc.disable()  # nothing that is made until the cluster serves is garbage
+    gc.disable()  # no garbage is made until the cluster serves
     cluster = make_cluster(args)
     files, certificate, key = write_credentials(cluster, args.dir, args.host)
     endpoints = Endpoints(cluster, args.dir, args.host)
@@ -177,20 +177,20 @@ async def run(args: argparse.Namespace) -> int:
     gc.freeze()
     gc.enable()
     print(json.dumps(ready), flush=True)
-    life = _life(cluster, args)
+    controllers = _start_controllers(cluster, args)
     await stopping.wait()
-    if life is not None:
-        life.cancel()
+    if controllers is not None:
+        controllers.cancel()
     await endpoints.close(args.drain_seconds)
     await control_runner.cleanup()
     return 0
 
 
-def _life(cluster: SimulatedCluster, args: argparse.Namespace) -> asyncio.Task[None] | None:
-    """What happens in the cluster by itself: controllers and kubelets, and with --live some bustle."""
+def _start_controllers(cluster: SimulatedCluster, args: argparse.Namespace) -> asyncio.Task[None] | None:
+    """Start the controllers and kubelets, and with --live the activity."""
     if args.live:
-        return asyncio.create_task(populate.live(cluster))
-    return None if args.no_controllers else asyncio.create_task(populate.control(cluster))
+        return asyncio.create_task(populate.run_activity(cluster))
+    return None if args.no_controllers else asyncio.create_task(populate.run_controllers(cluster))
 
 
 def main() -> int:

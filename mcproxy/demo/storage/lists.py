@@ -1,4 +1,4 @@
-"""Lists: selection, resourceVersions, pages over a consistent snapshot, and their continue tokens.
+"""Lists: selectors, resourceVersions, pages of a consistent snapshot, and continue tokens.
 
 Source: apiserver `storage/etcd3/store.go` GetList and `storage/continue.go`.
 """
@@ -33,7 +33,7 @@ CONTINUE_TOO_OLD = (
 
 @dataclass(frozen=True)
 class Page:
-    """Objects in the served version, and what the list's metadata says."""
+    """The objects of a list, in the served version, and its metadata."""
 
     items: list[JSONDict]
     revision: int
@@ -42,13 +42,13 @@ class Page:
 
 
 def encode_token(revision: int, start: str) -> str:
-    """A continue token, as Kubernetes writes it."""
+    """Return a continue token in Kubernetes' form."""
     text = json.dumps({"v": TOKEN_VERSION, "rv": revision, "start": start}, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
 
 def decode_token(token: str) -> tuple[int, str]:
-    """(revision, start). Raises APIError 400."""
+    """Return (revision, start). Raises APIError 400."""
     prefix = "invalid continue token: continue key is not valid"
     for index, char in enumerate(token):
         if not (char.isascii() and (char.isalnum() or char in "-_")):
@@ -70,7 +70,7 @@ def decode_token(token: str) -> tuple[int, str]:
 
 
 def compile_selectors(resource: ResourceInfo, options: ListOptions) -> list[selectors.Matcher]:
-    """The predicates of both selectors, over stored objects. Raises APIError 400."""
+    """Return the predicates of both selectors, over stored objects. Raises APIError 400."""
     matchers = (
         selectors.label_matcher(options.label_selector),
         selectors.field_matcher(options.field_selector, resource),
@@ -79,7 +79,7 @@ def compile_selectors(resource: ResourceInfo, options: ListOptions) -> list[sele
 
 
 async def wait_for(store: Store, revision: int) -> None:
-    """Wait a little for a revision that is not there yet. Raises APIError 504."""
+    """Wait for a revision in the future, up to too_large_wait_seconds. Raises APIError 504."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + store.options.too_large_wait_seconds
     while revision > store.revision:
@@ -89,7 +89,7 @@ async def wait_for(store: Store, revision: int) -> None:
 
 
 def wanted_revision(text: str) -> int:
-    """The resourceVersion parameter of a list or get. Raises APIError 400."""
+    """Parse the resourceVersion parameter of a list or get. Raises APIError 400."""
     try:
         return list_options.revision(text)
     except ValueError as error:
@@ -97,7 +97,7 @@ def wanted_revision(text: str) -> int:
 
 
 async def read(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> Page:
-    """The page that the options ask for. Raises APIError 400, 410, 504."""
+    """Return the page that the options ask for. Raises APIError 400, 410, 504."""
     matchers = compile_selectors(resource, options)
     collection = store.collection(resource.storage)
     if options.continue_token:
@@ -168,7 +168,7 @@ def _page(
 
 
 def list_metadata(page: Page, *, custom: bool = False) -> JSONDict:
-    """ListMeta; a custom resource's always has `continue`."""
+    """Return the ListMeta; that of custom resources always has `continue`."""
     metadata: JSONDict = {"resourceVersion": str(page.revision)}
     if page.continue_token or custom:
         metadata["continue"] = page.continue_token
@@ -178,7 +178,7 @@ def list_metadata(page: Page, *, custom: bool = False) -> JSONDict:
 
 
 def envelope(resource: ResourceInfo, page: Page) -> JSONDict:
-    """A list object as a real apiserver writes it: items of built-in kinds say neither kind nor apiVersion."""
+    """Return the list object; items of built-in kinds have neither kind nor apiVersion."""
     metadata = list_metadata(page, custom=not resource.builtin)
     items = page.items
     if resource.builtin:

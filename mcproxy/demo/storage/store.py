@@ -1,9 +1,8 @@
-"""The objects of a simulated cluster, with etcd's view of time.
+"""The store: the objects of a simulated cluster, with etcd's revisions.
 
-One counter of resourceVersions for the whole cluster; per resource the current objects and a log of events, from which
-any state since the last compaction can be had again (consistent paging, `resourceVersionMatch=Exact`) and watches are
-fed.
-Stored objects are never changed in place: a writer stores a new dict, a reader must not alter what it gets.
+One counter of resourceVersions for the whole cluster; for each resource the current objects and a log of events, from
+which any state since the last compaction can be restored (consistent paging, `resourceVersionMatch=Exact`) and watches
+are served. Stored objects are never changed in place: a writer stores a new dict, a reader must not change any.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
 def clone(value: Any) -> Any:
-    """A deep copy of a JSON value (several times faster than copy.deepcopy)."""
+    """Return a deep copy of a JSON value (several times faster than copy.deepcopy)."""
     if isinstance(value, dict):
         return {key: clone(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -45,7 +44,7 @@ class StorageOptions:
 
 
 class Compacted(Exception):
-    """The wanted resourceVersion is older than what is kept; `.oldest` is the oldest that could be had."""
+    """The resourceVersion was compacted; `.oldest` is the oldest one available."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(f"compacted up to {oldest}")
@@ -73,25 +72,25 @@ class Collection:
     objects: dict[ObjectKey, JSONDict] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     since: int = 0
-    """States at and after this revision can be had."""
+    """The oldest revision whose state is available."""
     gone: bool = False
     """The CRD was removed: watches end."""
     _keys: list[ObjectKey] | None = None
     _waiters: set[asyncio.Event] = field(default_factory=set)
 
     def keys(self) -> list[ObjectKey]:
-        """Keys in etcd's order, which is that of `namespace/name`."""
+        """Return the keys in etcd's order, that of `namespace/name`."""
         if self._keys is None:
             self._keys = sorted(self.objects, key=_path)
         return self._keys
 
     def after(self, revision: int) -> Iterator[Event]:
-        """Events newer than a revision."""
+        """Yield the events after a revision."""
         start = bisect.bisect_right(self.events, revision, key=lambda event: event.revision)
         yield from self.events[start:]
 
     def at(self, revision: int) -> dict[ObjectKey, JSONDict]:
-        """The objects as they were at a revision, in key order. Raises `Compacted`."""
+        """Return the objects as they were at a revision, in key order. Raises `Compacted`."""
         if revision < self.since:
             raise Compacted(self.since)
         later = list(self.after(revision))
@@ -106,7 +105,7 @@ class Collection:
         return {key: state[key] for key in sorted(state, key=_path)}
 
     def subscribe(self) -> asyncio.Event:
-        """An event that is set at every change (the watcher clears it); give it back with `unsubscribe`."""
+        """Return an event that is set at every change; the watcher clears it, and ends with `unsubscribe`."""
         event = asyncio.Event()
         self._waiters.add(event)
         return event
@@ -120,7 +119,7 @@ class Collection:
 
     @property
     def watchers(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         return len(self._waiters)
 
     def record(self, event: Event) -> None:
@@ -135,7 +134,7 @@ class Collection:
 
 
 MAX_EVENTS = 20_000
-"""Events kept per resource; a long-lived cluster compacts itself beyond."""
+"""The number of events kept for a resource; beyond it the older half is compacted."""
 
 
 class Store:
@@ -150,18 +149,18 @@ class Store:
         self._collections: dict[StorageKey, Collection] = {}
 
     def collection(self, storage: StorageKey) -> Collection:
-        """The collection of a resource, made when first asked for."""
+        """Return the collection of a resource, created on first use."""
         found = self._collections.get(storage)
         if found is None:
             found = self._collections[storage] = Collection()
         return found
 
     def collections(self) -> dict[StorageKey, Collection]:
-        """All collections that have been used."""
+        """Return all collections that have been used."""
         return self._collections
 
     def drop(self, storage: StorageKey) -> None:
-        """Forget a resource whose CRD is gone; its watches end."""
+        """Remove a resource whose CRD was deleted; its watches end."""
         found = self._collections.pop(storage, None)
         if found is not None:
             found.gone = True
@@ -171,9 +170,9 @@ class Store:
         return self.collection(storage).objects.get((namespace, name))
 
     def put(self, storage: StorageKey, obj: JSONDict, *, revision: int | None = None) -> JSONDict:
-        """Store an object as the next revision and tell the watchers; gives what was stored.
+        """Store an object as the next revision and notify watchers; return the stored object.
 
-        `revision` is for seeding a store from recordings; within a resource they must rise.
+        `revision` seeds a store from recordings; within a resource revisions must rise.
         """
         collection = self.collection(storage)
         metadata = obj["metadata"]
@@ -186,7 +185,7 @@ class Store:
         return stored
 
     def delete(self, storage: StorageKey, namespace: str, name: str, *, revision: int | None = None) -> JSONDict | None:
-        """Remove an object; gives its last state with the deletion's resourceVersion, or None if there was none."""
+        """Remove an object; return its last state with the deletion's resourceVersion, or None if there was none."""
         collection = self.collection(storage)
         key = (namespace, name)
         previous = collection.objects.pop(key, None)
@@ -198,7 +197,7 @@ class Store:
         return last
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget what was before a revision (default: now), so that older watches, lists and continues answer 410."""
+        """Drop the states before a revision (default: the current one); older watches, lists and tokens get 410."""
         limit = self.revision if revision is None else revision
         for collection in self._collections.values():
             collection.events = list(collection.after(limit))

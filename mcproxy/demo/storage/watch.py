@@ -1,7 +1,8 @@
-"""Watches: what happens to a selection of objects, as a stream of events.
+"""Watches: the changes of selected objects as a stream of events.
 
-`Watch` is the pure part: it turns the log of a collection into what this client is to see (selector transitions
-included). `events` adds time: bookmarks, the deadline, the end of a CRD. Source: apiserver `storage/cacher`, KEP-3157.
+`Watch` is the pure part: it turns the log of a collection into the events of one client (objects that begin or cease to
+match a selector included). `events` adds time: bookmarks, the deadline, the end of a CRD. Source: apiserver
+`storage/cacher`, KEP-3157.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ Change = tuple[str, JSONDict]
 
 WATCH_TOO_OLD = "The resourceVersion for the provided watch is too old."
 UNCACHED = frozenset({("", "events")})
-"""Resources that a real apiserver watches in etcd itself, which shows in the words of a 410."""
+"""Resources that a real apiserver watches in etcd, without a cache; the message of their 410 differs."""
 BOOKMARK_BEFORE_DEADLINE = 2.0
 
 
 @dataclass
 class Watch:
-    """One client's view of a collection; `position` is the newest revision it has been told of."""
+    """One client's watch of a collection; `position` is the newest revision that was sent."""
 
     collection: Collection
     resource: ResourceInfo
@@ -43,7 +44,7 @@ class Watch:
         return all(matcher(obj) for matcher in self.matchers)
 
     def current(self) -> list[JSONDict]:
-        """The selected objects as they are now."""
+        """Return the selected objects in their current state."""
         found = self.collection.objects
         return [
             view(self.resource, found[key])
@@ -52,7 +53,7 @@ class Watch:
         ]
 
     def advance(self, revision: int) -> Iterator[Change]:
-        """What has happened up to a revision."""
+        """Yield the changes up to a revision."""
         for event in self.collection.after(self.position):
             change = self._change(event)
             if change is not None:
@@ -75,7 +76,7 @@ class Watch:
         return DELETED, {**event.previous, "metadata": metadata}
 
     def bookmark(self, *, initial_end: bool = False) -> Change:
-        """A BOOKMARK of the position."""
+        """Return a BOOKMARK of the position."""
         metadata: JSONDict = {"resourceVersion": str(self.position)}
         if initial_end:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
@@ -92,13 +93,13 @@ EMPTY_PARTS: dict[tuple[str, str], JSONDict] = {
         "status": {},
     },
 }
-"""What Go writes of the zero value of a type, which a bookmark is."""
+"""The fields that Go writes for the zero value of a type, which a bookmark's object is."""
 
 
 def open_watch(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> tuple[Watch, bool]:
-    """A watch at its starting point, and whether it begins with what exists.
+    """Return a watch at its starting point, and whether it begins with the existing objects.
 
-    Raises APIError 400 (selectors) and, unlike a list, 500 for a resourceVersion that is no number.
+    Raises APIError 400 (selectors) and, unlike a list, 500 for a resourceVersion that is not a number.
     """
     matchers = compile_selectors(resource, options)
     try:
@@ -113,9 +114,9 @@ def open_watch(store: Store, resource: ResourceInfo, namespace: str, options: Li
 
 
 async def events(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> AsyncIterator[Change]:
-    """The stream of changes, ending at the deadline or when the resource goes. Raises APIError before the first only.
+    """Yield the changes until the deadline, or the end of the resource. Raises APIError only before the first.
 
-    Errors after that are ERROR events, as a real apiserver has already sent its 200 by then.
+    Later errors are ERROR events, since the 200 has been sent by then.
     """
     watch, initial = open_watch(store, resource, namespace, options)
     waiter = watch.collection.subscribe()
@@ -176,7 +177,7 @@ async def _follow(store: Store, watch: Watch, waiter: asyncio.Event, options: Li
 
 
 def _next_bookmark(store: Store, now: float, deadline: float, *, sent: bool = False) -> float:
-    """Regularly; two seconds before the end, and (as recorded) once more a second later."""
+    """Return the time of the next bookmark: periodic, 2 s before the deadline, and (as recorded) a second later."""
     last = deadline - BOOKMARK_BEFORE_DEADLINE
     if now < last:
         return min(now + store.options.bookmark_seconds, last)

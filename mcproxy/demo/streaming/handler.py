@@ -22,7 +22,7 @@ __all__ = ["handle", "offered_protocols", "websocket_head"]
 
 
 async def handle(call: Call) -> web.StreamResponse:
-    """Answers GET and POST on pods/{name}/exec, attach and portforward. Raises APIError 400, 403 and 404."""
+    """Answer GET and POST on pods/{name}/exec, attach and portforward. Raises APIError 400, 403, 404."""
     websocket = is_websocket(call.request)
     if websocket:
         _require_create(call)
@@ -44,7 +44,7 @@ async def handle(call: Call) -> web.StreamResponse:
 
 
 def _require_create(call: Call) -> None:
-    """Since 1.35 a WebSocket needs verb create beside get (gate AuthorizePodWebsocketUpgradeCreatePermission)."""
+    """Authorize `create` besides `get` for a WebSocket (1.35, AuthorizePodWebsocketUpgradeCreatePermission)."""
     wanted = replace(Attributes.of(call.info), verb="create")
     decision = decide(call.cluster, call.user, wanted, starting=call.starting)
     if not decision.allowed:
@@ -75,7 +75,7 @@ def _exec_request(call: Call, container: Container) -> Request:
 
 
 def _check_exec(request: Request) -> None:
-    """What the kubelet refuses."""
+    """Check what the kubelet refuses. Raises APIError 400."""
     if not (request.stdin or request.stdout or request.stderr):
         raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
     if not request.attach and not any(request.command):
@@ -107,7 +107,7 @@ async def _exec_websocket(call: Call, request: Request) -> web.StreamResponse:
 
 
 def _spdy_protocol(call: Call, served: tuple[str, ...], default: str) -> str:
-    """The first protocol of the client's that is served. Raises APIError 403 in plain text."""
+    """Return the first of the client's protocols that is served. Raises _NoCommonProtocol."""
     headers = call.request.headers.getall("X-Stream-Protocol-Version", ())
     offered = [item.strip() for value in headers for item in value.split(",")]
     if not offered:
@@ -166,7 +166,7 @@ async def _portforward_spdy(call: Call, container: Container) -> web.StreamRespo
 
 
 def _ports(call: Call) -> list[int]:
-    """The ports of the old WebSocket form. Raises APIError 400."""
+    """Return the ports of the old WebSocket protocol. Raises APIError 400."""
     values = [part for value in call.request.query.getall("ports", ()) for part in value.split(",")]
     if not values:
         raise bad_request('query parameter "port" is required')

@@ -1,8 +1,8 @@
-"""pods/log: a few lines for every container, more while somebody follows, and a log of any size for measuring.
+"""pods/log: a few lines for each container, more while it is followed, and a log of any size for benchmarks.
 
-Annotations of the pod decide: `mcproxy.example.com/log-lines` (how many lines there are), `…/log-interval` (seconds
-between the lines that come while following) and `…/log-bytes` (a log of that many bytes in large pieces, without
-effort). The control API adds lines with `append`.
+Annotations of the pod decide: `mcproxy.example.com/log-lines` (number of lines), `…/log-interval` (seconds between the
+lines while following) and `…/log-bytes` (a log of that many bytes in large pieces). The control API adds lines with
+`append`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ MEDIA_TYPES = ("text/plain", "application/json", "application/yaml", "applicatio
 
 
 @dataclass
-class Book:
-    """The lines that tests added to one container's log; `more` is replaced whenever one comes."""
+class AddedLines:
+    """The lines that tests added to one container's log; `more` is set, and replaced, when one is added."""
 
     lines: list[tuple[float, bytes]] = field(default_factory=list)
     dropped: int = 0
-    """How many of the oldest have been forgotten."""
+    """The number of oldest lines that were dropped."""
     more: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -57,23 +57,23 @@ class Options:
     """Unix time."""
 
 
-def _book(cluster: SimulatedCluster, uid: str, container: str) -> Book:
-    books = cluster.state.setdefault("logs", {})
-    found = books.setdefault((uid, container), Book())
-    assert isinstance(found, Book)
+def _added_lines(cluster: SimulatedCluster, uid: str, container: str) -> AddedLines:
+    all_added = cluster.state.setdefault("logs", {})
+    found = all_added.setdefault((uid, container), AddedLines())
+    assert isinstance(found, AddedLines)
     return found
 
 
 def append(cluster: SimulatedCluster, namespace: str, pod: str, container: str, text: str) -> None:
-    """Adds lines to a container's log; whoever follows gets them at once. Raises APIError 404 and 400."""
+    """Add lines to a container's log; followers get them at once. Raises APIError 404, 400."""
     found = find_container(cluster, namespace, pod, container)
-    book = _book(cluster, found.pod["metadata"].get("uid", ""), found.name)
+    added = _added_lines(cluster, found.pod["metadata"].get("uid", ""), found.name)
     now = cluster.now().timestamp()
-    book.lines += [(now, line.encode() + b"\n") for line in text.splitlines()]
-    book.dropped += max(0, len(book.lines) - MAX_APPENDED)
-    del book.lines[:-MAX_APPENDED]
-    book.more.set()
-    book.more = asyncio.Event()
+    added.lines += [(now, line.encode() + b"\n") for line in text.splitlines()]
+    added.dropped += max(0, len(added.lines) - MAX_APPENDED)
+    del added.lines[:-MAX_APPENDED]
+    added.more.set()
+    added.more = asyncio.Event()
 
 
 def _number(call: Call, name: str, least: int) -> tuple[int | None, Cause | None]:
@@ -91,7 +91,7 @@ def _number(call: Call, name: str, least: int) -> tuple[int | None, Cause | None
 
 
 def _options(call: Call) -> Options:
-    """Raises APIError 400 and 422."""
+    """Parse the query. Raises APIError 400, 422."""
     causes: list[Cause] = []
     numbers: dict[str, int | None] = {}
     for name, least in (("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)):
@@ -139,7 +139,7 @@ def _state(container: Container) -> Mapping[str, Any]:
 
 
 def _check_state(container: Container, options: Options) -> None:
-    """What a kubelet refuses. Raises APIError 400."""
+    """Check the states that a kubelet refuses. Raises APIError 400."""
     state = _state(container)
     ended = "terminated" in (state.get("lastState") or {})
     if options.previous and not ended:
@@ -152,7 +152,7 @@ def _check_state(container: Container, options: Options) -> None:
 
 
 async def handle(call: Call) -> web.StreamResponse:
-    """GET pods/{name}/log. Raises APIError 400, 404, 406 and 422."""
+    """Serve GET pods/{name}/log. Raises APIError 400, 404, 406, 422."""
     _check_accept(call)
     options = _options(call)
     container = find_container(call.cluster, call.info.namespace, call.info.name, call.query.get("container", ""))
@@ -169,7 +169,7 @@ async def handle(call: Call) -> web.StreamResponse:
         async for piece in pieces:
             await response.write(piece)
     except ConnectionError:
-        response.force_close()  # the client has gone, as followers do
+        response.force_close()  # the client has disconnected
     return response
 
 
@@ -217,16 +217,16 @@ def _line(container: Container, number: int, options: Options) -> bytes:
 async def _pieces(container: Container, options: Options) -> AsyncIterator[bytes]:
     size = int(_annotation(container, "bytes", 0))
     if size:
-        async for block in _big(container, size):
+        async for block in _large_log(container, size):
             yield block
         return
     count = int(_annotation(container, "lines", DEFAULT_LINES))
     cluster = container.cluster
-    book = _book(cluster, container.pod["metadata"].get("uid", ""), container.name)
+    added = _added_lines(cluster, container.pod["metadata"].get("uid", ""), container.name)
     start = _started(container)
     past = [(start + number, _line(container, number, options)) for number in range(count)]
-    past += [] if options.previous else book.lines
-    seen = book.dropped + len(book.lines)
+    past += [] if options.previous else added.lines
+    seen = added.dropped + len(added.lines)
     if options.since is not None:
         past = [item for item in past if item[0] >= options.since]
     if options.tail is not None:
@@ -234,19 +234,21 @@ async def _pieces(container: Container, options: Options) -> AsyncIterator[bytes
     if past:
         yield b"".join(_stamped(moment, line, options) for moment, line in past)
     if options.follow and not options.previous and "terminated" not in (_state(container).get("state") or {}):
-        async for piece in _followed(container, options, book, seen, count):
+        async for piece in _follow(container, options, added, seen, count):
             yield piece
 
 
 def _started(container: Container) -> float:
-    """When the first line was written: the start of the container, else the pod's creation."""
+    """Return the time of the first line: the start of the container, else the pod's creation."""
     running = (_state(container).get("state") or {}).get("running") or {}
     text = running.get("startedAt") or container.pod["metadata"].get("creationTimestamp") or "1970-01-01T00:00:00Z"
     return datetime.fromisoformat(text).timestamp()
 
 
-async def _followed(container: Container, options: Options, book: Book, seen: int, number: int) -> AsyncIterator[bytes]:
-    """New lines, one piece each, until the pod is gone."""
+async def _follow(
+    container: Container, options: Options, added: AddedLines, seen: int, number: int
+) -> AsyncIterator[bytes]:
+    """Yield new lines one by one, until the pod is deleted."""
     cluster = container.cluster
     interval = _annotation(container, "interval", DEFAULT_INTERVAL)
     pods = cluster.store.collection(("", "pods"))
@@ -255,8 +257,8 @@ async def _followed(container: Container, options: Options, book: Book, seen: in
     due = loop.time() + interval
     try:
         while _alive(container):
-            fresh = book.lines[max(0, seen - book.dropped) :]
-            seen = book.dropped + len(book.lines)
+            fresh = added.lines[max(0, seen - added.dropped) :]
+            seen = added.dropped + len(added.lines)
             for moment, line in fresh:
                 yield _stamped(moment, line, options)
             if interval > 0 and loop.time() >= due:
@@ -264,7 +266,7 @@ async def _followed(container: Container, options: Options, book: Book, seen: in
                 yield _stamped(cluster.now().timestamp(), _line(container, number, options), options)
                 number += 1
                 continue
-            await _wait(changed, book.more, max(0.0, due - loop.time()) if interval > 0 else None)
+            await _wait(changed, added.more, max(0.0, due - loop.time()) if interval > 0 else None)
             changed.clear()
     finally:
         pods.unsubscribe(changed)
@@ -286,8 +288,8 @@ async def _wait(changed: asyncio.Event, more: asyncio.Event, seconds: float | No
             wait.cancel()
 
 
-async def _big(container: Container, size: int) -> AsyncIterator[bytes]:
-    """A log of `size` bytes from one prepared block of lines."""
+async def _large_log(container: Container, size: int) -> AsyncIterator[bytes]:
+    """Yield a log of `size` bytes, from one prepared block of lines."""
     line = (
         f"a long log of {container.namespace}/{container.pod_name}/{container.name} ".encode().ljust(127, b".") + b"\n"
     )

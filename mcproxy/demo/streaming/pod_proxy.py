@@ -1,7 +1,7 @@
-"""pods/proxy, services/proxy and nodes/proxy: HTTP through the API server to a stand-in that echoes what it got.
+"""pods/proxy, services/proxy and nodes/proxy: HTTP through the API server to a backend that echoes the request.
 
-Source: the recorded answers. Authorization and Impersonate-* headers stop here, X-Forwarded-For and -Uri are added,
-Location headers and links in HTML are rewritten, and a missing last slash is a redirect.
+Source: the recorded answers. Authorization and Impersonate-* headers are removed, X-Forwarded-For and -Uri are added,
+Location headers and links in HTML are rewritten, and a path without its trailing slash is redirected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STOPPED = ("authorization", "connection", "upgrade", "host", "content-length", "
 
 
 async def handle(call: Call) -> web.StreamResponse:
-    """Any method. Raises APIError 400, 404 and 503."""
+    """Serve any method. Raises APIError 400, 404 and 503."""
     before, _, after = call.request.raw_path.partition(f"/{call.info.name}/proxy")
     if not after.startswith("/"):
         location = f"{before}/{call.info.name}/proxy/{after}"
@@ -43,7 +43,7 @@ async def handle(call: Call) -> web.StreamResponse:
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """[scheme:]name[:port]; scheme and port may be empty."""
+    """Split [scheme:]name[:port]; scheme and port may be empty."""
     parts = text.split(":")
     if len(parts) == 3:
         return parts[0], parts[1], parts[2]
@@ -82,7 +82,7 @@ def _service(call: Call, name: str) -> None:
 
 
 def _passed_headers(call: Call) -> list[list[str]]:
-    """What the backend gets, in the order in which Go writes headers."""
+    """Return the headers for the backend, in the order in which Go writes them."""
     request = call.request
     kept = [
         [name, value]
@@ -98,7 +98,7 @@ def _passed_headers(call: Call) -> list[list[str]]:
 
 
 async def _backend(call: Call, prefix: str, path: str) -> web.StreamResponse:
-    """The stand-in: /redir redirects, /html has a link, /teapot is 418, all else echoes the request."""
+    """The backend: /redir redirects, /html has a link, /teapot is 418, all else echoes the request."""
     body = await call.request.read()
     plain = path.partition("?")[0]
     if plain == "/redir":

@@ -1,5 +1,5 @@
-"""pods/portforward: SPDY/3.1 (plain or in a WebSocket tunnel), and the old WebSocket form with a pair of channels a
-port.
+"""pods/portforward: SPDY/3.1 (plain or in a WebSocket tunnel), and the old WebSocket protocol with two channels for
+each port.
 
 Source: k8s.io/streaming's portforward server, KEP-4006 and the recorded streams.
 """
@@ -69,7 +69,7 @@ class _Forwarder:
 
 
 async def run_spdy(carrier: Carrier, container: Container) -> None:
-    """Serves a port-forward session until the client leaves."""
+    """Serve a port-forward session until the client disconnects."""
     forwarder = _Forwarder(container)
     forwarder.connection = connection = SpdyConnection(carrier, forwarder.on_stream)
     reader = asyncio.ensure_future(connection.run())
@@ -93,7 +93,7 @@ class _Channel:
 
 
 async def run_channels(stream: ByteStream, container: Container, ports: list[int]) -> None:
-    """The `v4.channel.k8s.io` form: channel 2i is the data of port i, 2i+1 its errors; each begins with the port."""
+    """Serve `v4.channel.k8s.io`: channel 2i is the data of port i, 2i+1 its errors; each begins with the port."""
     pipes = [Pipe() for _ in ports]
     jobs: set[asyncio.Future[None]] = set()
     for index, port in enumerate(ports):

@@ -17,7 +17,7 @@ CHUNK = 1 << 15
 
 
 class Carrier(Protocol):
-    """What SPDY bytes travel on."""
+    """The connection that carries SPDY frames."""
 
     closed: asyncio.Event
 
@@ -86,14 +86,14 @@ class SpdyStream:
             await self._connection.send(SpdySession.data(self.number, data[start : start + CHUNK]))
 
     async def end(self) -> None:
-        """Half close: no more from our side."""
+        """Half-close the stream from the server's side."""
         if not self._ended and not self.reset.is_set():
             self._ended = True
             await self._connection.send(SpdySession.data(self.number, b"", fin=True))
 
 
 class SpdyConnection:
-    """Reads frames, answers pings and hands new streams to `on_stream`."""
+    """Reads frames, answers pings and passes new streams to `on_stream`."""
 
     def __init__(self, carrier: Carrier, on_stream: Callable[[SpdyStream], Awaitable[None]]) -> None:
         self._carrier = carrier
@@ -106,7 +106,7 @@ class SpdyConnection:
         await self._carrier.write(data)
 
     async def run(self) -> None:
-        """Serves until the client leaves or breaks the protocol; the input of every stream then ends."""
+        """Serve until the client disconnects or violates the protocol; the input of every stream then ends."""
         try:
             while data := await self._carrier.read():
                 for event in self._session.feed(data):
@@ -144,10 +144,10 @@ class SpdyConnection:
             await stream.inbox.close()
 
     def forget(self, stream: SpdyStream) -> None:
-        """A stream that is done on both sides."""
+        """Remove a stream that is closed on both sides."""
         self._streams.pop(stream.number, None)
 
     async def close(self) -> None:
-        """Tells the client that no more streams are taken, and closes."""
+        """Send GOAWAY and close."""
         await self.send(SpdySession.go_away(self._last))
         self._carrier.close()

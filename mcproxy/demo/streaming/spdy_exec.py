@@ -40,7 +40,7 @@ class _Session:
             self.complete.set()
 
     async def resizes(self) -> None:
-        """Reads the terminal sizes: JSON objects one after the other."""
+        """Read the terminal sizes, a sequence of JSON objects."""
         stream = self.streams["resize"]
         decoder, text = json.JSONDecoder(), ""
         while data := await stream.read():
@@ -56,7 +56,7 @@ class _Session:
 
 
 async def run_session(carrier: Carrier, protocol: str, request: Request) -> None:
-    """Serves one session to its end and closes the connection."""
+    """Serve one session to its end and close the connection."""
     session = _Session(request, protocol)
     connection = SpdyConnection(carrier, session.on_stream)
     reader = asyncio.ensure_future(connection.run())
@@ -75,7 +75,7 @@ async def run_session(carrier: Carrier, protocol: str, request: Request) -> None
             await connection.close()
             await asyncio.wait((reader,), timeout=GOODBYE_SECONDS)
     except TimeoutError:
-        pass  # the client never opened the streams it announced
+        pass  # the client did not open the streams that its query announced
     finally:
         for job in jobs:
             job.cancel()

@@ -1,8 +1,8 @@
-"""SPDY/3.1 framing, the server's half, as much as kubectl and the Kubernetes proxies use of it.
+"""SPDY/3.1 framing, server side, as far as kubectl and Kubernetes use it.
 
-Pure: bytes in, events out, and functions that make frames. Source: the SPDY/3.1 draft
+A parser from bytes to events, and functions that encode frames. Source: the SPDY/3.1 draft
 (draft-mbelshe-httpbis-spdy-00), sections 2.2 (frames), 2.6 (control frames) and 2.6.10.1 (the header dictionary).
-Priorities, push and credentials do not occur.
+Priorities, push and credentials are not supported.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DICTIONARY = _dictionary()
 
 
 class SpdyError(Exception):
-    """The peer sent something that is not SPDY/3.1; the session cannot go on."""
+    """The peer violated SPDY/3.1; the session must end."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class SpdySession:
         self._deflate = zlib.compressobj(9, zlib.DEFLATED, 15, 8, zlib.Z_DEFAULT_STRATEGY, DICTIONARY)
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """The events completed by these bytes; SpdyError when they are not frames."""
+        """Return the events that these bytes complete. Raises SpdyError for bytes that are not frames."""
         self._pending += data
         while len(self._pending) >= 8:
             length = int.from_bytes(self._pending[5:8], "big")
@@ -166,7 +166,7 @@ class SpdySession:
             elif kind == WINDOW_UPDATE:
                 made = WindowUpdate(first & 0x7FFFFFFF, second & 0x7FFFFFFF)
             return made
-        return None  # HEADERS and CREDENTIAL carry nothing for us
+        return None  # HEADERS and CREDENTIAL are ignored
 
     def _headers(self, block: bytes) -> dict[str, str]:
         raw = self._inflate.decompress(block)
@@ -194,7 +194,7 @@ class SpdySession:
 
     @staticmethod
     def data(stream: int, payload: bytes, fin: bool = False) -> bytes:
-        """One DATA frame; payload under 16 MiB."""
+        """Encode one DATA frame; its payload is under 16 MiB."""
         return struct.pack(">II", stream, (FLAG_FIN if fin else 0) << 24 | len(payload)) + payload
 
     @staticmethod

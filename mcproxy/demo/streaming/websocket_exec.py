@@ -1,7 +1,7 @@
-"""exec and attach over WebSocket: the channel protocols of Kubernetes, v4 and v5 and their elder forms.
+"""exec and attach over WebSocket: the channel protocols of Kubernetes, v5, v4 and older ones.
 
-Each message begins with its channel: 0 stdin, 1 stdout, 2 stderr, 3 the Status at the end, 4 terminal sizes; v5
-adds 255, by which the client closes a channel. The base64 forms carry text messages with the channel as a digit.
+Each message begins with its channel: 0 stdin, 1 stdout, 2 stderr, 3 the final Status, 4 terminal sizes; v5 adds 255,
+by which the client closes a channel. The base64 protocols use text messages with the channel as a digit.
 Source: KEP-4006 and the recorded streams.
 """
 
@@ -56,7 +56,7 @@ class _Channel:
 
 
 async def run_session(stream: ByteStream, protocol: str, request: Request) -> None:
-    """Serves one session to its end and closes the connection."""
+    """Serve one session to its end and close the connection."""
     text = "base64" in protocol
     session = _Session(stream, protocol, text=text)
     streams = Streams(
@@ -92,7 +92,7 @@ class _Session:
         self.closed = asyncio.Event()
 
     async def read(self) -> None:
-        """Takes the client's messages until it closes."""
+        """Read the client's messages until it closes."""
         frames = FrameReader()
         gone = asyncio.ensure_future(self._gone())
         try:
@@ -107,7 +107,7 @@ class _Session:
             self.closed.set()
 
     async def _gone(self) -> None:
-        """Notices a lost connection also while nobody reads stdin."""
+        """Detect a lost connection also while stdin is not read."""
         await self._stream.closed.wait()
         self.closed.set()
 
@@ -147,7 +147,7 @@ class _Session:
         self.resized.set()
 
     async def finish(self, status: dict[str, Any]) -> None:
-        """Sends the Status, as the protocol's version has it, and the close frame."""
+        """Send the Status in the protocol version's form, and the close frame."""
         error = _Channel(self._stream, ERROR, text=self._text)
         if self._protocol == V5:
             await error.write(_compact(_as_apiserver(status)))
@@ -163,7 +163,7 @@ def _compact(status: dict[str, Any]) -> bytes:
 
 
 def _as_apiserver(status: dict[str, Any]) -> dict[str, Any]:
-    """v5 ends in the API server, which wraps what the kubelet said in a Status of its own."""
+    """Return the Status of v5, which ends in the API server: it wraps the kubelet's message."""
     if status.get("reason") == "InternalError":
         text = status["message"]
         details = {"causes": [{"message": text}]}

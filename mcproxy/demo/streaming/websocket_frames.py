@@ -1,7 +1,7 @@
-"""WebSocket framing of the server's side (RFC 6455 section 5), without a socket.
+"""WebSocket framing, server side (RFC 6455 section 5), without a socket.
 
-Used in place of aiohttp's WebSocket because a test must see and choose each frame: empty subprotocols, the order of
-headers, a tunnel of SPDY inside binary messages.
+Used instead of aiohttp's WebSocket because tests need control over each frame: empty subprotocols, the order of
+headers, SPDY inside binary messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class WebSocketError(Exception):
-    """The client broke the framing rules; the connection has to end."""
+    """The client violated the framing rules; the connection must end."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Message:
 
 
 def accept_key(key: str) -> str:
-    """The Sec-WebSocket-Accept that belongs to a Sec-WebSocket-Key (RFC 6455 section 4.2.2)."""
+    """Return the Sec-WebSocket-Accept for a Sec-WebSocket-Key (RFC 6455 section 4.2.2)."""
     return base64.b64encode(hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()).decode()
 
 
 def frame(opcode: int, payload: bytes) -> bytes:
-    """One whole, unmasked frame."""
+    """Encode one unfragmented, unmasked frame."""
     size = len(payload)
     if size < 126:
         return bytes((0x80 | opcode, size)) + payload
@@ -51,7 +51,7 @@ def _unmask(payload: bytes, mask: bytes) -> bytes:
 
 
 class FrameReader:
-    """Bytes in, whole messages out; fragments are put together, control frames come between them."""
+    """A parser from bytes to messages; fragments are joined, control frames may come between them."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
@@ -59,7 +59,7 @@ class FrameReader:
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages completed by these bytes; WebSocketError when the framing is broken."""
+        """Return the messages that these bytes complete. Raises WebSocketError for invalid framing."""
         self._pending += data
         while (message := self._next()) is not None:
             if message.opcode >= 0:
@@ -92,7 +92,7 @@ class FrameReader:
             self._opcode = opcode
         self._parts.append(payload)
         if not final:
-            return Message(-1, b"")  # a fragment; the rest follows
+            return Message(-1, b"")  # a fragment: the rest follows
         message = Message(self._opcode, b"".join(self._parts))
         self._parts = []
         return message

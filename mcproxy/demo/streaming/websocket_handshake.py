@@ -1,4 +1,4 @@
-"""The opening handshake of a WebSocket (RFC 6455 section 4.2), as a real apiserver answers it."""
+"""The opening handshake of WebSocket (RFC 6455 section 4.2), as in a real apiserver."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def is_websocket(request: web.BaseRequest) -> bool:
 
 
 def offered_protocols(request: web.BaseRequest) -> list[str]:
-    """The Sec-WebSocket-Protocol values that the client offers, without a bearer token among them."""
+    """Return the subprotocols that the client offers, without a bearer token."""
     values = request.headers.getall("Sec-WebSocket-Protocol", ())
     offered = [item.strip() for value in values for item in value.split(",")]
     return [item for item in offered if not item.startswith(BEARER_PROTOCOL)]
 
 
 def websocket_head(request: web.BaseRequest, protocol: str | None) -> bytes:
-    """The 101; `protocol` may be empty, which a real apiserver sends as an empty header, or None for no header."""
+    """Return the 101; an empty `protocol` gives an empty header, as in a real apiserver, None no header."""
     headers = [
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),

@@ -182,7 +182,7 @@ def test_life_goes_on(cluster: SimulatedCluster) -> None:
 
 def test_live_ends_when_it_is_cancelled(cluster: SimulatedCluster) -> None:
     async def run() -> None:
-        task = asyncio.create_task(populate.live(cluster))
+        task = asyncio.create_task(populate.run_activity(cluster))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
