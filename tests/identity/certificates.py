@@ -63,6 +63,29 @@ class Held:
         return self.issue(user(common_name, *groups), NO_AUTHORITY, CLIENT)
 
 
+def revocations(
+    by: Held,
+    *revoked: Held,
+    valid: tuple[float, float] = (-1, 7),
+    extensions: tuple[Extension, ...] = (),
+    issuer: x509.Name | None = None,
+    key: Key | None = None,
+) -> x509.CertificateRevocationList:
+    """Make a list by an authority; `valid` is in days from NOW, `issuer` and `key` make a forged one."""
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuer or by.certificate.subject)
+        .last_update(moment(valid[0]))
+        .next_update(moment(valid[1]))
+    )
+    for held in revoked:
+        entry = x509.RevokedCertificateBuilder().serial_number(held.certificate.serial_number)
+        builder = builder.add_revoked_certificate(entry.revocation_date(moment(valid[0])).build())
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical=critical)
+    return builder.sign(key or by.key, hashes.SHA256())
+
+
 def authority(
     common_name: str = "kubernetes",
     *extensions: Extension,

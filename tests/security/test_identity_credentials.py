@@ -20,7 +20,7 @@ from twisted.internet.threads import deferToThread
 
 from mcproxy.config import model
 from tests.identity import issuer
-from tests.identity.certificates import Held, user
+from tests.identity.certificates import Held, revocations, user
 from tests.proxy.harness import NAME, UpstreamEnd
 from tests.security.authenticating_proxy import (
     ALICE_TOKEN,
@@ -247,6 +247,54 @@ class TestAccountsOfOneCluster:
         authenticating_proxy.verdict = vouched("carol")
         await authenticating_proxy.passes(request(bearer(b"of-carol")))
         assert b"Impersonate-User: carol\r\n" in authenticating_proxy.heard
+
+
+class TestRevokedCertificates:
+    def crl(self, *revoked: Held, valid: tuple[float, float] = (-400, 3600)) -> model.PEMFile:
+        return model.PEMFile(
+            "clients.crl", revocations(ca("clients"), *revoked, valid=valid).public_bytes(Encoding.DER)
+        )
+
+    async def test_are_401_and_a_reload_takes_new_lists(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        stage = authenticating_proxy
+        alice = holder("clients", "alice")
+        await stage.serve(stage.configuration(authentication=(corp(client_crl=self.crl()),), servers=(CORP,)))
+        client = await stage.asks(request(), certificate=alice)
+        assert (await stage.answered(client))[0] == 200
+        await stage.serve(stage.configuration(authentication=(corp(client_crl=self.crl(alice)),), servers=(CORP,)))
+        await stage.refuses(request(), 401, UNAUTHORIZED, certificate=alice)
+        client.received = b""
+        client.send(request())  # on the connection that is open
+        assert (await stage.answered(client))[0] == 401
+        await stage.passes(request(), certificate=holder("clients", "bob"))
+
+    async def test_after_the_lists_end_none_is_accepted_and_one_line_says_so(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage = authenticating_proxy
+        expired = corp(client_crl=self.crl(valid=(-400, -300)))
+        await stage.serve(stage.configuration(authentication=(expired,), servers=(CORP,)))
+        for name in ("alice", "bob"):
+            code, _ = await stage.answer(request(), certificate=holder("clients", name))
+            assert code == 401
+        assert len([line for line in stage.told() if "no client certificate of" in line]) == 1
+        await stage.passes(request(bearer(ALICE_TOKEN)), certificate=holder("clients", "alice"))
+
+
+class TestRequiredClaims:
+    async def test_a_token_needs_them(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        stage = authenticating_proxy
+        oidc = issuer.config(username_prefix="", required_claims=(("hd", "example.com"),))
+        await stage.serve(stage.configuration(authentication=(corp(oidc=(oidc,)),), servers=(CORP,)))
+        await stage.refuses(request(bearer(id_token())), 401, UNAUTHORIZED)
+        await stage.refuses(request(bearer(id_token(hd="evil.com"))), 401, UNAUTHORIZED)
+        await stage.passes(request(bearer(id_token(hd="example.com"))))
+        await stage.passes(request(bearer(id_token(hd=["a", "example.com"]))))
+
+
+CORP = model.Server(
+    name=NAME, listeners=("tls",), server_names=(NAME,), backend=model.ClusterBackend("east"), authentication="corp"
+)
 
 
 class TestCertificates:

@@ -69,10 +69,10 @@ class Authenticator:
         self._name = config.name
         self._tokens = tokens
         self._seconds = clock.seconds
-        self._clients = None if config.client_ca is None else _authorities(config.client_ca, known)
+        self._clients = None if config.client_ca is None else _verifier(config.client_ca, config.client_crl, known)
         self._front_proxies: RequestHeaderAuthenticator | None = None
         if (header := config.request_header) is not None:
-            authorities = _authorities(header.ca, known)
+            authorities = _verifier(header.ca, None, known)
             self._front_proxies = RequestHeaderAuthenticator(
                 header, authorities, allow_system_names=config.allow_system_names
             )
@@ -175,12 +175,14 @@ class NoAuthentication:
 NO_AUTHENTICATION = NoAuthentication()
 
 
-def _authorities(ca: PEMFile, known: Iterable[ClientCertificateVerifier]) -> ClientCertificateVerifier:
-    """Return the one of `known` with these certificates, or a new one."""
-    for authorities in known:
-        if authorities.pem == ca.data:
-            return authorities
-    return ClientCertificateVerifier(ca.data)
+def _verifier(
+    ca: PEMFile, crl: PEMFile | None, known: Iterable[ClientCertificateVerifier]
+) -> ClientCertificateVerifier:
+    """Return the one of `known` with these CAs and revocation lists, or a new one."""
+    for verifier in known:
+        if verifier.pem == ca.data and verifier.crl == crl:
+            return verifier
+    return ClientCertificateVerifier(ca.data, crl)
 
 
 def _unauthorized() -> StatusError:

@@ -34,7 +34,17 @@ def check_claims(claims: dict[str, Any], config: model.OIDC, now: float) -> floa
         begin = _time(claims, name)
         if begin is not None and now < begin - LEEWAY:
             raise InvalidTokenError(f"its {name} is {begin - now:.0f} s in the future")
+    for name, value in config.required_claims:
+        if not _has_value(claims.get(name), value):
+            raise InvalidTokenError(f"its claim {name} is not {value}, which is required")
     return end + LEEWAY
+
+
+def _has_value(claim: object, value: str) -> bool:
+    """Whether a claim is a string of this value, or a list of strings with it."""
+    if isinstance(claim, list):
+        return value in claim and all(isinstance(item, str) for item in claim)
+    return claim == value
 
 
 def _is_for(claims: dict[str, Any], audiences: tuple[str, ...]) -> bool:

@@ -30,7 +30,7 @@ ALGORITHMS = {
 
 _MAX_KEYS = 100
 _RSA_BITS = (2048, 8192)  # NIST SP 800-131A; above, a check costs milliseconds
-_TRIED = 8  # keys for one signature at most
+_TRIED = 64  # keys for one signature at most: a token without kid may be of any
 
 
 class Key(NamedTuple):

@@ -1,4 +1,4 @@
-"""Whether authorities vouch for a client certificate, by the rules of a kube-apiserver.
+"""Verification of client certificates against a bundle of CAs, by the rules of a kube-apiserver.
 
 A kube-apiserver verifies with Go's `x509.Verify` for the usage clientAuth. OpenSSL builds and verifies the path here
 (signatures, validity, critical extensions, path length, name constraints); what Go asks for beyond that is checked on
@@ -28,6 +28,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import crypto
 
+from mcproxy.config.model import PEMFile
+from mcproxy.identity.authentication.x509.revocation import RevocationLists, RevokedError
+
 if TYPE_CHECKING:
     from mcproxy.identity.authentication.x509.peer import TLSPeer
 
@@ -44,9 +47,9 @@ _UNKNOWN = "no authority of the bundle issued it"
 
 
 class Verification:
-    """What authorities say of a peer, from `since` until `until` (seconds since 1970, both included).
+    """The result of verifying a peer, which holds from `since` until `until` (seconds since 1970, both included).
 
-    `cause` is "" if they vouch for it, else why not, in words for an operator.
+    `cause` is "" if the certificate is good, else why it is not, in words for an operator.
     """
 
     __slots__ = ("cause", "since", "until")
@@ -58,14 +61,16 @@ class Verification:
 
 
 class ClientCertificateVerifier:
-    """A bundle of certificates that are trusted to vouch for clients."""
+    """Verifies client certificates against a bundle of CAs and, if there are such, their revocation lists."""
 
-    __slots__ = ("_anchors", "pem")
+    __slots__ = ("_anchors", "_revocation", "crl", "pem")
 
-    def __init__(self, pem: bytes) -> None:
-        """Read the bundle (PEM); raises ValueError if it is none."""
+    def __init__(self, pem: bytes, crl: PEMFile | None = None) -> None:
+        """Read the bundle (PEM) and the lists (PEM or DER); raises ValueError for what is neither."""
         self.pem = pem
+        self.crl = crl
         self._anchors = [_Anchor(certificate) for certificate in x509.load_pem_x509_certificates(pem)]
+        self._revocation = None if crl is None else RevocationLists(crl.data, crl.path)
 
     def verify(self, peer: TLSPeer, now: float) -> Verification:
         """Verify a peer's certificate for a time (seconds since 1970): half a millisecond; `TLSPeer` keeps it."""
@@ -92,11 +97,22 @@ class ClientCertificateVerifier:
         cause = _UNKNOWN
         for anchor in candidates:
             try:
-                return _validity(_checked(anchor.path(ours, theirs, now)))
+                return self._hold(_checked(anchor.path(ours, theirs, now)), now)
             except _VerificationError as refusal:
                 if cause == _UNKNOWN:
                     cause = refusal.cause
         raise _VerificationError(cause)
+
+    def _hold(self, path: list[x509.Certificate], now: float) -> tuple[float, float]:
+        """Return from when until when a path holds; raises _VerificationError if something of it is revoked."""
+        since, until = _validity(path)
+        if self._revocation is None:
+            return since, until
+        try:
+            begin, end = self._revocation.check(path, now)
+        except RevokedError as error:
+            raise _VerificationError(error.cause) from None
+        return max(since, begin), min(until, end)
 
 
 class _VerificationError(Exception):

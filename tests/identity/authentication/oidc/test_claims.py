@@ -71,6 +71,36 @@ def test_a_time_that_is_no_number_is_refused(name: str, value: Any) -> None:
         check(**{name: value})
 
 
+@pytest.mark.parametrize("value", ["example.com", ["example.com"], ["other.org", "example.com"]])
+def test_a_required_claim_has_its_value_alone_or_in_a_list(value: Any) -> None:
+    required = config(required_claims=(("hd", "example.com"), ("tid", "7")))
+    check_claims(claims(hd=value, tid="7"), required, NOW)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        "example.com ",
+        "Example.com",
+        [],
+        ["other.org"],
+        [["example.com"]],
+        7,
+        {"example.com": 1},
+        ["example.com", 7],
+    ],
+)
+def test_a_token_without_a_required_claim_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidTokenError, match=r"its claim hd is not example\.com"):
+        check_claims(claims(hd=value), config(required_claims=(("hd", "example.com"),)), NOW)
+    with pytest.raises(InvalidTokenError, match="its claim tid is not 7"):
+        check_claims(
+            claims(hd="example.com", tid=7), config(required_claims=(("hd", "example.com"), ("tid", "7"))), NOW
+        )
+
+
 def test_user_groups_and_credential_id() -> None:
     named = user({"jti": "j-1", "groups": ["dev", "ops", "dev"]}, groups_claim="groups")
     assert named == UserInfo(
