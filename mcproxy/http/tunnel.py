@@ -68,9 +68,7 @@ class TunnelSide:
             self._forward(data)
 
     def _forward(self, data: bytes) -> None:
-        peer = self._other()
-        if not peer.lost and not peer.eof_sent:
-            peer._connection.transport.write(data)
+        self._other()._connection.transport.write(data)  # ignored, if that side is closing
 
     def eof(self) -> None:
         """The connection's peer sends no more, but may still read."""

@@ -20,19 +20,23 @@ LONGEST = 4096
 """Limit of a uri or user agent (characters); longer ones end in three dots."""
 
 _MASK = "***"
-_SECRET_NAME = re.compile("token|secret|passw|authorization|api_?key|bearer|credential|signature")
+_SECRET_NAME = re.compile(
+    r"token|secret|passw|authorization|api_?key|bearer|credential|signature|^(?:jwt|code|sig|auth|assertion|command)$"
+)
+_MAYBE_SECRET = re.compile(_SECRET_NAME.pattern.replace("^", "").replace("$", ""))
 _COMBINED_UNSAFE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 
 
 def mask_query(uri: str) -> str:
-    """Return `uri` with the values of query parameters that are called like secrets replaced by ``***``.
+    """Return `uri` with the values of query parameters that may be credentials replaced by ``***``.
 
-    The Kubernetes API itself takes no secret in a query, but tunnelled dashboards and plugins do (``?token=…``).
+    Applications behind `proxy` take credentials in a query (``?token=…``, ``?code=…``); the `command` of exec often has
+    passwords in it.
     """
     path, mark, query = uri.partition("?")
     if not mark:
         return uri
-    if "%" not in query and _SECRET_NAME.search(query.lower()) is None:
+    if "%" not in query and _MAYBE_SECRET.search(query.lower()) is None:
         return uri
     return path + "?" + "&".join(_mask_parameter(parameter) for parameter in query.split("&"))
 

@@ -19,7 +19,7 @@ class AccessRecord(NamedTuple):
     time: float
     """Time of the arrival of the request's head (seconds since the epoch)."""
     client: str
-    """Address of the client, without port."""
+    """Address of the client, without port; "unix:" for one of a unix socket."""
     method: str
     uri: str
     """Request target as received; the writers mask secrets in its query."""

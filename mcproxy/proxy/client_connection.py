@@ -14,6 +14,7 @@ from mcproxy.http.messages import RequestHead, split_fields
 from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.cross_site import is_foreign
 from mcproxy.identity.identity_headers import IdentityHeaders, split_identity_headers
+from mcproxy.net.client_table import UNIX
 from mcproxy.proxy.routes import host_name
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class ClientConnectionInfo:
         "address",
         "foreign_host",
         "handle",
+        "log_address",
         "peer",
         "routes",
         "server_name",
@@ -60,6 +62,7 @@ class ClientConnectionInfo:
         self.routes = routes
         self.handle = handle
         self.address = _address_text(connection.client)
+        self.log_address = self.address or UNIX
         self.server_name = transport.server_name if transport.is_tls else None
         self.trusted = bool(trusted_proxies) and bool(self.address) and _within(self.address, trusted_proxies)
         self._scheme = b"https" if transport.is_tls else b"http"

@@ -107,7 +107,7 @@ def _user_for(request: Request, cluster_name: str) -> UserInfo:
 
 
 def _log_refusal(what: str, request: Request, cluster_name: str, refusal: StatusError) -> None:
-    user, client = request.caller.user.name, request.client.address
+    user, client = request.caller.user.name, request.client.log_address
     log.info(what, cause=refusal.message, user=user, client=client, cluster=cluster_name)
 
 

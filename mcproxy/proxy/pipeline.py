@@ -25,6 +25,7 @@ from mcproxy.http.server import ServerConnection
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
+from mcproxy.net.client_table import UNIX
 from mcproxy.observe.record import Recorder
 from mcproxy.proxy import cluster_path
 from mcproxy.proxy.client_connection import ClientConnectionInfo
@@ -138,7 +139,7 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
     status = StatusError(problem.status, problem.message)
     log.info(
         "refused a request that breaks the protocol",
-        client=str(getattr(connection.client, "host", "")),
+        client=str(getattr(connection.client, "host", UNIX)),
         cause=problem.message,
         status=problem.status,
     )

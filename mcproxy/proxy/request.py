@@ -234,7 +234,7 @@ class Request:
         request_id, user_agent = self.client.logged_headers(head)
         return AccessRecord(
             time=time.time() - total,
-            client=self.client.address,
+            client=self.client.log_address,
             method=head.method.decode("latin-1"),
             uri=head.target.decode("latin-1"),
             status=exchange.status,

@@ -125,7 +125,7 @@ def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, pr
         server=request.server.name if request.server is not None else "",
         cluster=cluster.name,
         endpoint=endpoint.name,
-        client=request.client.address,
+        client=request.client.log_address,
         cause=str(problem),
         todo="see that API server's log; it broke off or did not answer a request that had been sent",
     )

@@ -494,6 +494,8 @@ def test_unix_socket_is_served_to_curl(site: Site, tmp_path: Path) -> None:
         assert header_values(record, "X-Forwarded-For") == []
         assert header_values(record, "X-Forwarded-Proto") == ["http"]
         assert os.stat(tmp_path / "api.sock").st_mode & 0o077 == 0
+        access = tmp_path / "access.log"
+        wait_until("it is in the access log", lambda: '"client":"unix:"' in access.read_text())
         daemon.signal(signal.SIGTERM)
         assert daemon.end() == 0
         assert not (tmp_path / "api.sock").exists()

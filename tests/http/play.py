@@ -45,7 +45,7 @@ class Wire:
 
     def write(self, data: bytes) -> None:
         assert isinstance(data, bytes)
-        if not (self._waits or self.half_closed or self.closed or self.aborted):
+        if not (self._waits or self.half_closed or self.closed or self.aborted or self.lost):
             self.out += data
 
     def writeSequence(self, iovec: Any) -> None:

@@ -97,9 +97,19 @@ class TestEitherWay:
     def test_bytes_for_a_side_that_takes_no_more_are_dropped(self, play: Play, forward: bool) -> None:
         one, other = both(play, forward)
         other.lose(ConnectionDone)
+        other.taken()
         one.protocol.dataReceived(b"late")
+        assert other.out == b""
         one.settle()
         assert play.request.ends == 1
+
+    def test_bytes_behind_an_end_from_here_are_dropped(self, play: Play, forward: bool) -> None:
+        one, other = both(play, forward)
+        play.client_side.close(clean=True)
+        play.client.taken()
+        play.behind.taken()
+        one.protocol.dataReceived(b"late")
+        assert other.out == (b"late" if forward else b"")  # only the client's side was ended
 
 
 def test_early_bytes_of_both_sides_come_through_in_order() -> None:

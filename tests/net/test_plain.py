@@ -154,3 +154,18 @@ async def test_a_producer_registered_above_the_mark_is_paused_at_once(
     client.stream.abortConnection()
     await recorders.all[0].lost
     assert Producer.calls[-1] == "stop"
+
+
+@pytest.mark.parametrize("end", ["loseConnection", "loseWriteConnection", "abortConnection"])
+async def test_what_is_written_after_the_end_is_ignored(serve: Serve, recorders: Recorders, end: str) -> None:
+    client = await joined(serve(ListenerSettings()))
+    await until(lambda: recorders.all)
+    server = recorders.all[0].stream
+    server.write(b"before")
+    getattr(server, end)()
+    server.write(b"after")
+    server.writeSequence([b"after"])
+    await recorders.all[0].lost
+    server.write(b"after")
+    await client.lost
+    assert bytes(client.received) == (b"" if end == "abortConnection" else b"before")

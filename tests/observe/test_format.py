@@ -103,3 +103,24 @@ def test_long_target_is_cut_in_both_formats() -> None:
     long = record(uri="/" + "x" * 30000, user_agent="y" * 30000)
     assert len(json_formatter()(long)) < 2 * LONGEST + 500
     assert len(combined_formatter()(long)) < 2 * LONGEST + 500
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "token=SECRET", "jwt=SECRET", "code=SECRET", "sig=SECRET", "access_token=SECRET", "X-Amz-Signature=SECRET",
+        "a=1&code=SECRET&b=2", "%63ode=SECRET", "CODE=SECRET", "client_secret=SECRET", "assertion=SECRET",
+        "container=c&command=mysql&command=-pSECRET&stdin=true",
+    ],
+)  # fmt: skip
+def test_credential_in_the_query_is_masked(query: str) -> None:
+    masked = mask_query("/api/v1/namespaces/a/pods/p/exec?" + query)
+    assert "SECRET" not in masked
+    assert "***" in masked
+
+
+@pytest.mark.parametrize(
+    "query", ["labelSelector=app%3Dx&limit=500", "encode=1&signed=2&codec=3&commands=4", "fieldManager=sig", "code="]
+)
+def test_other_parameters_stay(query: str) -> None:
+    assert mask_query("/api?" + query) == "/api?" + query

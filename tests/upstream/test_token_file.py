@@ -139,3 +139,13 @@ def test_a_file_that_was_never_readable_is_an_error_until_it_is(tmp_path: Path, 
 
 def test_repr_names_the_file_and_not_the_token(path: Path, clock: FakeReactor) -> None:
     assert "first" not in repr(opened(path, clock))
+
+
+def test_largest_file_that_is_read_has_64_kib(path: Path, clock: FakeReactor) -> None:
+    path.write_bytes(b"t" * 65536)
+    assert opened(path, clock).authorization() == b"Bearer " + b"t" * 65536
+    path.write_bytes(b"t" * 65537)
+    with pytest.raises(CredentialError, match="larger than 65536 bytes"):
+        opened(path, clock).authorization()
+    path.write_bytes(b"t" * 65535 + b"\n")
+    assert len(opened(path, clock).authorization() or b"") == len(b"Bearer ") + 65535
