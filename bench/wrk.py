@@ -96,7 +96,7 @@ def parse(text: str) -> Report:
     """Read what ``wrk --latency`` prints; Failed when it is something else."""
     requests = re.search(r"(\d+) requests in ", text)
     rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
-    p99 = re.search(r"^\s+99%\s+([\d.]+)(us|ms|s|m)$", text, re.MULTILINE)
+    p99 = re.search(r"^\s+99%\s+([\d.]+)(us|ms|s|m) *$", text, re.MULTILINE)
     if not (requests and rate and p99):
         raise Failed(f"not a report of wrk: {text}")
     problems = re.findall(r"^\s*((?:Non-2xx|Socket errors).*)$", text, re.MULTILINE)
