@@ -24,7 +24,9 @@ Transfer/sec:     21.92MB
 """
 
 
-@pytest.mark.parametrize(("shown", "seconds"), [("1.94ms", 0.00194), ("870.00us", 0.00087), ("1.20s", 1.2), ("1.37s ", 1.37)])
+@pytest.mark.parametrize(
+    ("shown", "seconds"), [("1.94ms", 0.00194), ("870.00us", 0.00087), ("1.20s", 1.2), ("1.37s ", 1.37)]
+)
 def test_a_clean_report_gives_rate_and_tail_in_seconds(shown: str, seconds: float) -> None:
     report = wrk.parse(SUCCESS.format(p99=shown, errors=""))
     assert (report.requests, report.rate, report.errors) == (34422, 17211.08, "")
