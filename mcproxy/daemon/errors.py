@@ -32,5 +32,5 @@ def describe(error: BaseException) -> tuple[str, str] | None:
         return str(error), str(getattr(error, "todo", ""))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}", ""
+        return f"{where}{error.strerror or error}", "let the daemon's user open it" if error.filename else ""
     return None

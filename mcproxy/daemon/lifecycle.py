@@ -26,6 +26,7 @@ from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.control import Answer, ControlSocket, ControlSocketInUse
 from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration
 from mcproxy.daemon.logging import LineObserver
+from mcproxy.daemon.places import place_of
 from mcproxy.daemon.predecessor import wait_for_predecessor
 from mcproxy.daemon.reload import Reloader, ReloadResult
 from mcproxy.daemon.systemd import Notifier
@@ -122,7 +123,7 @@ class Daemon:
                 return
             await self._service.start(loaded.config)
         except Exception as error:
-            self._log_failed("mcproxy does not start", error)
+            self._log_failed("mcproxy does not start", error, place_of(error, loaded))
             self._finish(os.EX_CONFIG if is_of_configuration(error) else 1)
             return
         if self.state is not State.STARTING:  # stopped meanwhile; whoever stopped it does the rest
@@ -216,6 +217,7 @@ class Daemon:
         errors: tuple[str, ...] = ()
         warnings: tuple[str, ...] = ()
         invalid = False
+        loaded: Loaded | None = None
         try:
             loaded = await self._dependencies.load()
             warnings = tuple(str(warning) for warning in loaded.warnings)
@@ -227,9 +229,10 @@ class Daemon:
                 log.error("configuration error", cause=problem)
         except Exception as error:
             invalid = is_of_configuration(error)
-            self._log_failed("reload: the new configuration cannot be put into force", error)
+            place = place_of(error, loaded) if loaded is not None else ""
+            self._log_failed("reload: the new configuration cannot be put into force", error, place)
             cause, todo = describe(error) or (f"{type(error).__name__}: {error}", "report this bug, with the log")
-            errors = (cause + (f"; {todo}" if todo else ""),)
+            errors = (place + cause + (f"; {todo}" if todo else ""),)
         self._last = ReloadResult(errors, warnings, self._reactor.seconds() - begun, invalid)
         self._report_reload(self._last)
         return self._last
@@ -276,12 +279,12 @@ class Daemon:
         counts = ", ".join(f"{number} {name}" for name, number in _counts(self._config).items())
         self._dependencies.notifier.ready(status or f"serving: {counts}")
 
-    def _log_failed(self, what: str, error: Exception) -> None:
+    def _log_failed(self, what: str, error: Exception, place: str) -> None:
         told = describe(error)
         if told is None:
             log.failure(what, todo="report this bug")
         else:
-            log.error(what, cause=told[0], todo=told[1])
+            log.error(what, cause=place + told[0], todo=told[1])
 
     async def _claim_control(self, config: Config) -> ControlSocket | None:
         """Open the control socket, once a daemon that has it and is shutting down is gone. Raises DaemonError."""

@@ -25,6 +25,7 @@ SETTINGS: dict[Config, dict[str, Any]] = {}
 class FakeLoaded:
     config: Config
     warnings: tuple[Problem, ...] = ()
+    places: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
 @dataclass

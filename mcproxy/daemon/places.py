@@ -1,0 +1,42 @@
+"""Where in the configuration file the cause of an error stands that only putting it into force could show."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from mcproxy.daemon.errors import DaemonError
+from mcproxy.net.bind import BindError
+from mcproxy.net.contexts import PairError
+
+if TYPE_CHECKING:
+    from mcproxy.config.load import Loaded
+    from mcproxy.config.reading.nodes import Place
+
+_CERTIFICATE = re.compile(r"certificate (\S+): ")
+
+
+def place_of(error: BaseException, loaded: Loaded) -> str:
+    """Return ``file:line:column: key: ``, or "" where no place of the file is to blame."""
+    place = _find(error, loaded)
+    return f"{place.mark}: {place.key}: " if place is not None else ""
+
+
+def _find(error: BaseException, loaded: Loaded) -> Place | None:
+    if isinstance(error, BindError):
+        names = [listener.name for listener in loaded.config.listeners if str(listener.bind) == str(error.bind)]
+        return _at(loaded, "listeners", names[0], "bind") if names else None
+    if isinstance(error, PairError):
+        match = _CERTIFICATE.match(str(error))
+        return _at(loaded, "certificates", match[1], "certFile") if match else None
+    if isinstance(error, DaemonError) and str(error).startswith("control socket"):
+        return loaded.places.get(("daemon", "controlSocket"))
+    access = loaded.config.logging.access
+    if isinstance(error, OSError) and access is not None and error.filename == access.file:
+        return _at(loaded, "logging", "access", "file")
+    return None
+
+
+def _at(loaded: Loaded, section: str, name: str, key: str) -> Place | None:
+    entry = loaded.places.get((section, name))
+    return (entry.get(key) or entry) if entry is not None else None
