@@ -59,6 +59,10 @@ def _impersonation(config: model.Config, cluster: model.Cluster) -> Iterator[Rig
     yield Right("names the user of a request to the cluster", "impersonate", "users")
     yield Right("names the user's groups", "impersonate", "groups")
     yield Right("names service accounts that call", "impersonate", "serviceaccounts")
+    if cluster.impersonate_extras == ("*",):
+        # RBAC has no userextras/*; a star over the whole group is the least that it can say, and has the uids in it.
+        yield Right("names the user's uid and all extras (impersonateExtras)", "impersonate", "*", _AUTHENTICATION)
+        return
     yield Right("names the user's uid", "impersonate", "uids", _AUTHENTICATION)
     for key in cluster.impersonate_extras:
         why = f"names the user's extra {key} (impersonateExtras)"

@@ -22,6 +22,7 @@ from mcproxy.identity.impersonation.requested import (
     impersonation_unsupported,
     requested_impersonation,
 )
+from mcproxy.identity.impersonation.upstream_headers import check_extras_are_sent
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS
 
@@ -80,6 +81,7 @@ async def _authorized_impersonation(request: Request, server: VirtualServer, clu
     wanted = requested_impersonation(request.identity_headers)
     if wanted is None:
         return
+    check_extras_are_sent(cluster.config, wanted.user)
     authorizer, cluster_decides = server.impersonation, identity is Identity.PASSTHROUGH
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:

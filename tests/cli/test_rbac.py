@@ -113,9 +113,9 @@ def review(group: str, kind: str, spec: dict[str, Any]) -> Callable[[Cluster, st
     return works
 
 
-def telling(user: UserInfo) -> Callable[[Cluster, str], bool]:
-    """The cluster is told of `user` as the proxy tells it, and takes the caller for this user."""
-    east = model.Cluster(name="east", endpoints=(), impersonate_extras=("scopes", "example.com/origin"))
+def telling(user: UserInfo, *extras: str) -> Callable[[Cluster, str], bool]:
+    """The cluster gets `user` in the proxy's headers, and takes the caller for this user."""
+    east = model.Cluster(name="east", endpoints=(), impersonate_extras=extras or ("scopes", "example.com/origin"))
 
     def works(cluster: Cluster, token: str) -> bool:
         lines = identity_headers_of(east, user).decode().removesuffix("\r\n").split("\r\n")
@@ -276,6 +276,36 @@ def test_where_clients_speak_for_themselves_impersonation_is_reviewed_if_they_ar
     for authentication, expected in ((None, ["get /readyz"]), ("c", ["get /readyz", REVIEW])):
         config = model.Config(clusters=(passthrough,), servers=(server(authentication=authentication),))
         assert rights(config) == expected
+
+
+def test_all_extras_are_a_star_over_their_group() -> None:
+    config = model.Config(clusters=(cluster_config(impersonate_extras=("*",)),), servers=(server(),))
+    star = required_rights(config, config.clusters[0])[4]
+    assert star.rule == {"apiGroups": ["authentication.k8s.io"], "resources": ["*"], "verbs": ["impersonate"]}
+    assert rights(config) == ["get /readyz", *IMPERSONATION[:-1], "impersonate *", REVIEW]
+
+
+def test_all_extras_can_be_named_with_that_star(cluster: Cluster) -> None:
+    admin, token, name = "admin-test-token", "mcproxy-test-token", "extras"
+    config = model.Config(clusters=(cluster_config(impersonate_extras=("*",)),), servers=(server(),))
+    rules = [right.rule for right in required_rights(config, config.clusters[0])]
+    group = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "mcproxy"}],
+    }
+    assert cluster.ask("POST", ROLES, admin, role)[0] == 201
+    assert cluster.ask("POST", BINDINGS, admin, binding)[0] == 201
+    try:
+        named = UserInfo("bob", ("system:authenticated",), "u-1", (("any.example.com/key", ("a",)), ("scopes", ("b",))))
+        assert telling(named, "*")(cluster, token)
+    finally:
+        for plural in (BINDINGS, ROLES):
+            assert cluster.ask("DELETE", f"{plural}/{name}", admin)[0] == 200
 
 
 def test_a_cluster_that_no_server_uses_is_only_looked_after() -> None:

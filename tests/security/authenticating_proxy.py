@@ -150,7 +150,7 @@ class AuthenticatingProxy(Harness):
 
         kinds = model.Identity
         clusters = (
-            own(self.east, "east", kinds.IMPERSONATE, impersonate_extras=("scopes",), **(east or {})),
+            own(self.east, "east", kinds.IMPERSONATE, **{"impersonate_extras": ("scopes",), **(east or {})}),
             own(self.west, "west", kinds.IMPERSONATE),
             own(self.pass_, "pass", kinds.PASSTHROUGH),
             own(self.own, "own", kinds.PROXY),

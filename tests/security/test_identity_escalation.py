@@ -77,6 +77,20 @@ class TestImpersonation:
         await stage.passes(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)))
         assert b"Impersonate-User: carol\r\n" in stage.heard
 
+    async def test_an_extra_that_would_be_lost_is_403_that_names_it(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage = authenticating_proxy
+        fields = (b"Impersonate-User: carol", b"Impersonate-Extra-Scopes: read", b"Impersonate-Extra-A%2Fb: c")
+        message = 'forbidden: the extra "a/b" is not passed on to cluster "east"'
+        lines = request(*fields, bearer(BOSS_TOKEN))
+        await stage.refuses(lines, 403, status(403, "Forbidden", message, details={}))
+        await stage.passes(request(*fields[:2], bearer(BOSS_TOKEN)))
+        assert b"Impersonate-Extra-scopes: read\r\n" in stage.heard
+        await stage.serve(stage.configuration(east={"impersonate_extras": ("*",)}))
+        await stage.passes(lines)
+        assert b"Impersonate-Extra-a%2Fb: c\r\n" in stage.heard
+
     async def test_with_passthrough_the_cluster_judges_what_a_rule_allows(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:

@@ -1,8 +1,8 @@
-"""How a cluster is told who calls: Impersonate-* beside the proxy's own credential, or X-Remote-*.
+"""The headers that carry a user to a cluster: Impersonate-* beside the proxy's own credential, or X-Remote-*.
 
 Source: Kubernetes "User impersonation" and "Authenticating proxy"; the encoding is that of client-go
 (`transport/round_trippers.go`): values are sent as UTF-8, keys of extras are percent-encoded where a header's name
-cannot hold them. A name that would not arrive as it is gets refused: a cleaned name may be another user's.
+cannot hold them. A name that would not arrive unchanged is refused: a cleaned name may be another user's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 
 from mcproxy.config import model
+from mcproxy.identity.authorization.forbidden_message import go_quote
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 
@@ -22,21 +23,21 @@ _CACHED_BYTES = 4096  # a longer block is made anew each time, so that no cluste
 
 
 class UpstreamIdentityHeaders:
-    """What one cluster is told; keeps the blocks of users that were here before."""
+    """The identity headers of one cluster; caches the blocks of users."""
 
-    __slots__ = ("_blocks", "_cluster", "_tells_nobody")
+    __slots__ = ("_blocks", "_cluster", "_names_nobody")
 
     def __init__(self, cluster: model.Cluster) -> None:
         self._cluster = cluster
         self._blocks: dict[UserInfo, bytes] = {}
-        self._tells_nobody = cluster.identity in (model.Identity.PROXY, model.Identity.PASSTHROUGH)
+        self._names_nobody = cluster.identity in (model.Identity.PROXY, model.Identity.PASSTHROUGH)
 
     def headers_for(self, user: UserInfo) -> bytes:
-        """Return the lines to add to a request's fields, each with its CRLF; b"" if nothing is to be said.
+        """Return the header lines to add to a request's fields, each with its CRLF; b"" if the cluster gets no user.
 
         Raises StatusError (403) for a user that a header cannot hold.
         """
-        if self._tells_nobody:
+        if self._names_nobody:
             return b""
         block = self._blocks.get(user)
         if block is None:
@@ -52,11 +53,29 @@ class UpstreamIdentityHeaders:
 def identity_headers_of(cluster: model.Cluster, user: UserInfo) -> bytes:
     """Return the headers that carry `user` to `cluster`; raises StatusError (403) as `headers_for`."""
     if cluster.identity is model.Identity.IMPERSONATE:
-        extra = (item for item in user.extra if item[0] in cluster.impersonate_extras)
+        extra = (item for item in user.extra if _sends_extra(cluster, item[0]))
         return b"".join(_lines(b"Impersonate-", user, extra))
     if cluster.identity is model.Identity.REQUEST_HEADER:
         return b"".join(_lines(b"X-Remote-", user, user.extra))
     return b""
+
+
+def check_extras_are_sent(cluster: model.Cluster, user: UserInfo) -> None:
+    """Refuse a user that a client asks for with an extra that would not be sent: StatusError (403).
+
+    To drop it silently would let the request run as another user, with more rights perhaps: an extra can narrow
+    (`scopes`).
+    """
+    if cluster.identity is not model.Identity.IMPERSONATE:
+        return
+    for key, _ in user.extra:
+        if not _sends_extra(cluster, key):
+            message = f"forbidden: the extra {go_quote(key)} is not passed on to cluster {go_quote(cluster.name)}"
+            raise StatusError(403, message, details={})
+
+
+def _sends_extra(cluster: model.Cluster, key: str) -> bool:
+    return key in cluster.impersonate_extras or cluster.impersonate_extras == ("*",)
 
 
 def _lines(prefix: bytes, user: UserInfo, extra: Iterable[tuple[str, tuple[str, ...]]]) -> Iterable[bytes]:

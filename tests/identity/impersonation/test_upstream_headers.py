@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mcproxy.config import model
 from mcproxy.identity.impersonation.upstream_headers import (
     UpstreamIdentityHeaders,
+    check_extras_are_sent,
     identity_headers_of,
 )
 from mcproxy.kube.status import StatusError
@@ -30,6 +31,26 @@ def lines(identity: model.Identity, user: UserInfo, *extras: str) -> list[str]:
     block = identity_headers_of(cluster(identity, *extras), user).decode()
     assert block.endswith("\r\n")
     return block.removesuffix("\r\n").split("\r\n")
+
+
+def test_a_star_sends_all_extras() -> None:
+    sent = lines(model.Identity.IMPERSONATE, ALICE, "*")
+    assert [line for line in sent if "Extra" in line] == [
+        "Impersonate-Extra-example.com%2Forigin: east",
+        "Impersonate-Extra-scopes: a",
+        "Impersonate-Extra-scopes: b",
+    ]
+
+
+def test_a_user_that_is_asked_for_is_sent_whole_or_not_at_all() -> None:
+    for extras in (("scopes", "example.com/origin"), ("*",)):
+        check_extras_are_sent(cluster(model.Identity.IMPERSONATE, *extras), ALICE)
+    check_extras_are_sent(cluster(model.Identity.REQUEST_HEADER), ALICE)
+    with pytest.raises(
+        StatusError, match=r'the extra "example\.com/origin" is not passed on to cluster "east"'
+    ) as caught:
+        check_extras_are_sent(cluster(model.Identity.IMPERSONATE, "scopes"), ALICE)
+    assert caught.value.code == 403
 
 
 def test_impersonation_tells_all_but_the_extras() -> None:
