@@ -1,8 +1,9 @@
-"""What the tests of the simulated cluster share: a loop to run it in, and its certificates."""
+"""Fixtures of the tests of the simulated cluster: an event loop, certificates, a small cluster."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from aiohttp import web
 
 from mcproxy.demo.auth.certificates import Authority, server_context
 from mcproxy.demo.cluster import SimulatedCluster
+from mcproxy.demo.fixtures import bootstrap, demo_objects
+from mcproxy.demo.registry import objects
 from mcproxy.demo.server import app
 from tests.demo.raw_client import Target
 
@@ -44,7 +47,7 @@ class Lab:
         return self.runner.run(coroutine)
 
     def serve(self, cluster: SimulatedCluster) -> Callable[[str], Target]:
-        """Serve a cluster; gives a function from user ("" for none) to target."""
+        """Serve a cluster; return a function from user ("" for none) to target."""
         cluster.client_ca_pem = self.authority.pem
         cluster.front_proxy_ca_pem = self.front_proxy_authority.pem
         port = self.run(self._serve(cluster))
@@ -73,3 +76,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     found = Lab(tmp_path_factory.mktemp("lab"))
     yield found
     found.close()
+
+
+@pytest.fixture
+def small_cluster() -> SimulatedCluster:
+    """A cluster with its bootstrap objects and one node, n1."""
+    cluster = SimulatedCluster("east", rng=random.Random(1))
+    bootstrap.bootstrap(cluster)
+    nodes = objects.find(cluster, "", "nodes")
+    objects.create(cluster, nodes, "", demo_objects.node("n1", 1, "east"))
+    return cluster

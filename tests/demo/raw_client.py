@@ -1,4 +1,4 @@
-"""A bare HTTP/1.1 client over TLS that sends exactly the headers it is told, for replaying recordings."""
+"""An HTTP/1.1 client over TLS that sends exactly the given headers, for replaying recordings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Target:
-    """Where to send to: a port on the loopback and the TLS context (with or without a client certificate)."""
+    """A server: a port of the loopback and the TLS context (with or without a client certificate)."""
 
     port: int
     context: ssl.SSLContext
@@ -48,7 +48,7 @@ class Target:
 async def open_request(
     target: Target, method: str, path: str, headers: list[tuple[str, str]], body: bytes | None
 ) -> Answer:
-    """Send a request and read the head of its answer; the body stays on `reader`."""
+    """Send a request and read the head of the response; the body is left on `reader`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", target.port, ssl=target.context, limit=1 << 22)
     lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{target.port}"]
     lines += [f"{name}: {value}" for name, value in headers]
@@ -62,7 +62,7 @@ async def open_request(
 
 
 async def chunks(answer: Answer) -> AsyncIterator[bytes]:
-    """The body as it comes."""
+    """Yield the chunks of the body."""
     assert answer.reader is not None
     if answer.header("Transfer-Encoding") == "chunked":
         while True:
@@ -80,7 +80,7 @@ async def chunks(answer: Answer) -> AsyncIterator[bytes]:
 async def fetch(
     target: Target, method: str, path: str, headers: list[tuple[str, str]] | None = None, body: bytes | None = None
 ) -> Answer:
-    """A whole exchange."""
+    """Send a request; return the whole response."""
     answer = await open_request(target, method, path, headers or [], body)
     try:
         if method != "HEAD":
@@ -91,7 +91,7 @@ async def fetch(
 
 
 def body_of(request: dict[str, object]) -> bytes | None:
-    """The body of a recorded request."""
+    """Return the body of a recorded request."""
     if "body_base64" in request:
         return base64.b64decode(str(request["body_base64"]))
     if request.get("body") is None:

@@ -33,7 +33,7 @@ class Simulated:
     def get(
         self, path: str, *, endpoint: int = 0, timeout: float = 10.0, headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
-        """(status, headers, body) of a GET on a connection of its own."""
+        """Send a GET on a new connection; return (status, headers, body)."""
         connection = self.connect(endpoint, timeout)
         try:
             connection.request("GET", path, headers=headers or {})
@@ -43,7 +43,7 @@ class Simulated:
             connection.close()
 
     def set_status(self, path: str, status: dict[str, Any]) -> None:
-        """Merges into an object's status."""
+        """Merge into an object's status."""
         connection = self.connect()
         try:
             body = json.dumps({"status": status})
@@ -68,7 +68,7 @@ class Simulated:
 
 
 def pod(name: str = "web", **annotations: str) -> dict[str, Any]:
-    """A running pod."""
+    """Return a running pod."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

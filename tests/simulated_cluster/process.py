@@ -1,7 +1,6 @@
-"""Starts a simulated cluster in a process of its own; for tests and `mcproxy demo`.
+"""Starts a simulated cluster in a process of its own.
 
-Plain blocking code without aiohttp, so that a Twisted test (or the daemon's command line) can use it: `start()` returns
-when the cluster serves.
+Blocking code without aiohttp, for Twisted tests too: `start()` returns when the cluster serves.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ JSONDict = dict[str, Any]
 
 
 class StartError(Exception):
-    """The process did not get ready; the message has what it wrote."""
+    """The process did not start; the message has the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class SimulatedClusterProcess:
     """One simulated cluster. `options` are arguments of `mcproxy.demo.server.serve`, such as `("--endpoints", "4")`.
 
     Unlike a real apiserver, and the module's own default, it authorizes as soon as its port is open, so that tests need
-    not wait; `("--starting-seconds", "1")` asks for the second in which it answers 403.
+    not wait; `("--starting-seconds", "1")` makes it answer 403 for a second.
 
     After `start()`: `url` and `urls` (one per endpoint), `ports`, `control_url`, `ca` (path), `users` (admin, alice,
     mcproxy), `front_proxy`, `tokens` (by user) and `kubeconfig` (path). Also a context manager.
@@ -56,10 +55,10 @@ class SimulatedClusterProcess:
         self.ready: JSONDict = {}
 
     def spawn(self) -> None:
-        """Start the process without waiting; `wait_ready()` does. Two clusters start faster side by side."""
+        """Start the process without waiting for it; `wait_ready()` does that."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "mcproxy.demo.server.serve", "--name", self.name, "--dir", str(self.directory)]
-        # aiohttp reads the system's CA certificates when it is loaded; a cluster calls nobody and has its own
+        # aiohttp loads the system's CA certificates on import, which takes time; a cluster needs none
         environment = {**os.environ, "SSL_CERT_FILE": os.devnull}
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -94,7 +93,7 @@ class SimulatedClusterProcess:
         return self
 
     def stop(self, timeout: float = 5.0) -> int | None:
-        """SIGTERM, and SIGKILL if it has not ended `timeout` seconds later. Gives the exit status."""
+        """Send SIGTERM, and SIGKILL if it has not ended after `timeout` seconds. Return the exit status."""
         process, self._process = self._process, None
         if process is None:
             return None
@@ -110,13 +109,13 @@ class SimulatedClusterProcess:
         return process.returncode
 
     def kill(self) -> None:
-        """SIGKILL: connections are reset, as when a machine's process dies."""
+        """Send SIGKILL: connections are reset."""
         if self._process is not None:
             self._process.kill()
             self.stop()
 
     def terminate(self) -> None:
-        """SIGTERM without waiting: it drains while the test looks on."""
+        """Send SIGTERM without waiting for the end."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
 
@@ -171,16 +170,16 @@ class SimulatedClusterProcess:
         return dict(self.ready["tokens"])
 
     def user(self, name: str) -> Credentials:
-        """The client certificate of admin, alice or mcproxy."""
+        """Return the client certificate of admin, alice or mcproxy."""
         return Credentials(**self.ready["users"][name])
 
     @property
     def front_proxy(self) -> Credentials:
-        """The client certificate whose X-Remote-* headers the cluster believes."""
+        """The client certificate of the front proxy, whose X-Remote-* headers the cluster trusts."""
         return Credentials(**self.ready["frontProxy"])
 
     def control(self, path: str, body: Any = None, *, method: str = "") -> Any:
-        """Ask the control API: POST with a JSON body, GET without one. Gives the decoded answer."""
+        """Call the control API: POST with a JSON body, GET without one. Return the decoded response."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
             self.control_url + path, data=data, method=method or ("GET" if data is None else "POST")

@@ -1,4 +1,4 @@
-"""The query of lists and watches: what is read from it, and what is refused."""
+"""ListOptions of lists and watches: parsing and validation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mcproxy.demo.apimachinery.status import APIError
 OLD, NEW = "NotOlderThan", "Exact"
 
 
-def test_nothing_asked_for() -> None:
+def test_an_empty_query() -> None:
     assert list_options.parse({}) == ListOptions()
     assert list_options.parse({"limit": "", "timeoutSeconds": "", "watch": ""}).limit == 0
 
 
-def test_everything_asked_for() -> None:
+def test_all_parameters() -> None:
     query = {
         "labelSelector": "a=b",
         "fieldSelector": "metadata.name=x",
@@ -81,7 +81,7 @@ def test_combinations_that_make_no_sense_are_422(query: dict[str, str], message:
     assert message in caught.value.message
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     with pytest.raises(APIError) as caught:
         list_options.parse({"resourceVersionMatch": "x", "continue": "y", "sendInitialEvents": "1"})
     assert caught.value.details is not None

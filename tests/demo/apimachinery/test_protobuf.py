@@ -1,4 +1,4 @@
-"""Protobuf bodies: what kubectl has been seen to send, and what must be refused."""
+"""Protobuf bodies: recorded ones of kubectl, and invalid ones."""
 
 from __future__ import annotations
 

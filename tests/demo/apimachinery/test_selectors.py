@@ -1,4 +1,4 @@
-"""Label and field selectors: what they match, and the words they are refused with."""
+"""Label and field selectors: matches, and error messages."""
 
 from __future__ import annotations
 

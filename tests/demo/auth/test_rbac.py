@@ -76,7 +76,7 @@ def test_a_service_account_is_a_subject_by_namespace_and_name(cluster: Simulated
     assert not decide(cluster, User("system:serviceaccount:x:builder"), Attributes("get", "", "pods")).allowed
 
 
-def test_masters_may_do_everything(cluster: SimulatedCluster) -> None:
+def test_system_masters_are_allowed_everything(cluster: SimulatedCluster) -> None:
     assert decide(cluster, User("a", groups=("system:masters",)), Attributes("x", "y", "z")).allowed
 
 
@@ -107,7 +107,9 @@ def test_aggregated_roles_take_the_rules_of_the_roles_they_select(cluster: Simul
         (Attributes("get", path="/metrics"), 'forbidden: User "bob" cannot get path "/metrics"', {}),
     ],
 )
-def test_sentences(cluster: SimulatedCluster, wanted: Attributes, message: str, details: dict[str, str]) -> None:
+def test_messages_of_refusals(
+    cluster: SimulatedCluster, wanted: Attributes, message: str, details: dict[str, str]
+) -> None:
     with pytest.raises(APIError) as caught:
         check(cluster, BOB, wanted)
     assert (caught.value.message, caught.value.details) == (message, details)

@@ -15,7 +15,7 @@ from mcproxy.demo.container.shell_io import Buffer, Fixed
 def execute(
     *argv: str, stdin: bytes = b"", tty: bool = False, files: FileSystem | None = None
 ) -> tuple[int, bytes, bytes]:
-    """(exit code, stdout, stderr)."""
+    """Run a command; return (exit code, stdout, stderr)."""
     out, err = Buffer(), Buffer()
     process = Process(
         files=files or FileSystem(),

@@ -1,4 +1,4 @@
-"""How long an endpoint counts as one that has not read the roles."""
+"""Endpoints that have not read the roles yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAPI documents: complete in themselves, and changed by CRDs."""
+"""OpenAPI documents: completeness, and changes by CRDs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_v2_is_complete_and_without_defaults(cluster: SimulatedCluster) -> None:
     assert "default" not in document["definitions"]["io.k8s.api.core.v1.ContainerPort"]["properties"]["protocol"]
 
 
-def test_a_crd_that_goes_takes_its_documents_along(cluster: SimulatedCluster) -> None:
+def test_the_documents_of_a_deleted_crd_are_removed(cluster: SimulatedCluster) -> None:
     assert openapi.openapi_v3(cluster, "example.com/v1") is not None
     cluster.resources.remove("example.com", "widgets")
     assert openapi.openapi_v3(cluster, "example.com/v1") is None

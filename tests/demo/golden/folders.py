@@ -1,4 +1,4 @@
-"""How each folder of recordings is replayed: which, in which order, against what state."""
+"""The replay of each folder of recordings: selection, order, and state of the cluster."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ ORDER: dict[str, tuple[str, ...]] = {
 
 
 OWN_HASH = ("openapi/v3-apps-v1-304",)
-"""Requests for a document as it is, whose hash is that of our document."""
+"""Requests for a document under its current hash, which is that of our document."""
 
 EXCLUDED: dict[str, str] = {
     "kubelet/up-log-follow": "follows without end; what it shows is in test_streams.py",
@@ -131,7 +131,7 @@ LAST: dict[str, tuple[str, ...]] = {
 
 
 def ordered(folder: str) -> list[str]:
-    """The recordings of a folder in the order in which they are replayed."""
+    """Return the recordings of a folder in the order of their replay."""
     rank = {f"{folder}/{name}": index for index, name in enumerate(ORDER.get(folder, ()))}
     rank.update({f"{folder}/{name}": 1000 + index for index, name in enumerate(LAST.get(folder, ()))})
     found = [name for name in golden_files.names(folder) if name not in EXCLUDED]
@@ -139,7 +139,7 @@ def ordered(folder: str) -> list[str]:
 
 
 def certificate(auth: str | None) -> str:
-    """Whose client certificate a recording used; "" for none."""
+    """Return the user of a recording's client certificate; "" for none."""
     for user in ("admin", "alice", "mcproxy", "front-proxy"):
         if auth and (f"CN={user}" in auth or (user == "front-proxy" and auth.startswith("front-proxy"))):
             return user
@@ -156,7 +156,7 @@ def _config_map(name: str, data: JSONDict | None = None, **metadata: Any) -> JSO
 
 
 def _before_delete(name: str) -> JSONDict:
-    """An object as it was before the recorded delete answered with it."""
+    """Return an object as it was before the recorded delete returned it."""
     found: JSONDict = json.loads(golden_files.load(name)["response"]["body"])
     metadata = found["metadata"]
     for key in ("deletionTimestamp", "deletionGracePeriodSeconds"):
@@ -170,7 +170,7 @@ def _before_delete(name: str) -> JSONDict:
 
 
 def seed(folder: str, name: str) -> SimulatedCluster:
-    """A cluster as it was when a folder was recorded."""
+    """Return a cluster in the state of the recording of a folder."""
     cluster = seeding.base(name)
     if folder == "impersonation-legacy":
         cluster.options = ClusterOptions(anonymous_auth=name == "east", constrained_impersonation=False)
@@ -186,7 +186,7 @@ def _seed_errors(cluster: SimulatedCluster) -> None:
 
 
 def _apply_as_one(cluster: SimulatedCluster) -> None:
-    """What another manager applied to the ConfigMap of the errors."""
+    """Apply the fields of another manager to the ConfigMap of the folder errors."""
     resource = objects.find(cluster, "", "configmaps")
     body = json.dumps(_config_map("conf", {"b": "1"})).encode()
     current = objects.get(cluster, resource, "demo", "conf")
@@ -203,7 +203,7 @@ def _apply_as_one(cluster: SimulatedCluster) -> None:
 
 
 def _tick(cluster: SimulatedCluster) -> None:
-    """What somebody wrote into a ConfigMap between the recordings of two folders."""
+    """Make the change of a ConfigMap between the recordings of two folders."""
     resource = objects.find(cluster, "", "configmaps")
     new = copy.deepcopy(objects.get(cluster, resource, "demo", "app-config"))
     new["data"]["tick"] = "1"
@@ -271,7 +271,7 @@ BUDGET_STATUS = {
 
 
 def prepare(name: str, recording: JSONDict, cluster: SimulatedCluster) -> JSONDict:
-    """The request to send, and the cluster at the moment of the recording."""
+    """Return the request to send; the cluster gets the state of the recording."""
     request: JSONDict = copy.deepcopy(recording["request"])
     folder = name.split("/")[0]
     if folder in READ_FOLDERS:
@@ -306,7 +306,7 @@ def prepare(name: str, recording: JSONDict, cluster: SimulatedCluster) -> JSONDi
 
 
 def _set_revision(recording: JSONDict, cluster: SimulatedCluster) -> None:
-    """Lists of a moment when the cluster's counter was higher or lower than that of the seed."""
+    """Set the resourceVersion of recordings that were made before or after the lists."""
     body = recording["response"].get("body") or ""
     path = recording["request"]["path"]
     if not body.startswith("{") or "continue=" in path or "resourceVersion" in path:
@@ -319,7 +319,7 @@ def _set_revision(recording: JSONDict, cluster: SimulatedCluster) -> None:
 
 
 def _current(name: str, request: JSONDict, cluster: SimulatedCluster) -> Any:
-    """A PUT's body with the uid and resourceVersion of our object in place of the recorded one's."""
+    """Return a PUT's body with the uid and resourceVersion of our object."""
     body = request["body"]
     content = json.loads(body) if isinstance(body, str) else copy.deepcopy(body)
     parts = request["path"].partition("?")[0].strip("/").split("/")

@@ -1,4 +1,4 @@
-"""Loads recordings and brings both sides of a comparison to a form in which only what matters differs."""
+"""Loads recordings, and normalizes both sides of a comparison."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ HEADERS = ("content-type", "retry-after", "warning", "vary", "x-content-type-opt
 
 @functools.cache
 def load(name: str) -> dict[str, Any]:
-    """A recording by `folder/name`."""
+    """Return a recording by `folder/name`."""
     content: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text())
     return content
 
 
 def names(folder: str) -> list[str]:
-    """All recordings of a folder (and its subfolders) that are one exchange."""
+    """Return the recordings of a folder (and its subfolders) that are one exchange."""
     found = sorted(path.relative_to(GOLDEN).with_suffix("") for path in (GOLDEN / folder).rglob("*.json"))
     return [str(name) for name in found if "request" in (load(str(name)) if name.name != "script" else {})]
 
 
 def normal(value: Any, *, revisions: bool, key: str = "") -> Any:
-    """A JSON value without what differs from run to run; `revisions` masks resourceVersions as well."""
+    """Return a JSON value without what differs between runs; `revisions` masks resourceVersions as well."""
     if isinstance(value, dict):
         return {name: normal(item, revisions=revisions, key=name) for name, item in value.items()}
     if isinstance(value, list):
@@ -63,7 +63,7 @@ def _text(value: str, key: str, *, revisions: bool) -> str:
 
 
 def body_value(text: str, content_type: str, *, revisions: bool) -> Any:
-    """A body for comparing: parsed if it is JSON or YAML."""
+    """Return a body for comparison, decoded if it is JSON or YAML."""
     if not text:
         return ""
     if "yaml" in content_type:
@@ -74,7 +74,7 @@ def body_value(text: str, content_type: str, *, revisions: bool) -> Any:
 
 
 def header_values(headers: list[Any]) -> dict[str, list[str]]:
-    """The headers that matter, by lower-case name."""
+    """Return the compared headers by lower-case name."""
     found: dict[str, list[str]] = {}
     for name, value in headers:
         if name.lower() in HEADERS:
@@ -85,7 +85,7 @@ def header_values(headers: list[Any]) -> dict[str, list[str]]:
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> list[str]:
-    """Where two values differ, one line each."""
+    """Return the differences of two values, one line each."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         out = []
         for key in sorted({*expected, *actual}, key=str):

@@ -1,4 +1,4 @@
-"""Sends a recorded request and says where the answer differs from the recorded one."""
+"""Sends a recorded request and compares the response with the recorded one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LIMIT = 2.5
 """Seconds an exchange may take."""
 
 REST = 1.2
-"""Seconds without the last expected event after which a watch is looked at."""
+"""Seconds without an event after which a watch is compared."""
 
 
 async def send(target: Target, request: dict[str, Any], response: dict[str, Any]) -> Answer:
-    """Send a request as `golden_folders.prepare` gives it; `response` is the recorded one."""
+    """Send a request of `folders.prepare`; `response` is the recorded one."""
     headers = [(name, value) for name, value in request["headers"]]
     body = body_of(request)
     async with asyncio.timeout(LIMIT):
@@ -31,7 +31,7 @@ async def send(target: Target, request: dict[str, Any], response: dict[str, Any]
 
 
 async def _watch(target: Target, path: str, headers: list[tuple[str, str]], count: int) -> Answer:
-    """The first `count` lines of a watch, or what comes until it ends or rests."""
+    """Return the first `count` lines of a watch, or those until it ends or pauses."""
     answer = await open_request(target, "GET", path, headers, None)
     lines: list[bytes] = []
     try:
@@ -48,7 +48,7 @@ async def _watch(target: Target, path: str, headers: list[tuple[str, str]], coun
 
 
 def compare(recording: dict[str, Any], answer: Answer, *, revisions: bool) -> list[str]:
-    """Where an answer differs from the recorded one."""
+    """Return the differences of a response from the recorded one."""
     response = recording["response"]
     if response["status"] != answer.status:
         return [f"status {answer.status}, expected {response['status']}: {answer.body[:400]!r}"]

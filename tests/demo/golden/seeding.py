@@ -1,7 +1,7 @@
-"""Makes a simulated cluster that is as the recorded one was when a folder was recorded.
+"""Seeds a simulated cluster with the state of the recorded one.
 
-Objects come from the recordings themselves: the lists of `list/` with their uids and resourceVersions, and what single
-folders had beside them.
+Objects are taken from the recordings: the lists of `list/` with their uids and resourceVersions, and objects of single
+folders.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOW = datetime(2026, 11, 21, 9, 38, 2, tzinfo=UTC)
 
 
 def listed(cluster: str) -> list[JSONDict]:
-    """Every object of the recorded lists, by resourceVersion, with apiVersion and kind."""
+    """Return every object of the recorded lists, by resourceVersion, with apiVersion and kind."""
     found: dict[str, JSONDict] = {}
     extra = ["gzip/list-over-128KiB-identity"] if cluster == "east" else []
     for name in [*names(f"list/{cluster}"), *extra]:
@@ -51,11 +51,11 @@ def listed(cluster: str) -> list[JSONDict]:
 
 
 SKIPPED_VERSIONS = frozenset({"events.k8s.io/v1", "autoscaling/v1", "example.com/v1alpha1"})
-"""Views of objects that are in another list as they are stored."""
+"""Versions whose objects are in another list in their stored form."""
 
 
 def put(cluster: SimulatedCluster, obj: JSONDict, *, revision: int | None = None) -> JSONDict:
-    """Store an object as it is."""
+    """Store an object without changes."""
     group, _, version = obj["apiVersion"].rpartition("/")
     resource = cluster.resources.by_kind(group, version, obj["kind"])
     assert resource is not None, obj["kind"]
@@ -66,7 +66,7 @@ def put(cluster: SimulatedCluster, obj: JSONDict, *, revision: int | None = None
 
 
 def base(name: str, *, revision: int | None = None) -> SimulatedCluster:
-    """The cluster as the recorded lists show it."""
+    """Return a cluster with the objects of the recorded lists."""
     options = ClusterOptions(
         anonymous_auth=name == "east", too_large_wait_seconds=0.05, default_watch_seconds=(600.0, 600.0)
     )

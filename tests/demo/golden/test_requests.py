@@ -1,7 +1,7 @@
 """The recordings of a real kube-apiserver, replayed against the simulated cluster.
 
 Each recorded request is sent to a cluster seeded as the recorded one was; status, headers that matter and body must be
-the same. `golden_differences.py` lists what is not, with reasons, and an entry there that comes to match fails too.
+the same. `differences.py` lists exceptions with reasons; an entry that matches is a failure too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CASES = [(folder, name) for folder in folders.FOLDERS for name in folders.ordere
 
 @pytest.fixture(scope="session")
 def served() -> Served:
-    """Clusters by folder and name, made when first asked for: a folder's exchanges share theirs, in order."""
+    """Clusters by folder and name, created on first use; the exchanges of a folder share one, in order."""
     return {}
 
 

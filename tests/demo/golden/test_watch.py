@@ -1,6 +1,6 @@
 """The recorded watches, replayed: all are opened, the recorded script of changes runs, each must see the same.
 
-Events are compared whole but for uids, times and resourceVersions (whose order is checked instead).
+Events are compared except for uids, times and resourceVersions (whose order is checked).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEP = 0.03
 SETTLE = 0.3
 SCRIPT: list[dict[str, Any]] = json.loads((golden_files.GOLDEN / "watch" / "script.json").read_text())
 SHORTENED = "timeoutSeconds=14"
-"""A deadline in the recordings that is brought forward, since a bookmark is sent two seconds before it."""
+"""A deadline in the recordings that is shortened, since a bookmark is sent two seconds before it."""
 
 
 def names() -> list[str]:
@@ -41,7 +41,7 @@ def seen(lab: Lab) -> dict[str, list[dict[str, Any]]]:
 
 
 def _prod_config() -> dict[str, Any]:
-    """A ConfigMap that the script changes and no list shows, as it was before."""
+    """Return a ConfigMap that the script changes and no list has, in its state before."""
     recording = golden_files.load("watch/cm-all-namespaces")
     lines = [json.loads(item["line"]) for item in recording["response"]["stream"]]
     found: dict[str, Any] = next(line["object"] for line in lines if line["object"]["metadata"]["namespace"] == "prod")

@@ -32,7 +32,7 @@ def target(lab: Lab) -> Any:
 
 
 async def converse(target: Target, recording: JSONDict) -> tuple[int, list[tuple[str, str]], bytes]:
-    """(status, headers, bytes after the head) with the client's recorded bytes sent after the 101."""
+    """Send the client's recorded bytes after the 101; return (status, headers, bytes after the head)."""
     request = recording["request"]
     headers = [(key, value) for key, value in request["headers"]]
     answer = await open_request(target, request["method"], request["path"], headers, None)

@@ -1,5 +1,4 @@
-"""What the recordings of auth, impersonation, frontproxy, kubelet and websocket need beside the lists: accounts and
-rights."""
+"""Accounts and rights for the recordings of auth, impersonation, frontproxy, kubelet and websocket."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from mcproxy.demo.cluster import SimulatedCluster
 JSONDict = dict[str, Any]
 
 FOLDERS = frozenset({"auth", "impersonation", "impersonation-legacy", "frontproxy", "kubelet", "websocket"})
-"""The folders whose recordings need what is here."""
+"""The folders whose recordings need these objects."""
 RBAC_GROUP = "rbac.authorization.k8s.io"
 TOKEN = re.compile(r"eyJhbGci[\w-]+\.[\w-]+\.[\w-]+")
 
@@ -36,7 +35,7 @@ ROLES: dict[str, list[JSONDict]] = {
 
 
 def add(cluster: SimulatedCluster) -> None:
-    """Puts the accounts, roles and endpoints into a cluster; its resourceVersion stays."""
+    """Store the accounts, roles and endpoints; the cluster's resourceVersion is kept."""
     store, revision = cluster.store, cluster.store.revision
     cluster.tokens["alice-test-token"] = User("alice", "uid-alice", ("dev",))
     cluster.tokens["admin-test-token"] = User("admin", "uid-admin", ("system:masters",))
@@ -56,7 +55,7 @@ def add(cluster: SimulatedCluster) -> None:
 
 
 def substitute_token(name: str, request: JSONDict, cluster: SimulatedCluster) -> None:
-    """Put a token of this cluster for the recorded one's into a request."""
+    """Replace the recorded token of a request by one of this cluster."""
     if name.endswith("west-token-of-east"):
         return
     own = issuer_of(cluster).issue("demo", cluster.store.get(("", "serviceaccounts"), "demo", "builder") or {})

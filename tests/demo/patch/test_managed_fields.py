@@ -1,4 +1,4 @@
-"""Who owns which field after creates and updates."""
+"""managedFields after creates and updates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_create_owns_all_that_was_sent() -> None:
     ]
 
 
-def test_a_changed_field_changes_hands() -> None:
+def test_a_changed_field_gets_another_owner() -> None:
     old = config({"a": "1"})
     update(None, old)
     entries = update(old, config({"a": "2"}), "other", now=LATER)

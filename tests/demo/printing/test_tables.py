@@ -1,4 +1,4 @@
-"""Tables: ages, columns and cells as kubectl users know them."""
+"""Tables: ages, columns and cells."""
 
 from __future__ import annotations
 

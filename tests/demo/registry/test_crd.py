@@ -1,4 +1,4 @@
-"""A CustomResourceDefinition's life: served with the answer to its create, gone with its objects and their watches."""
+"""CustomResourceDefinitions: served after their create; a delete removes objects and ends watches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with an object, in Kubernetes' words; strict decoding; defaults."""
+"""Validation with Kubernetes' messages; strict decoding; defaults."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def refused(cluster: SimulatedCluster, group: str, plural: str, obj: dict[str, A
 
 
 @pytest.mark.parametrize("name", ["Bad_Name", "-a", "a.", "a..b", "ä"])
-def test_names_are_dns_names(cluster: SimulatedCluster, name: str) -> None:
+def test_names_must_be_dns_names(cluster: SimulatedCluster, name: str) -> None:
     error = refused(cluster, "", "configmaps", {"metadata": {"name": name}})
     assert "a lowercase RFC 1123 subdomain must consist of" in error.message
 
@@ -77,7 +77,7 @@ def test_a_selector_may_not_be_changed(cluster: SimulatedCluster) -> None:
         validation.validate_update(cluster, resource(cluster, "apps", "v1", "deployments"), deployment(), new)
 
 
-def test_an_immutable_config_map_stays(cluster: SimulatedCluster) -> None:
+def test_an_immutable_config_map_cannot_be_changed(cluster: SimulatedCluster) -> None:
     old = {"metadata": {"name": "c"}, "data": {"x": "1"}, "immutable": True}
     with pytest.raises(APIError, match="data: Forbidden: field is immutable when `immutable` is set"):
         validation.validate_update(cluster, resource(cluster, "", "v1", "configmaps"), old, {**old, "data": {"x": "2"}})

@@ -1,4 +1,4 @@
-"""Content negotiation: what an Accept header gets, and how answers are written."""
+"""Content negotiation by Accept headers, and the encoding of responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults, endpoints, audit and logs of the simulated cluster, by its control API."""
+"""The control API: faults, endpoints, audit and logs of the simulated cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ask(connection: http.client.HTTPSConnection) -> http.client.HTTPResponse:
     "kind",
     ["resetBeforeHead", "resetMidBody", "resetMidChunk", "longContentLength", "garbage"],
 )
-def test_a_broken_answer_breaks_one_request(cluster: Simulated, kind: str) -> None:
+def test_a_broken_response_affects_one_request(cluster: Simulated, kind: str) -> None:
     cluster.control.fault(kind, count=1, paths=PATH)
     with pytest.raises(LOST):
         cluster.get(PATH)
@@ -98,7 +98,7 @@ def test_a_fault_of_an_unknown_kind_is_refused(cluster: Simulated) -> None:
         cluster.control.fault("latency", colour=1)
 
 
-def test_a_stopped_endpoint_refuses_and_comes_back_on_its_port(cluster: Simulated) -> None:
+def test_a_stopped_endpoint_refuses_and_restarts_on_its_port(cluster: Simulated) -> None:
     kept = cluster.connect(1)
     kept.request("GET", PATH)
     kept.getresponse().read()
@@ -112,7 +112,7 @@ def test_a_stopped_endpoint_refuses_and_comes_back_on_its_port(cluster: Simulate
     assert cluster.get(PATH, endpoint=1)[0] == 200
 
 
-def test_a_hanging_endpoint_takes_connections_and_says_nothing(cluster: Simulated) -> None:
+def test_a_hanging_endpoint_accepts_connections_and_answers_nothing(cluster: Simulated) -> None:
     kept = cluster.connect(1)
     kept.request("GET", PATH)
     kept.getresponse().read()
@@ -126,7 +126,7 @@ def test_a_hanging_endpoint_takes_connections_and_says_nothing(cluster: Simulate
     kept.close()
 
 
-def test_a_watch_on_a_hanging_endpoint_hears_nothing_until_that_goes_on(cluster: Simulated) -> None:
+def test_a_watch_on_a_hanging_endpoint_gets_nothing_until_it_resumes(cluster: Simulated) -> None:
     watch, other = cluster.connect(1), cluster.connect()
     watch.request("GET", f"{PATH}/configmaps?watch=1&fieldSelector=metadata.name%3Dunheard-of")
     stream = watch.getresponse()
@@ -145,7 +145,7 @@ def test_a_watch_on_a_hanging_endpoint_hears_nothing_until_that_goes_on(cluster:
     other.close()
 
 
-def test_the_audit_tells_what_was_received(cluster: Simulated) -> None:
+def test_the_audit_log_has_what_was_received(cluster: Simulated) -> None:
     mark = cluster.control.mark()
     connection = cluster.connect()
     body = b'{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seen"}}'
@@ -163,7 +163,7 @@ def test_the_audit_tells_what_was_received(cluster: Simulated) -> None:
     assert record["body"] is None, "a refused request's body is not read"
 
 
-def test_the_audit_has_bodies_that_were_read(cluster: Simulated) -> None:
+def test_the_audit_log_has_bodies_that_were_read(cluster: Simulated) -> None:
     mark = cluster.control.mark()
     connection = cluster.connect()
     body = b'{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}}'

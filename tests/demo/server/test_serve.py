@@ -1,4 +1,4 @@
-"""A simulated cluster in its own process: what the tests of the proxy build on."""
+"""A simulated cluster in its own process."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def ask(
     headers: dict[str, str] | None = None,
     body: Any = None,
 ) -> tuple[int, str]:
-    """(status, message of the Status or text of the body) of a GET, or of a POST if there is a body."""
+    """Send a GET, or a POST with `body`; return (status, message of the Status or text of the body)."""
     context = ssl.create_default_context(cafile=cluster.ca)
     if user:
         context.load_cert_chain(cluster.user(user).certificate, cluster.user(user).key)
@@ -79,7 +79,7 @@ def test_impersonation_is_refused_to_the_proxy(cluster: SimulatedClusterProcess,
     assert ask(cluster, "mcproxy", PODS, headers=headers, endpoint=1)[0] == 200
 
 
-def test_impersonation_is_refused_in_the_words_of_earlier_versions() -> None:
+def test_impersonation_is_refused_with_the_message_of_earlier_versions() -> None:
     options = ("--empty", "--legacy-impersonation", "--starting-seconds", "3600")
     with SimulatedClusterProcess("east", options=options) as process:
         code, text = ask(process, "mcproxy", PODS, headers={"Impersonate-User": "alice"})

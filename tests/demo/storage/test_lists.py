@@ -1,4 +1,4 @@
-"""Lists of a simulated cluster: pages that belong together, states of the past, and continue tokens."""
+"""Lists: pages of one snapshot, past states, and continue tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONFIG_MAPS = ("", "configmaps")
 
 
 def filled(*names: str) -> SimulatedCluster:
-    """A cluster with ConfigMaps by `namespace/name`."""
+    """Return a cluster with ConfigMaps by `namespace/name`."""
     cluster = SimulatedCluster("east", options=ClusterOptions(too_large_wait_seconds=0.0))
     for name in names:
         put(cluster, name)

@@ -53,7 +53,7 @@ def test_an_unknown_command_fails_as_the_container_runtime_says(cluster: Simulat
 
 
 @both
-def test_copy_there_and_back(cluster: Simulated, websockets: bool, tmp_path: Path) -> None:
+def test_copy_to_a_container_and_back(cluster: Simulated, websockets: bool, tmp_path: Path) -> None:
     data = os.urandom(1_000_000)
     (tmp_path / "up").write_bytes(data)
     there = cluster.kubectl("cp", str(tmp_path / "up"), "web:/tmp/up", websockets=websockets)
@@ -63,7 +63,7 @@ def test_copy_there_and_back(cluster: Simulated, websockets: bool, tmp_path: Pat
 
 
 @both
-def test_attach_talks_with_the_containers_process(cluster: Simulated, websockets: bool) -> None:
+def test_attach_to_the_containers_process(cluster: Simulated, websockets: bool) -> None:
     done = cluster.kubectl("attach", "-i", "web", stdin=b"hello\n", websockets=websockets)
     assert (done.returncode, done.stdout) == (0, b"attached line 0\nattached line 1\nattached line 2\nhello\n")
 
@@ -90,7 +90,7 @@ def forwarded(cluster: Simulated, request: pytest.FixtureRequest) -> Iterator[di
 
 
 def converse(port: int, data: bytes) -> bytes:
-    """What comes back until the other side ends, after our half close."""
+    """Send data and half-close; return what is received until the end."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
@@ -138,7 +138,7 @@ def test_a_terminal_session_has_a_prompt_and_a_size(api: client.CoreV1Api) -> No
     assert session.returncode == 4
 
 
-def test_a_vanished_client_ends_the_command(cluster: Simulated, api: client.CoreV1Api) -> None:
+def test_a_disconnected_client_ends_the_command(cluster: Simulated, api: client.CoreV1Api) -> None:
     session = open_exec(api, ["sh", "-c", "echo on; sleep 60"])
     session.update(timeout=5)
     assert cluster.control.stats()["inFlight"] == 1

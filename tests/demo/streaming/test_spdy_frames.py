@@ -25,7 +25,7 @@ RECORDED = bytes.fromhex(
     "800300010000003e00000001000000000000"
     "78f9e3c6a7c202253a703a2b294a4dcc851625aca9a0808614cb45e01c60616061c0c0c0c0590489c64c50f2663400000000ffff"
 )
-"""A SYN_STREAM as kubectl sends it for port-forward."""
+"""A SYN_STREAM of kubectl port-forward."""
 
 
 def test_the_header_dictionary_is_the_one_of_the_protocol() -> None:

@@ -1,4 +1,4 @@
-"""WebSocket framing of the server's side."""
+"""WebSocket framing, server side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mcproxy.demo.streaming.websocket_frames import (
 
 
 def masked(opcode: int, payload: bytes, *, final: bool = True, mask: bytes = b"\x01\x02\x03\x04") -> bytes:
-    """A client's frame."""
+    """Return a masked frame, as of a client."""
     plain = frame(opcode, payload)
     size = 2 if len(payload) < 126 else 4 if len(payload) < 1 << 16 else 10
     head = bytes((plain[0] if final else plain[0] & 0x7F, plain[1] | 0x80)) + plain[2:size]
