@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE, configuration, explain
+from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE, changes, configuration, explain
 
 if TYPE_CHECKING:
     from mcproxy.config.load import Loaded
@@ -35,6 +35,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="show errors only")
     parser.add_argument("--offline", action="store_true", help="read no file but YAML, and try nothing on this machine")
     parser.add_argument("--strict", action="store_true", help="let warnings fail the check")
+    changes.add_option(parser)
     explain.add_options(parser)
 
 
@@ -67,12 +68,14 @@ def run(args: argparse.Namespace) -> int:
         return WARNINGS
     if not args.quiet:
         _say(f"the configuration file {file} is good")
-    return OK
+    return changes.run(file) if args.diff else OK
 
 
 def _misused(args: argparse.Namespace) -> str | None:
     if args.file is not None and args.config != DEFAULT_FILE:
         return f"two files: {args.file} and -c {args.config}"
+    if args.diff and "-" in (args.file, args.config):
+        return "--diff needs a file that the daemon can read, not standard input"
     return None
 
 

@@ -1,7 +1,7 @@
 """Finds `daemon.controlSocket` in a configuration file that may be wrong everywhere else.
 
-`mcproxy reload` must reach the daemon above all when the file is wrong, so that the daemon can tell the errors. So
-the one key is read leniently: the file as YAML, its includes, and if it isn't even YAML, the line that names the key.
+`mcproxy reload` must reach the daemon especially when the file is wrong, so that the daemon can report the errors. So
+the one key is read leniently: the file as YAML, its includes, and if it is not even YAML, the line that names the key.
 """
 
 from __future__ import annotations
@@ -38,6 +38,23 @@ def find_control_socket(path: str, environ: Mapping[str, str]) -> str | None:
         if found is not None:
             return _absolute(found, included, environ)
     return None
+
+
+def variables_of(path: str) -> set[str]:
+    """Return the names of the environment variables that `path` and the files that it includes name."""
+    names: set[str] = set()
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        files = [text]
+        for included in _included(text, path, os.environ):
+            with open(included, encoding="utf-8", errors="replace") as file:
+                files.append(file.read())
+    except OSError:
+        return names
+    for text in files:
+        names.update(match[1] for match in _VARIABLE.finditer(text) if match[1])
+    return names
 
 
 def _in_text(text: str) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +24,7 @@ from mcproxy import __version__
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.control import Answer, ControlSocket, ControlSocketInUse
+from mcproxy.daemon.environment import differing_variables
 from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.places import place_of
@@ -33,6 +34,7 @@ from mcproxy.daemon.systemd import Notifier
 from mcproxy.observe.access import AccessLogs
 
 if TYPE_CHECKING:
+    from mcproxy.config.dump.changes import Change
     from mcproxy.config.load import Loaded
 
 log = Logger()
@@ -88,8 +90,10 @@ class Dependencies:
     reactor: Any
     path: str
     """The configuration file, absolute."""
-    load: Callable[[], Awaitable[Loaded]]
-    """Reads and checks the files anew, without keeping the reactor waiting. Raises ConfigErrors."""
+    load: Callable[[str], Awaitable[Loaded]]
+    """Reads and checks a file and all that it names, without blocking the reactor. Raises ConfigErrors."""
+    compare: Callable[[Config, Config], Awaitable[tuple[Change, ...]]]
+    """Returns what the second configuration changes of the first, without blocking the reactor."""
     notifier: Notifier
     observer: LineObserver
     access_logs: AccessLogs
@@ -216,11 +220,13 @@ class Daemon:
         self._dependencies.notifier.reloading()
         errors: tuple[str, ...] = ()
         warnings: tuple[str, ...] = ()
+        changes: tuple[Change, ...] = ()
         invalid = False
         loaded: Loaded | None = None
         try:
-            loaded = await self._dependencies.load()
+            loaded = await self._dependencies.load(self._dependencies.path)
             warnings = tuple(str(warning) for warning in loaded.warnings)
+            changes = await self._dependencies.compare(self._config, loaded.config)
             await self._apply(loaded.config)
         except ConfigErrors as error:
             invalid = True
@@ -233,7 +239,7 @@ class Daemon:
             self._log_failed("reload: the new configuration cannot be put into force", error, place)
             cause, todo = describe(error) or (f"{type(error).__name__}: {error}", "report this bug, with the log")
             errors = (place + cause + (f"; {todo}" if todo else ""),)
-        self._last = ReloadResult(errors, warnings, self._reactor.seconds() - begun, invalid)
+        self._last = ReloadResult(errors, warnings, self._reactor.seconds() - begun, invalid, changes)
         self._report_reload(self._last)
         return self._last
 
@@ -261,7 +267,11 @@ class Daemon:
             log.warn("configuration warning", cause=warning)
         if reload.ok:
             log.info(
-                "configuration reloaded", file=self._dependencies.path, seconds=reload.seconds, **_counts(self._config)
+                "configuration reloaded",
+                file=self._dependencies.path,
+                seconds=reload.seconds,
+                **_counts(self._config),
+                **_entries_by_kind(reload.changes),
             )
             status = ""
         else:
@@ -299,21 +309,51 @@ class Daemon:
         path = config.daemon.control_socket
         if path is None:
             return None
-        return ControlSocket(self._reactor, path, {"reload": self._command_reload, "status": self._command_status})
+        commands = {"reload": self._command_reload, "diff": self._command_diff, "status": self._command_status}
+        return ControlSocket(self._reactor, path, commands)
 
     async def _command_reload(self, request: Mapping[str, Any]) -> Answer:
         file = request.get("file")
         if isinstance(file, str) and os.path.realpath(file) != os.path.realpath(self._dependencies.path):
-            return _failed(f"this daemon runs {self._dependencies.path}, not {file}; name that file with -c")
+            refused = _failed(f"this daemon runs {self._dependencies.path}, not {file}; name that file with -c")
+            return {**refused, "file": self._dependencies.path}
         if self.state is not State.SERVING:
             return _failed(f"mcproxy is {self.state}; ask again when it serves")
         outcome = await self._reloader.request()
+        stale = [
+            f"the environment variable {name} has another value here than in the daemon, which keeps the environment "
+            "of its start: restart it to use this value"
+            for name in differing_variables(request, os.environ)
+        ]
         return {
             "ok": outcome.ok,
             "invalid": outcome.invalid,
             "errors": list(outcome.errors),
-            "warnings": list(outcome.warnings),
+            "warnings": [*outcome.warnings, *stale],
+            "changes": [str(change) for change in outcome.changes] if outcome.ok else [],
             "seconds": round(outcome.seconds, 3),
+            "file": self._dependencies.path,
+        }
+
+    async def _command_diff(self, request: Mapping[str, Any]) -> Answer:
+        """Tell what a reload would change, by the file `file` (default: the daemon's own); nothing is changed."""
+        file = request.get("file")
+        path = os.path.abspath(file) if isinstance(file, str) else self._dependencies.path
+        try:
+            loaded = await self._dependencies.load(path)
+        except ConfigErrors as error:
+            return {
+                "ok": False,
+                "invalid": True,
+                "errors": [str(problem) for problem in error.problems],
+                "warnings": [],
+                "changes": [],
+            }
+        changes = await self._dependencies.compare(self._config, loaded.config)
+        return {
+            "ok": True,
+            "warnings": [str(warning) for warning in loaded.warnings],
+            "changes": [str(change) for change in changes],
             "file": self._dependencies.path,
         }
 
@@ -334,6 +374,15 @@ class Daemon:
 
 def _failed(why: str) -> Answer:
     return {"ok": False, "invalid": False, "errors": [why], "warnings": []}
+
+
+def _entries_by_kind(changes: Sequence[Change]) -> dict[str, str]:
+    """Return the entries that changes are about, each once, by kind, for a log line."""
+    entries: dict[str, dict[str, None]] = {"added": {}, "removed": {}, "changed": {}}
+    for change in changes:
+        kind = "changed" if change.key else change.kind  # a key that was added is a change of its entry
+        entries[kind][change.entry] = None
+    return {kind: ", ".join(found) for kind, found in entries.items() if found} or {"changed": "nothing"}
 
 
 def _counts(config: Config) -> dict[str, int]:

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
+from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import signals
 from mcproxy.daemon.lifecycle import Daemon, Dependencies, Service
@@ -23,6 +24,7 @@ from mcproxy.daemon.systemd import Notifier, adopt_sockets
 from mcproxy.observe.access import AccessLogs
 
 if TYPE_CHECKING:
+    from mcproxy.config.dump.changes import Change
     from mcproxy.config.load import Loaded
 
 T = TypeVar("T")
@@ -55,11 +57,14 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     access_logs = AccessLogs(reactor)
     service = make_service(reactor, systemd_sockets=sockets, access_log_opener=access_logs.open)
 
-    def load_again() -> Deferred[Loaded]:
-        return _in_thread(reactor, lambda: load(path))
-
     dependencies = Dependencies(
-        reactor=reactor, path=path, load=load_again, notifier=notifier, observer=observer, access_logs=access_logs
+        reactor=reactor,
+        path=path,
+        load=lambda file: _in_thread(reactor, lambda: load(file)),
+        compare=lambda old, new: _in_thread(reactor, lambda: _changes(old, new)),
+        notifier=notifier,
+        observer=observer,
+        access_logs=access_logs,
     )
     daemon = Daemon(service, dependencies)
     reactor.callWhenRunning(_begin, reactor, daemon, loaded)
@@ -74,6 +79,12 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
 def _begin(reactor: Any, daemon: Daemon, loaded: Loaded) -> None:
     signals.install(reactor, daemon)
     Deferred.fromCoroutine(daemon.start(loaded)).addErrback(daemon.start_failed)
+
+
+def _changes(old: Config, new: Config) -> tuple[Change, ...]:
+    from mcproxy.config.dump.changes import changes
+
+    return changes(old, new)
 
 
 def _in_thread(reactor: Any, work: Callable[[], T]) -> Deferred[T]:

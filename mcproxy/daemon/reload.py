@@ -1,26 +1,32 @@
-"""Reloads come one at a time, however many ask: whoever asks during a reload gets the one that starts after it.
+"""Reloads run one at a time: a request during a reload is served by the next one, which starts after it.
 
-That one reload serves all who asked meanwhile, since it reads the files as they are after their asking.
+One reload serves all requests that came meanwhile, since it reads the files after the requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+if TYPE_CHECKING:
+    from mcproxy.config.dump.changes import Change
+
 
 @dataclass(frozen=True, slots=True)
 class ReloadResult:
-    """What came of a reload: no `errors` means that the new configuration is in force, else the old one still is."""
+    """The result of a reload. Without `errors` the new configuration is in force, else the old one still is."""
 
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     invalid: bool = False
-    """The errors are the configuration's (as `mcproxy check` tells them), not those of putting it into force."""
+    """The errors are those of the files, as `mcproxy check` prints them, not those of applying the configuration."""
+    changes: tuple[Change, ...] = ()
+    """What the new configuration changes of the one before."""
 
     @property
     def ok(self) -> bool:
@@ -28,7 +34,7 @@ class ReloadResult:
 
 
 class Reloader:
-    """Runs a coroutine function that never raises ordinarily, one run at a time, with at most one more queued."""
+    """Runs a coroutine function, one run at a time, with at most one more queued."""
 
     def __init__(self, reload: Callable[[], Awaitable[ReloadResult]]) -> None:
         self._reload = reload

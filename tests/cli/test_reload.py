@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mcproxy.cli.main import main
+from mcproxy.daemon.environment import differing_variables
 from tests.daemon.process import PATIENCE, Process
 
 StartDaemon = Callable[[bytes], None]
@@ -49,9 +50,9 @@ def answering(tmp_path: Path) -> Iterator[tuple[StartDaemon, list[dict[str, Any]
 
 def test_success_is_told(file: Path, answering: Any, capsys: pytest.CaptureFixture[str]) -> None:
     start, asked = answering
-    start(b'{"ok": true, "file": "/f", "seconds": 0.5, "warnings": ["soon"]}\n')
+    start(b'{"ok": true, "file": "/f", "seconds": 0.5, "warnings": ["soon"], "changes": ["added a", "removed b"]}\n')
     assert main(["reload", "-c", str(file)]) == 0
-    assert capsys.readouterr() == ("reloaded /f in 0.5 s\n", "warning: soon\n")
+    assert capsys.readouterr() == ("reloaded /f in 0.5 s\n  added a\n  removed b\n", "warning: soon\n")
     assert asked == [{"command": "reload", "file": str(file)}]
 
 
@@ -117,3 +118,25 @@ def test_reload_of_a_real_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[s
         daemon.configure(problems=["wrong"], daemon={"controlSocket": control})
         assert main(["reload", "-c", str(daemon.file)]) == 78
     assert "a.key: wrong; another value" in capsys.readouterr().err
+
+
+def test_variables_that_the_file_names_go_as_digests(
+    file: Path, answering: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("daemon: {controlSocket: control.sock}\nclusters: ${SECRET_A} $${SECRET_B} ${SECRET_C}\n")
+    monkeypatch.setenv("SECRET_A", "very secret")
+    monkeypatch.setenv("SECRET_B", "too")
+    start, asked = answering
+    start(b'{"ok": true}\n')
+    assert main(["reload", "-c", str(file)]) == 0
+    assert list(asked[0]["environ"]) == ["SECRET_A"]
+    assert "very secret" not in json.dumps(asked)
+    assert differing_variables(asked[0], {"SECRET_A": "very secret"}) == ()
+    assert differing_variables(asked[0], {"SECRET_A": "other"}) == ("SECRET_A",)
+
+
+def test_many_changes_are_cut(file: Path, answering: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    answering[0](json.dumps({"ok": True, "changes": [f"added {n}" for n in range(300)]}).encode() + b"\n")
+    assert main(["reload", "-c", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (len(lines), lines[-1]) == (202, "  and 100 more")

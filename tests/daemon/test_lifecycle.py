@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
+from mcproxy.config.dump.changes import Change, changes
 from mcproxy.config.model import Config, Daemon, Logging
 from mcproxy.daemon import lifecycle
 from mcproxy.daemon.lifecycle import Dependencies, State
@@ -85,12 +86,16 @@ class World:
             Dependencies(
                 reactor=self.reactor,
                 path="/etc/mcproxy/mcproxy.yaml",
-                load=lambda: self.next(),
+                load=lambda _: self.next(),
+                compare=self.compare,
                 notifier=notifier or Notifier(""),
                 observer=self.observer,
                 access_logs=AccessLogs(self.reactor),
             ),
         )
+
+    async def compare(self, old: Config, new: Config) -> tuple[Change, ...]:
+        return changes(old, new)
 
     async def same(self) -> FakeLoaded:
         return FakeLoaded(CONFIG)

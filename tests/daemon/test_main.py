@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.cli.reload import ask
+from mcproxy.cli.control_client import send_command
 from tests.daemon.process import PATIENCE, Process
 
 
@@ -22,7 +22,7 @@ def control(tmp_path: Path) -> str:
 
 
 def reload(control: str, **more: Any) -> dict[str, Any]:
-    return ask(control, {"command": "reload", **more}, PATIENCE)
+    return send_command(control, {"command": "reload", **more}, PATIENCE)
 
 
 def test_term_drains_then_ends_with_status_0(tmp_path: Path) -> None:
@@ -217,14 +217,15 @@ def test_daemon_does_not_wait_for_what_does_not_say_that_it_stops(tmp_path: Path
 
 def test_daemon_that_starts_while_another_stops_waits_for_it(tmp_path: Path, control: str) -> None:
     (tmp_path / "second").mkdir()
-    with Process(tmp_path, control_socket=control, open=1, drain_timeout=1.0) as first:
+    with Process(tmp_path, control_socket=control, open=1, drain_timeout=600) as first:
         first.wait_for("mcproxy serves")
         first.signal(signal.SIGTERM)
         first.wait_for("begin_shutdown")
         with Process(tmp_path / "second", control_socket=control) as second:
             second.wait_for("waiting for the daemon that shuts down")
-            second.wait_for("mcproxy serves")
+            first.signal(signal.SIGTERM)
             assert first.end() == 0
+            second.wait_for("mcproxy serves")
             assert reload(control)["ok"] is True
             second.signal(signal.SIGTERM)
             assert second.end() == 0
@@ -257,7 +258,7 @@ def test_socket_left_by_a_killed_daemon_is_replaced(tmp_path: Path, control: str
 def test_status_tells_how_the_daemon_does(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control, open=3) as daemon:
         daemon.wait_for("mcproxy serves")
-        status = ask(control, {"command": "status"}, PATIENCE)
+        status = send_command(control, {"command": "status"}, PATIENCE)
         assert (status["state"], status["open"], status["pid"]) == ("serving", 3, daemon.process.pid)
         assert status["lastReload"] is None
 
@@ -320,5 +321,5 @@ def test_request_is_one_json_object_a_line(tmp_path: Path, control: str) -> None
             with connection.makefile("rb") as answers:
                 first, second, third = (json.loads(answers.readline()) for _ in range(3))
         assert "one JSON object" in first["errors"][0]
-        assert second["errors"] == ["unknown command; known are: reload, status"]
+        assert second["errors"] == ["unknown command; known are: diff, reload, status"]
         assert third["ok"] is True

@@ -1,0 +1,50 @@
+"""The differences between the configuration in force and a file: of a reload, and of `mcproxy check --diff`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from mcproxy.cli import BAD_CONFIG, FAILED, OK
+from mcproxy.cli.control_client import UnreachableError, send_to_daemon
+
+_TIMEOUT = 60.0
+_MAX_LINES = 200
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--diff`."""
+    parser.add_argument(
+        "--diff",
+        action="store_true",
+        help="print what a reload would change of the running daemon's configuration, which it compares itself",
+    )
+
+
+def run(file: str) -> int:
+    """Print what a reload of `file` would change; 0, or 78 if the daemon finds errors, 1 if it cannot be asked."""
+    request = {"command": "diff", "file": os.path.abspath(file)}
+    try:
+        answer, _ = send_to_daemon(file, request, _TIMEOUT, os.environ)
+    except UnreachableError as error:
+        print(f"mcproxy check --diff: {error}", file=sys.stderr)
+        return FAILED
+    if answer.get("ok") is not True:
+        for problem in answer.get("errors", ()):
+            print(f"as the daemon reads it: {problem}", file=sys.stderr)
+        return BAD_CONFIG if answer.get("invalid") is True else FAILED
+    print_changes(answer)
+    return OK
+
+
+def print_changes(answer: dict[str, Any]) -> None:
+    """Print the changes of a daemon's answer, one a line."""
+    changes = [str(change) for change in answer.get("changes") or ()]
+    for change in changes[:_MAX_LINES]:
+        print(f"  {change}")
+    if len(changes) > _MAX_LINES:
+        print(f"  and {len(changes) - _MAX_LINES} more")
+    if not changes:
+        print("  no changes")

@@ -1,0 +1,69 @@
+"""Finds the unix sockets on which a running daemon listens, by its configuration file (proc(5)).
+
+It is needed where a file has moved `daemon.controlSocket`: the daemon that is to read the file still listens on the old
+path. Other users' processes, which cannot be read, are left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from mcproxy.cli import DEFAULT_FILE
+
+_ACCEPTS = 0x10000  # __SO_ACCEPTCON in the column Flags of /proc/net/unix
+
+
+def listening_sockets(config: str, proc: str = "/proc") -> list[str]:
+    """Return the paths of the unix sockets on which daemons that run the file `config` listen."""
+    found: list[str] = []
+    for pid in sorted(filter(str.isdigit, os.listdir(proc)), key=int):
+        process = os.path.join(proc, pid)
+        try:
+            file = _configuration_of(process)
+            if file is not None and os.path.realpath(file) == os.path.realpath(config):
+                found += _sockets_of(process)
+        except OSError:  # it has ended, or is another user's
+            continue
+    return found
+
+
+def _configuration_of(process: str) -> str | None:
+    """Return the configuration file of a daemon; None for any other process."""
+    with open(os.path.join(process, "cmdline"), "rb") as file:
+        argv = os.fsdecode(file.read()).split("\0")
+    start = next((i for i, word in enumerate(argv[:4]) if os.path.basename(word) == "mcproxy"), None)
+    if start is None or argv[start + 1 : start + 2] != ["run"]:
+        return None
+    named = _config_option(argv[start + 2 :])
+    return os.path.join(os.readlink(os.path.join(process, "cwd")), named)
+
+
+def _config_option(words: Sequence[str]) -> str:
+    for index, word in enumerate(words):
+        if word in ("-c", "--config") and index + 1 < len(words):
+            return words[index + 1]
+        if word.startswith("--config="):
+            return word.partition("=")[2]
+        if word.startswith("-c") and len(word) > 2:
+            return word[2:]
+    return DEFAULT_FILE
+
+
+def _sockets_of(process: str) -> Iterator[str]:
+    own = set()
+    descriptors = os.path.join(process, "fd")
+    for descriptor in os.listdir(descriptors):
+        try:
+            target = os.readlink(os.path.join(descriptors, descriptor))
+        except OSError:  # closed meanwhile
+            continue
+        if target.startswith("socket:["):
+            own.add(target[8:-1])
+    with open(os.path.join(process, "net", "unix"), encoding="utf-8", errors="surrogateescape") as table:
+        for line in table:
+            fields = line.split(None, 7)
+            if len(fields) < 8 or fields[6] not in own or not fields[7].startswith("/"):
+                continue
+            if int(fields[3], 16) & _ACCEPTS:
+                yield fields[7].rstrip("\n")

@@ -1,0 +1,63 @@
+"""Daemons are found by their configuration file in a made-up /proc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcproxy.cli.running_daemon import listening_sockets
+
+HEADER = "Num       RefCount Protocol Flags    Type St Inode Path\n"
+
+
+def process(proc: Path, pid: int, argv: list[str], cwd: Path, sockets: dict[int, str]) -> None:
+    """A process; `sockets`: listening ones by inode, with a connected one beside each."""
+    directory = proc / str(pid)
+    (directory / "fd").mkdir(parents=True)
+    (directory / "net").mkdir()
+    (directory / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in argv))
+    (directory / "cwd").symlink_to(cwd)
+    table = HEADER
+    for number, (inode, path) in enumerate(sockets.items()):
+        (directory / "fd" / str(number)).symlink_to(f"socket:[{inode}]")
+        table += f"0000000000000000: 00000002 00000000 00010000 0001 01 {inode} {path}\n"
+        table += f"0000000000000000: 00000003 00000000 00000000 0001 03 {inode} {path}.connected\n"
+    table += "0000000000000000: 00000002 00000000 00010000 0001 01 999 /run/of another.sock\n"
+    (directory / "net" / "unix").write_text(table)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["/usr/bin/python3", "-m", "mcproxy", "run", "-c", "{file}"],
+        ["/opt/bin/python3", "/opt/bin/mcproxy", "run", "--config", "{file}"],
+        ["/opt/bin/python3", "/opt/bin/mcproxy", "run", "--config={file}"],
+        ["mcproxy", "run", "-c{file}"],
+        ["mcproxy", "run", "-c", "mcproxy.yaml"],
+    ],
+)
+def test_a_daemon_of_the_file(tmp_path: Path, argv: list[str]) -> None:
+    file = tmp_path / "mcproxy.yaml"
+    file.touch()
+    proc = tmp_path / "proc"
+    process(proc, 7, [word.format(file=file) for word in argv], tmp_path, {1: "/run/a b.sock", 2: "@abstract"})
+    (proc / "self").mkdir()
+    assert listening_sockets(str(file), str(proc)) == ["/run/a b.sock"]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["mcproxy", "run", "-c", "other.yaml"],
+        ["mcproxy", "run"],
+        ["mcproxy", "reload", "-c", "mcproxy.yaml"],
+        ["vi", "mcproxy.yaml"],
+        [],
+    ],
+)
+def test_any_other_process(tmp_path: Path, argv: list[str]) -> None:
+    proc = tmp_path / "proc"
+    process(proc, 7, argv, tmp_path, {1: "/run/a.sock"})
+    (proc / "8").mkdir()  # one that has ended
+    assert listening_sockets(str(tmp_path / "mcproxy.yaml"), str(proc)) == []

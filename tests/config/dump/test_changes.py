@@ -1,0 +1,136 @@
+"""What a new configuration changes of the old one, in the file's own names, without a secret."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mcproxy.config import model
+from mcproxy.config.dump.changes import changes
+
+
+def endpoint(name: str, host: str = "10.0.0.1", **fields: Any) -> model.Endpoint:
+    return model.Endpoint(name=name, scheme="https", host=host, port=6443, **fields)
+
+
+def pem(data: bytes = b"one", path: str = "/etc/a.crt") -> model.PEMFile:
+    return model.PEMFile(path, data)
+
+
+EAST = model.Cluster(
+    name="east",
+    endpoints=(endpoint("a"), endpoint("b", "10.0.0.2")),
+    tls=model.ClusterTLS(ca=pem()),
+    credentials=model.Credentials(token=model.Secret("old-secret")),
+)
+FLEET = model.Certificate(name="fleet", chain=pem(), key=pem(b"key", "/etc/a.key"), server_names=("a.test",))
+SERVER = model.Server(name="east", listeners=("public",), backend=model.ClusterBackend("east"))
+CONFIG = model.Config(clusters=(EAST,), certificates=(FLEET,), servers=(SERVER,))
+
+
+def told(new: model.Config, old: model.Config = CONFIG) -> list[str]:
+    return [str(change) for change in changes(old, new)]
+
+
+def with_east(**fields: Any) -> model.Config:
+    return replace(CONFIG, clusters=(replace(EAST, **fields),))
+
+
+def test_nothing() -> None:
+    assert told(CONFIG) == []
+    assert told(replace(CONFIG, clusters=(replace(EAST),))) == []
+
+
+def test_entries_that_are_added_and_removed() -> None:
+    west = replace(EAST, name="west")
+    assert told(replace(CONFIG, clusters=(EAST, west))) == ["added clusters[west]"]
+    assert told(CONFIG, replace(CONFIG, clusters=(EAST, west))) == ["removed clusters[west]"]
+    assert told(replace(CONFIG, clusters=(west,))) == ["removed clusters[east]", "added clusters[west]"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (
+            {"health_check": model.HealthCheck(interval=10.0)},
+            ["changed clusters[east].healthCheck.interval: 5s -> 10s"],
+        ),
+        (
+            {"endpoints": (endpoint("a", disabled=True), endpoint("c", "10.0.0.3"))},
+            [
+                "changed clusters[east].endpoints[a].disabled: false -> true",
+                "removed clusters[east].endpoints[b]",
+                "added clusters[east].endpoints[c]",
+            ],
+        ),
+        (
+            {"endpoints": tuple(reversed(EAST.endpoints))},
+            ["changed clusters[east].endpoints: the order of its entries"],
+        ),
+        ({"tls": model.ClusterTLS(ca=pem(b"two"))}, ["changed clusters[east]: other contents of /etc/a.crt"]),
+        (
+            {"tls": model.ClusterTLS(ca=pem(b"two", "/etc/b.crt"))},
+            ["changed clusters[east].tls.caFile: /etc/a.crt -> /etc/b.crt"],
+        ),
+        (
+            {"credentials": model.Credentials(token=model.Secret("new-secret"))},
+            ["changed clusters[east]: another secret"],
+        ),
+        ({"impersonate_extras": ("a",)}, ['changed clusters[east].impersonateExtras: [] -> ["a"]']),
+    ],
+)
+def test_an_entry_that_changed(fields: dict[str, Any], expected: list[str]) -> None:
+    assert told(with_east(**fields)) == expected
+
+
+def test_a_certificate_that_was_renewed() -> None:
+    renewed = replace(FLEET, chain=pem(b"two"), key=pem(b"key two", "/etc/a.key"))
+    assert told(replace(CONFIG, certificates=(renewed,))) == [
+        "changed certificates[fleet]: other contents of /etc/a.crt",
+        "changed certificates[fleet]: other contents of /etc/a.key",
+    ]
+
+
+def test_settings_that_are_no_list() -> None:
+    new = replace(CONFIG, daemon=model.Daemon(control_socket="/run/b.sock"), logging=model.Logging(level="debug"))
+    assert sorted(told(new)) == [
+        "added daemon.controlSocket: /run/b.sock",
+        "changed logging.level: info -> debug",
+    ]
+
+
+def test_the_order_of_entries_counts() -> None:
+    west = replace(SERVER, name="west")
+    assert told(replace(CONFIG, servers=(west, SERVER)), replace(CONFIG, servers=(SERVER, west))) == [
+        "changed servers: the order of its entries"
+    ]
+
+
+def test_no_secret_is_ever_shown() -> None:
+    tokens = [
+        model.TokenFile("/etc/users.csv", tuple(model.StaticToken(model.Secret(secret), "ann") for secret in secrets))
+        for secrets in (("s3cret-a",), ("s3cret-b",), ("s3cret-b", "s3cret-c"))
+    ]
+    plugins = [model.ExecPlugin(command="x", env=(("TOKEN", secret),)) for secret in ("s3cret-d", "s3cret-e")]
+    sets = [
+        replace(
+            CONFIG,
+            authentication=(model.Authentication(name="corp", token_file=file),),
+            clusters=(replace(EAST, credentials=model.Credentials(exec=plugins[index % 2])),),
+        )
+        for index, file in enumerate(tokens)
+    ]
+    for old in (CONFIG, *sets):
+        for new in (CONFIG, *sets):
+            shown = "\n".join(told(new, old))
+            assert "s3cret" not in shown
+            assert "old-secret" not in shown
+            assert bool(shown) == (old != new)
+
+
+def test_long_values_and_control_characters_are_made_harmless() -> None:
+    (line,) = told(with_east(preserve_host=False, labels=(("a", "x" * 1000 + "\x1b[31m"),)))
+    assert line.isprintable()
+    assert len(line) < 400
