@@ -1,7 +1,7 @@
-"""`mcproxy kubeconfig`: a kubeconfig with which a client reaches one of the proxy's virtual servers.
+"""`mcproxy kubeconfig`: a kubeconfig for clients of one of the proxy's virtual servers.
 
-It is made from the configuration alone. What is not in it (a client's certificate, a login) is not made up: the user is
-left empty, and standard error says what to add.
+It is made from the configuration alone. What is not in it (a client's certificate, a login) is left out, and standard
+error says what to add.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mcproxy.cli import BAD_CONFIG, OK, USAGE, configuration
 
 if TYPE_CHECKING:
+    from cryptography import x509
+
     from mcproxy.config import model
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
-class _CannotTell(Exception):
-    """The configuration does not hold what is asked for; str() is a sentence."""
+class _UnknownError(Exception):
+    """What is asked for cannot be found out; str() is a sentence."""
 
 
 class _Place(NamedTuple):
@@ -48,6 +50,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--user", metavar="NAME", help="a user of the server's token file, whose token is printed as well"
     )
     parser.add_argument(
+        "--ca",
+        metavar="FILE",
+        help="the certificate authority for clients, PEM (default: that of the certificate's chain, if it holds one)",
+    )
+    parser.add_argument(
         "--address",
         metavar="HOST[:PORT]",
         help="where clients reach the server (default: its first server name, at the port of its listener)",
@@ -63,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         return BAD_CONFIG
     try:
         document, notes = _kubeconfig(config, args)
-    except _CannotTell as error:
+    except _UnknownError as error:
         print(f"mcproxy kubeconfig: {error}", file=sys.stderr)
         return USAGE
     sys.stdout.write(to_yaml(document))
@@ -75,21 +82,20 @@ def run(args: argparse.Namespace) -> int:
 def _kubeconfig(config: model.Config, args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     server = next((server for server in config.servers if server.name == args.server), None)
     if server is None:
-        raise _CannotTell(f"{args.config} has no server {args.server}")
+        raise _UnknownError(f"{args.config} has no server {args.server}")
     place = _place(config, server, args.address)
     cluster: dict[str, Any] = {}
     notes: list[str] = []
     if place.name:
         cluster["tls-server-name"] = place.name
     if place.listener.tls is not None:
-        root = _root(config, place)
-        if root is None:
-            notes.append(
-                "the certificate's chain does not hold its authority: where clients do not know it, add "
-                "certificate-authority to the cluster"
-            )
-        else:
-            cluster["certificate-authority-data"] = base64.b64encode(root).decode()
+        data, note = _authority(config, place, args.ca)
+        if data:
+            cluster["certificate-authority-data"] = base64.b64encode(data).decode()
+        if note:
+            notes.append(note)
+    elif args.ca is not None:
+        raise _UnknownError(f"--ca: listener {place.listener.name} has no tls")
     user, more = _user(config, server, args.user)
     user_name = args.user or "client"
     contexts = dict(_contexts(server, place.url))
@@ -119,7 +125,7 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
 
     mine = [listener for listener in config.listeners if listener.name in server.listeners]
     if not mine:
-        raise _CannotTell(f"server {server.name} is on no listener")
+        raise _UnknownError(f"server {server.name} is on no listener")
     by_address = [listener for listener in mine if isinstance(listener.bind, TCPBind)]
     # With TLS first: there a name is enough, and nothing is sent in the clear.
     listener = min(by_address, key=lambda listener: listener.tls is None, default=mine[0])
@@ -134,9 +140,9 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
     elif isinstance(bind, TCPBind) and not _is_unspecified(bind.host):
         host = bind.host
     else:
-        raise _CannotTell(f"nothing says by which name clients reach server {server.name}; say --address HOST")
+        raise _UnknownError(f"nothing says by which name clients reach server {server.name}; say --address HOST")
     if not port:
-        raise _CannotTell(f"nothing says at which port clients reach server {server.name}; say --address HOST:PORT")
+        raise _UnknownError(f"nothing says at which port clients reach server {server.name}; say --address HOST:PORT")
     scheme = "http" if listener.tls is None else "https"
     shown = f"[{host}]" if ":" in host else host
     return _Place(f"{scheme}://{shown}:{port}", _name_to_ask_for(config, server, host, exact, listener), listener)
@@ -153,13 +159,13 @@ def _name_to_ask_for(
     if named == server.name:
         return ""
     if named is not None:  # by the Host header, whatever is asked for by TLS
-        raise _CannotTell(f"{host} is a name of server {named}; say another --address")
+        raise _UnknownError(f"{host} is a name of server {named}; say another --address")
     if exact and listener.tls is not None:
         return exact
     if server.default:
         return ""
     names = f"by its name ({', '.join(server.server_names)})" if server.server_names else "by nothing"
-    raise _CannotTell(f"server {server.name} is found {names}, and {host} leads elsewhere")
+    raise _UnknownError(f"server {server.name} is found {names}, and {host} leads elsewhere")
 
 
 _ADDRESS = re.compile(
@@ -172,7 +178,7 @@ def _split(address: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(address)
     port = int((match and match["port"]) or 0)
     if match is None or port > 65535 or (match["port"] and not port):
-        raise _CannotTell(f"--address {address} is no HOST or HOST:PORT")
+        raise _UnknownError(f"--address {address} is no HOST or HOST:PORT")
     return (match["v6"] or match["host"] or match["bare"]).lower(), port
 
 
@@ -183,11 +189,32 @@ def _is_unspecified(host: str) -> bool:
         return host in ("", "*")
 
 
-def _root(config: model.Config, place: _Place) -> bytes | None:
-    """Return the self-signed certificate of the chain that a client is shown, as PEM; None if none is in it."""
+def _authority(config: model.Config, place: _Place, file: str | None) -> tuple[bytes, str]:
+    """Return the certificate authority for clients, as PEM, and a note on it; either may be empty.
+
+    It is `file` if that is given, else the self-signed certificate of the chain that clients are shown.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
+    chain = x509.load_pem_x509_certificates(_shown_chain(config, place))
+    if file is None:
+        root = next((one for one in reversed(chain) if one.issuer == one.subject), None)
+        if root is None:
+            return b"", (
+                "the certificate's chain does not hold its authority: name it with --ca FILE, unless the systems of "
+                "clients trust it"
+            )
+        return root.public_bytes(Encoding.PEM), ""
+    authorities = _certificates_in(file)
+    pem = b"".join(one.public_bytes(Encoding.PEM) for one in authorities)
+    if any(_issued(authority, one) for authority in authorities for one in chain):
+        return pem, ""
+    return pem, f"no certificate of {file} has issued the certificate that clients are shown: they will not trust it"
+
+
+def _shown_chain(config: model.Config, place: _Place) -> bytes:
+    """Return the PEM chain that a client of `place` is shown."""
     from mcproxy.net.names import NameTable
 
     assert place.listener.tls is not None
@@ -195,11 +222,31 @@ def _root(config: model.Config, place: _Place) -> bytes | None:
     by_name = {certificate.name: certificate for certificate in config.certificates}
     offered = [by_name[name] for name in place.listener.tls.certificates]
     names = NameTable((name.lower(), certificate) for certificate in offered for name in certificate.server_names)
-    shown = names.find(host) or offered[0]
-    for certificate in reversed(x509.load_pem_x509_certificates(shown.chain.data)):
-        if certificate.issuer == certificate.subject:
-            return certificate.public_bytes(Encoding.PEM)
-    return None
+    return (names.find(host) or offered[0]).chain.data
+
+
+def _certificates_in(file: str) -> list[x509.Certificate]:
+    """Return the certificates of a PEM file; nothing else that is in it, such as a key, goes any further."""
+    from cryptography import x509
+
+    try:
+        with open(file, "rb") as pem:
+            return x509.load_pem_x509_certificates(pem.read())
+    except OSError as error:
+        raise _UnknownError(f"--ca {file}: {error.strerror or error}") from error
+    except ValueError:
+        raise _UnknownError(f"--ca {file} holds no PEM certificate") from None
+
+
+def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Return whether `authority` has signed `certificate`, or is that certificate."""
+    if authority == certificate:
+        return True
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except Exception:  # ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm: it has not, or none can tell
+        return False
+    return True
 
 
 def _user(config: model.Config, server: model.Server, name: str | None) -> tuple[dict[str, Any], list[str]]:
@@ -209,7 +256,7 @@ def _user(config: model.Config, server: model.Server, name: str | None) -> tuple
         found = next((token for token in tokens if token.user == name), None)
         if found is None:
             where = "has no token file" if not tokens else "has no such user in its token file"
-            raise _CannotTell(f"server {server.name} {where}, so there is no credential of {name} to print")
+            raise _UnknownError(f"server {server.name} {where}, so there is no credential of {name} to print")
         return {"token": found.token.reveal()}, []
     if used is None:
         return {}, _unauthenticated(config, server)

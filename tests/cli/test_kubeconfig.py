@@ -212,7 +212,46 @@ def test_an_authority_that_the_chain_does_not_hold_is_left_out(command: Command,
     )
     output = command("one", config=CONFIG.replace("certFile: good.crt", "certFile: leaf.crt"))
     assert output.cluster == {"server": "https://k8s.example.com:6443"}
-    assert "certificate-authority" in output.err
+    assert "name it with --ca FILE" in output.err
+    output = command(
+        "one", "--ca", str(folder / "ca.crt"), config=CONFIG.replace("certFile: good.crt", "certFile: leaf.crt")
+    )
+    assert base64.b64decode(output.cluster["certificate-authority-data"]) == (folder / "ca.crt").read_bytes()
+    assert "--ca" not in output.err
+    assert "will not trust" not in output.err
+
+
+def test_an_authority_of_a_file_goes_without_what_else_is_in_it(command: Command, folder: Path) -> None:
+    both = folder / "ca-and-key.pem"
+    both.write_bytes((folder / "good.key").read_bytes() + b"# a comment\n" + (folder / "both-ca.crt").read_bytes())
+    output = command("one", "--ca", str(both))
+    data = base64.b64decode(output.cluster["certificate-authority-data"])
+    assert data == (folder / "both-ca.crt").read_bytes()
+    assert b"PRIVATE" not in data
+    assert "will not trust" not in output.err
+
+
+def test_an_authority_that_is_another_one_is_printed_with_a_note(command: Command, folder: Path) -> None:
+    output = command("one", "--ca", str(folder / "front-ca.crt"))
+    assert base64.b64decode(output.cluster["certificate-authority-data"]) == (folder / "front-ca.crt").read_bytes()
+    assert "they will not trust it" in output.err
+
+
+@pytest.mark.parametrize(
+    ("server", "file", "told"),
+    [
+        ("one", "nowhere.crt", "No such file"),
+        ("one", "junk.pem", "holds no PEM certificate"),
+        ("one", "good.key", "holds no PEM certificate"),
+        ("open", "ca.crt", "has no tls"),
+    ],
+)
+def test_a_file_that_holds_no_authority_is_wrong_usage(
+    command: Command, folder: Path, server: str, file: str, told: str
+) -> None:
+    output = command(server, "--ca", str(folder / file))
+    assert (output.status, output.out) == (2, "")
+    assert told in output.err
 
 
 def test_the_authority_is_that_of_the_certificate_that_the_name_gets(command: Command, folder: Path) -> None:
