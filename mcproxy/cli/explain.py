@@ -1,7 +1,7 @@
 """`mcproxy check --explain METHOD PATH`: what the file makes of one request, step by step, and why.
 
-It goes the way of a request as far as the file alone decides: server, cluster, authentication, policy, authorization.
-Who is asked at run time (a cluster's review, the cluster itself) is named. Nothing is opened, and nobody is asked.
+It goes the way of a request as far as the file alone decides: server, cluster, authentication, policy and its limits,
+authorization. What is asked at run time (a review, the cluster itself) is named; nothing is connected to.
 """
 
 from __future__ import annotations
@@ -137,12 +137,12 @@ class Story:
             yield from self._identity(target)
             policy = yield from self._policy(info, cluster)
             goal = cluster if policy is None or policy.backend is None else policy.backend.cluster
-            for attributes in required_attributes(info, target):
-                yield from self._authorization(attributes, goal)
             if policy is None:
                 self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
             else:
                 yield from self._gives(policy, self._clusters[goal], info)
+            for attributes in required_attributes(info, target):
+                yield from self._authorization(attributes, goal)
         yield "result", self.refusal or "goes to the cluster, which may have its own say"
 
     def _refuse(self, code: int, message: str) -> None:
@@ -209,6 +209,9 @@ class Story:
             self._refuse(policy.reject.code, policy.reject.message)
             return
         yield from self._limits(policy.flow_control, cluster, info)
+        if cluster.kubeconfig is not None:
+            yield "endpoints", "that of the kubeconfig"
+            return
         endpoints = [one for one in cluster.endpoints if not policy.endpoints or one.name in policy.endpoints]
         yield "endpoints", ", ".join(f"{one.name} (disabled)" if one.disabled else one.name for one in endpoints)
         yield "strategy", policy.strategy

@@ -122,6 +122,27 @@ def test_no_policy_is_403_with_the_field_that_said_no_for_each(ask: Explain) -> 
     assert told["result"] == ['refused: 403, no dispatch policy of server "east" matches']
 
 
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [("east.test", "east"), ("a.EAST.test.", "east"), ("other.example.com", "open"), ("local", "local")],
+)
+def test_the_server_may_be_named_as_a_client_would_by_tls(ask: Explain, name: str, server: str) -> None:
+    assert ask("GET", "/version", "--server", name, "--user", "alice")[1]["server"] == [f'"{server}"']
+
+
+def test_no_file_is_needed_but_the_yaml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "f.yaml").write_text("""version: 1
+listeners: [{name: l, bind: "0.0.0.0:1", tls: {certificates: [c]}}]
+certificates: [{name: c, certFile: no.crt, keyFile: no.key}]
+clusters: [{name: a, kubeconfig: {file: no.kubeconfig}}]
+authentication: [{name: c, clientCertificates: {caFile: no.crt}}]
+servers: [{name: a, serverNames: [a.example.com], backend: {cluster: a}, authentication: c,
+           dispatch: [{rules: [{verbs: [get], nonResourceURLs: ["*"]}], endpoints: ["https://a:6443"]}]}]
+""")
+    assert check.run(parse("-c", str(tmp_path / "f.yaml"), "--explain", "GET", "/version", "--user", "alice")) == 0
+    assert "endpoints      that of the kubeconfig\n" in capsys.readouterr().out
+
+
 def test_a_rejecting_policy_is_a_refusal(ask: Explain) -> None:
     request = ("DELETE", "/api/v1/namespaces/demo/secrets/key", "--server", "EAST.test", "--user", "alice")
     status, told = ask(*request)

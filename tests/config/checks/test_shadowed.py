@@ -7,12 +7,15 @@ from random import Random
 
 import pytest
 
+from mcproxy.config.checks.partial_rejects import warn_of_partial_rejects
+from mcproxy.config.checks.rule_sets import halves_of
 from mcproxy.config.checks.shadowed import warn_of_shadowed
 from mcproxy.config.context import Context
 from mcproxy.config.load import load
-from mcproxy.config.model import Mark, Policy, Rule
+from mcproxy.config.model import Mark, Policy, Reject, Rule
 from mcproxy.config.problem import Problems
-from mcproxy.config.reading.nodes import Document, Mapping, Place
+from mcproxy.config.reading.nodes import Document, Mapping, Place, root_place
+from mcproxy.config.reading.yaml_text import read_yaml
 from mcproxy.dispatch.rules import CompiledRule, compile_rule
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.user import UserInfo
@@ -105,6 +108,61 @@ NAMES = [field.name for field in dataclasses.fields(Rule)]
 
 def matches(compiled: list[CompiledRule], request: tuple[UserInfo, RequestInfo, str]) -> bool:
     return any(rule.matches(*request) for rule in compiled)
+
+
+def test_rules_that_one_request_matches_intersect() -> None:
+    draw, both = Draw(5), 0
+    for _ in range(1500):
+        rules = draw.rule(), draw.rule()
+        compiled = [compile_rule(rule) for rule in rules]
+        for request in [draw.request() for _ in range(60)]:
+            if all(rule.matches(*request) for rule in compiled):
+                both += 1
+                one, other = (halves_of(rule)[0 if request[1].is_resource else 1] for rule in rules)
+                assert one.intersects(other), (rules, request)
+                assert other.intersects(one), (rules, request)
+    assert both > 500  # else this would show nothing
+
+
+def test_rules_that_have_nothing_in_common_do_not_intersect() -> None:
+    rule = Rule(verbs=("get",), api_groups=("",), resources=("pods",))
+    for other in (
+        changed(rule, verbs=("list",)),
+        changed(rule, resources=("-pods",)),
+        changed(rule, resources=("*/status",)),
+        changed(rule, api_groups=("apps",)),
+        changed(rule, resources=()),
+    ):
+        assert not halves_of(rule)[0].intersects(halves_of(other)[0])
+        assert not halves_of(other)[0].intersects(halves_of(rule)[0])
+    named = changed(rule, namespaces=("a*", "b"), users=("u",))
+    assert not halves_of(named)[0].intersects(halves_of(changed(rule, namespaces=("-a*", "-b")))[0])
+    assert not halves_of(named)[0].intersects(halves_of(changed(rule, namespaces=("c",)))[0])
+    assert not halves_of(named)[0].intersects(halves_of(changed(rule, users=("-u",)))[0])
+    assert halves_of(named)[0].intersects(halves_of(changed(rule, namespaces=("-a*",)))[0])
+    groups = changed(rule, user_groups=("g",))
+    assert halves_of(groups)[0].intersects(halves_of(changed(rule, user_groups=("h",)))[0])  # somebody is in both
+    assert not halves_of(groups)[0].intersects(halves_of(changed(rule, user_groups=("-g",)))[0])
+
+
+def test_a_thousand_rejecting_policies_are_checked_in_well_under_a_second() -> None:
+    secrets = Rule(verbs=("*",), api_groups=("",), resources=("secrets",))
+    rejects = [
+        dataclasses.replace(
+            policy(changed(secrets, namespaces=(f"n{number}",), users=(f"u{number}",))), reject=Reject()
+        )
+        for number in range(1000)
+    ]
+    rest = policy(Rule(verbs=("*",), api_groups=("*",), resources=("*",)))
+    text = "".join(f"- rules: [{{namespaces: [n{number}]}}]\n" for number in range(1001))
+    problems = Problems()
+    root = read_yaml("f", f"dispatch:\n{text}".encode(), problems)
+    assert isinstance(root, Mapping)
+    places = list(root_place(Document("f", "/", root)).children("dispatch"))
+    start = time.process_time()
+    warn_of_partial_rejects(Context(problems, {}, NOW), places, [*rejects, rest])
+    assert time.process_time() - start < 0.5
+    assert len(problems.warnings) == 1000
 
 
 def test_no_request_is_for_a_policy_that_is_called_shadowed() -> None:
