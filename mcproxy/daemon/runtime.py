@@ -22,6 +22,7 @@ from mcproxy.observe.record import Recorder
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import Pipeline
 from mcproxy.proxy.routes import Routes, VirtualServer
+from mcproxy.proxy.sessions import Sessions
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.shared import Shared
@@ -43,6 +44,7 @@ class ProcessResources:
     shared: Shared
     in_flight: InFlightRequests
     open_access_log: AccessLogOpener
+    sessions: Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Runtime:
     identity: IdentityRegistry
     flow_controls: FlowControls
     dispatches: Mapping[str, Dispatch]  # by server
+    servers: Mapping[str, VirtualServer]
 
     def activate(self) -> None:
         """Begin what goes on beside requests, and give what was kept its new settings."""
@@ -106,6 +109,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
                 impersonation=identity.impersonation(server),
                 dispatch=dispatches[server.name],
                 upstream_headers=identity.upstream_headers,
+                session_registry=resources.sessions,
             ),
         )
         for server in config.servers
@@ -128,6 +132,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         identity,
         flow_controls,
         MappingProxyType(dispatches),
+        MappingProxyType({server.name: live for server, live in servers}),
     )
 
 

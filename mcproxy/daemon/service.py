@@ -27,6 +27,7 @@ from mcproxy.net.listen import Listener, ListenerSettings
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import refusal
 from mcproxy.proxy.request import Request, RequestKind
+from mcproxy.proxy.sessions import Sessions
 
 log = Logger()
 
@@ -104,9 +105,9 @@ class Service:
         self._systemd = systemd_sockets
         self._deadlines = Deadlines(reactor)
         self._in_flight = InFlightRequests(reactor)
-        self._resources = ProcessResources(
-            make_shared(reactor, self._deadlines, self._in_flight.endpoint_out), self._in_flight, access_log_opener
-        )
+        shared = make_shared(reactor, self._deadlines, self._in_flight.endpoint_out)
+        self._sessions = Sessions(reactor, self._in_flight.requests, shared.random)
+        self._resources = ProcessResources(shared, self._in_flight, access_log_opener, self._sessions)
         self._runtime: Runtime | None = None
         self._rights_check = RightsCheck(reactor)
         self._listeners: dict[str, LiveListener] = {}  # by address
@@ -158,6 +159,7 @@ class Service:
         gone = [live for address, live in self._listeners.items() if address not in listeners]
         self._listeners = listeners
         runtime.activate()
+        self._sessions.activate(runtime.servers)
         self._rights_check.start(runtime)
         if before is not None:
             before.discard(keep=runtime)

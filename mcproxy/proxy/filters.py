@@ -28,6 +28,7 @@ from mcproxy.kube.user import ANONYMOUS
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Plan
+    from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
     from mcproxy.identity.authorization.access_review import Decision
     from mcproxy.identity.authorization.authorizer import Authorizer
     from mcproxy.kube.requestinfo import RequestInfo
@@ -58,6 +59,17 @@ async def authenticate(request: Request, server: VirtualServer, target: bytes) -
         caller = await _until_answered(request, waiting)
     request.caller = caller
     request.user = caller.user if not caller.cluster or cluster is None else caller.seen_by(cluster.name)
+
+
+async def reauthenticate(request: Request, server: VirtualServer) -> AuthenticatedUser:
+    """Return the user that a server accepts the credential of a request for by now; the request stays as it is.
+
+    Raises StatusError: 401 if it accepts it no longer, 404 for a cluster that is not the server's any more, 503.
+    """
+    cluster, target = server.destination(request.exchange.head.target)
+    token_decides = cluster.config.identity is Identity.PASSTHROUGH
+    peer, headers, path = request.client.peer, request.identity_headers, target.partition(b"?")[0]
+    return await server.authenticator.authenticate(peer, headers, path, token_decides=token_decides)
 
 
 async def impersonate(request: Request, server: VirtualServer, cluster: Cluster) -> None:
@@ -149,10 +161,14 @@ def _refuse_pages(request: Request) -> None:
     Where a credential was asked for and given, the request is its holder's: a page does not have it.
     """
     host = request.exchange.head.host
-    if request.client.foreign_host:
-        raise refuse_foreign_host(host)
-    if request.caller.user is ANONYMOUS:
-        check_same_origin(request.identity_headers, host)
+    try:
+        if request.client.foreign_host:
+            raise refuse_foreign_host(host)
+        if request.caller.user is ANONYMOUS:
+            check_same_origin(request.identity_headers, host)
+    except StatusError:
+        request.reason = "cross_site"
+        raise
 
 
 async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:

@@ -241,8 +241,11 @@ class Forward:
         self._respond(head)
 
     def _respond(self, head: ResponseHead) -> None:
+        request = self._request
         fields = self._fields_of(head)
         self._exchange.respond(head.status, head.reason, fields, head.length, head.declared_length)
+        if request.info is not None and request.info.long_running:
+            request.begin_session()
 
     def _fields_of(self, head: ResponseHead) -> bytes:
         """Return the fields for the client."""
@@ -301,6 +304,8 @@ class Forward:
         upgrade = head.upgrade or self._exchange.head.upgrade or b""
         self._tunnel = self._exchange.switch_protocols(head.reason, head.fields, upgrade)
         self._tunnel.join(side)
+        if not self._exchange.ended:
+            request.begin_session()
 
     def _switched_to_long_running(self) -> bool:
         """Count the tunnel of a short request as long-running from now on; False if it was refused instead."""

@@ -53,6 +53,8 @@ REASONS = MappingProxyType(
         "upstream_timeout": "504: no answer within responseTimeout, or the request's own timeout",
         "upstream_silent": "504: the endpoint fell silent and was declared out; a write may have taken effect",
         "upstream_closed_watch": "the endpoint ended a watch between two events, as it was ended for the client",
+        "session_expired": "a watch, followed log or tunnel reached sessions.maxAge",
+        "credential_ended": "the credential that opened a watch, followed log or tunnel is no longer accepted",
         "drained": "ended by a shutdown, or by a reload that removed what it used",
         "refused": "any other refusal",
     }
@@ -70,7 +72,6 @@ _REFUSALS = {
     (Step.FLOW_CONTROL, 429): "flow_control",
     (Step.AUTHORIZATION, 403): "forbidden",
     (Step.AUTHORIZATION, 503): "authorizer_unavailable",
-    (Step.FORWARDING, 403): "cross_site",
     (Step.FORWARDING, 503): "upstream_unreachable",
 }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcproxy.identity.identity_headers import IdentityHeaders
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.proxy.client_connection import ClientConnectionInfo
-    from mcproxy.proxy.routes import VirtualServer
+    from mcproxy.proxy.routes import SessionRegistry, VirtualServer
     from mcproxy.upstream.cluster import Cluster
     from mcproxy.upstream.endpoint import Endpoint
 
@@ -84,6 +84,7 @@ class Request:
         "reason",
         "response_fields",
         "server",
+        "sessions",
         "upstream",
         "user",
         "waiting",
@@ -113,6 +114,7 @@ class Request:
         self.waiting: Deferred[Any] | None = None  # cancelled when the client goes away
         self.was_cut = False
         self._audit_id = b""  # of a response of our own
+        self.sessions: SessionRegistry | None = None  # where it is kept as a session whose length is limited
         self._recorder = recorder
         self._in_flight = in_flight
         exchange.on_done = self
@@ -205,9 +207,37 @@ class Request:
         if handler is not None:
             handler.cancelled()
 
+    @property
+    def is_session(self) -> bool:
+        """Whether it is long-running (a watch, a followed log, a tunnel, …) and its response has begun."""
+        exchange = self.exchange
+        return exchange.responded and (exchange.upgraded or (self.info is not None and self.info.long_running))
+
+    def begin_session(self) -> None:
+        """Note that the response to a long-running request has begun."""
+        if self.server is not None and self.server.session_registry is not None:
+            self.server.session_registry.begin(self)
+
+    def end_session(self, reason: str, *, now: bool = False) -> None:
+        """End a session: a watch cleanly, at the border of an event; close a tunnel; break off anything else.
+
+        `now`: do not wait for that border, nor for a tunnel to send what is queued.
+        """
+        exchange, handler = self.exchange, self.exchange.handler
+        if exchange.ended or handler is None:
+            return
+        self.reason = reason
+        if not now and (self.kind is RequestKind.WATCH or exchange.upgraded):
+            handler.finish_up()
+        else:
+            exchange.abort()
+            handler.cancelled()
+
     def exchange_done(self, exchange: Exchange) -> None:
         """The exchange is over (`http.exchange.ExchangeObserver`): release what it holds, and log it."""
         self._release()
+        if self.sessions is not None:
+            self.sessions.end(self)
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.cancel()

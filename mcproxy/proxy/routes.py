@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from mcproxy.identity.impersonation.upstream_headers import UpstreamIdentityHeaders
 
 
+class SessionRegistry(Protocol):
+    """Keeps the watches, followed logs and tunnels whose length is limited (`proxy.sessions`)."""
+
+    def begin(self, request: Any) -> None:
+        """The response to a long-running request has begun."""
+
+    def end(self, request: Any) -> None:
+        """A request that was kept has ended."""
+
+
 class VirtualServer:
     """One virtual API server: its authenticator, authorizer and policies, and the clusters behind it."""
 
@@ -32,6 +42,8 @@ class VirtualServer:
         "dispatch",
         "impersonation",
         "name",
+        "session_registry",
+        "sessions",
         "single",
         "upstream_headers",
     )
@@ -46,9 +58,12 @@ class VirtualServer:
         impersonation: ImpersonationAuthorizer,
         dispatch: Dispatch,
         upstream_headers: Mapping[str, UpstreamIdentityHeaders],
+        session_registry: SessionRegistry | None = None,
     ) -> None:
         """`clusters` and `upstream_headers` are by name and have every cluster of the configuration."""
         self.name = config.name
+        self.sessions = config.sessions
+        self.session_registry = session_registry
         self.access_log = config.access_log
         self.authenticator = authenticator
         self.cors = None if config.cors is None else CORSPolicy(config.cors)

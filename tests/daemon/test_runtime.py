@@ -10,6 +10,7 @@ import pytest
 from mcproxy.config import model
 from mcproxy.daemon.runtime import ProcessResources, Runtime, build
 from mcproxy.proxy.in_flight import InFlightRequests
+from mcproxy.proxy.sessions import Sessions
 from mcproxy.upstream.credentials import CredentialError
 from tests.proxy.harness import NAME, Log, certificate, cluster, config, listener
 from tests.upstream.fakes import FakeReactor, endpoint_config, make_shared
@@ -21,7 +22,9 @@ class Play:
     def __init__(self) -> None:
         clock = FakeReactor()
         self.logs: list[Log] = []
-        self.parts = ProcessResources(make_shared(clock), InFlightRequests(clock), self._open)
+        in_flight = InFlightRequests(clock)
+        sessions = Sessions(clock, in_flight.requests, lambda: 0.0)
+        self.parts = ProcessResources(make_shared(clock), in_flight, self._open, sessions)
 
     def _open(self, _: model.AccessLog) -> Log:
         self.logs.append(Log())

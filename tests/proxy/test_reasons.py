@@ -25,8 +25,11 @@ def used() -> set[str]:
                 for target in node.targets
             ):
                 values = [node.value]
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "refuse":
-                values = node.args[1:]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr == "refuse":
+                    values = node.args[1:]
+                elif node.func.attr == "_expire":
+                    values = node.args
             elif isinstance(node, ast.FunctionDef) and node.name == "_reason":
                 values = [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value]
             found.update(

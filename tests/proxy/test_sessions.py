@@ -1,0 +1,279 @@
+"""Watches, followed logs and tunnels end at `maxAge`, and with the credential that opened them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from mcproxy.config import model
+from mcproxy.kube.status import StatusError
+from mcproxy.proxy import sessions as module
+from mcproxy.proxy.sessions import Sessions
+from tests.proxy.harness import Client, Harness, Upstream, UpstreamEnd, cluster, config, get
+
+
+class FakeRequest:
+    """A session that `mcproxy.proxy.request.Request` would be."""
+
+    def __init__(self, play: Play, server: Any) -> None:
+        self.play = play
+        self.server = server
+        self.sessions: Any = None
+        self.is_session = True
+        self.exchange = SimpleNamespace(ended=False, head=SimpleNamespace(target=b"/api"))
+        self.client = SimpleNamespace(peer=None)
+        self.identity_headers = None
+        self.caller = SimpleNamespace(user=SimpleNamespace(name="alice"))
+        self.ended: tuple[float, str, bool] | None = None
+        self.obeys = True
+        play.requests.add(self)
+
+    def end_session(self, reason: str, *, now: bool = False) -> None:
+        self.ended = self.play.clock.seconds(), reason, now
+        if self.obeys or now:
+            self.over()
+
+    def over(self) -> None:
+        self.exchange.ended = True
+        self.play.requests.discard(self)
+        if self.sessions is not None:
+            self.sessions.end(self)
+
+
+class FakeAuthenticator:
+    """Says what `answer` says: a user's name, a refusal, or a Deferred of either."""
+
+    def __init__(self, answer: Any = "alice") -> None:
+        self.answer = answer
+        self.asked = 0
+
+    async def authenticate(self, peer: Any, headers: Any, path: bytes, *, token_decides: bool) -> Any:
+        self.asked += 1
+        answer = await self.answer if isinstance(self.answer, Deferred) else self.answer
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(user=SimpleNamespace(name=answer))
+
+
+class Play:
+    def __init__(self, random: float = 0.0) -> None:
+        self.clock = Clock()
+        self.requests: set[Any] = set()
+        self.random = random
+        self.sessions = Sessions(self.clock, self.requests, lambda: self.random)
+
+    def server(self, authenticator: Any = None, **limits: Any) -> Any:
+        backend = SimpleNamespace(config=SimpleNamespace(identity=model.Identity.IMPERSONATE))
+        return SimpleNamespace(
+            name="main",
+            sessions=model.Sessions(**limits),
+            authenticator=authenticator or FakeAuthenticator(),
+            destination=lambda target: (backend, target),
+        )
+
+    def begins(self, server: Any) -> FakeRequest:
+        if not self.sessions._servers:
+            self.sessions.activate({"main": server})
+        request = FakeRequest(self, server)
+        self.sessions.begin(request)  # type: ignore[arg-type]
+        return request
+
+    def passes(self, seconds: float) -> None:
+        self.clock.pump([0.1] * round(seconds / 0.1))
+
+
+UNAUTHORIZED, UNAVAILABLE = StatusError(401, "Unauthorized"), StatusError(503, "later")
+
+
+def test_without_limits_nothing_is_kept() -> None:
+    play = Play()
+    play.begins(play.server())
+    assert (len(play.sessions), play.clock.getDelayedCalls()) == (0, [])
+
+
+@pytest.mark.parametrize(("random", "age"), [(0.0, 100.0), (0.5, 95.0), (0.999, 90.0)])
+def test_a_session_ends_at_its_age_less_up_to_a_tenth(random: float, age: float) -> None:
+    play = Play(random)
+    request = play.begins(play.server(max_age=100.0))
+    play.passes(age - 0.3)
+    assert request.ended is None
+    play.passes(0.6)
+    assert request.ended is not None
+    assert request.ended[1:] == ("session_expired", False)
+    assert (len(play.sessions), play.clock.getDelayedCalls()) == (0, [])
+
+
+def test_one_that_does_not_end_is_cut_after_a_grace() -> None:
+    play = Play()
+    request = play.begins(play.server(max_age=10.0))
+    request.obeys = False
+    play.passes(14.8)
+    assert request.ended is not None
+    assert request.ended[2] is False
+    play.passes(0.5)
+    assert request.ended[1:] == ("session_expired", True)
+    assert play.clock.getDelayedCalls() == []
+
+
+def test_one_that_ends_by_itself_leaves_nothing() -> None:
+    play = Play()
+    play.begins(play.server(max_age=10.0, end_with_credential=True)).over()
+    assert (len(play.sessions), play.clock.getDelayedCalls()) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "ends"),
+    [("alice", False), (UNAUTHORIZED, True), (UNAVAILABLE, False), (StatusError(404, "x"), False), ("mallory", True)],
+)
+def test_it_ends_when_its_credential_is_no_longer_accepted(answer: Any, ends: bool) -> None:
+    play = Play()
+    authenticator = FakeAuthenticator()
+    request = play.begins(play.server(authenticator, end_with_credential=True))
+    play.passes(60)
+    assert request.ended is None
+    assert 6 <= authenticator.asked <= 8
+    authenticator.answer = answer
+    play.passes(11)
+    assert (request.ended is not None) is ends
+    assert request.ended is None or request.ended[1] == "credential_ended"
+    assert bool(play.clock.getDelayedCalls()) is not ends
+
+
+def test_a_review_that_takes_long_is_not_asked_twice_and_is_left_when_the_session_ends() -> None:
+    play = Play()
+    review: Deferred[Any] = Deferred()
+    authenticator = FakeAuthenticator(review)
+    request = play.begins(play.server(authenticator, end_with_credential=True))
+    play.passes(100)
+    assert authenticator.asked == 1
+    request.over()
+    assert review.called  # cancelled
+    assert play.clock.getDelayedCalls() == []
+
+
+def test_a_reload_has_all_sessions_authenticated_soon() -> None:
+    play = Play(0.5)
+    strict = FakeAuthenticator(UNAUTHORIZED)
+    plain, limited = play.begins(play.server()), play.begins(play.server(max_age=3600.0))
+    play.sessions.activate({"main": play.server(strict, end_with_credential=True)})
+    play.passes(1.2)
+    assert [request.ended is not None for request in (plain, limited)] == [True, True]
+    assert play.clock.getDelayedCalls() == []
+
+
+def test_a_reload_that_removes_the_server_leaves_its_sessions_to_the_drain() -> None:
+    play = Play()
+    request = play.begins(play.server(FakeAuthenticator(), end_with_credential=True))
+    play.sessions.activate({})
+    play.passes(60)
+    assert request.ended is None
+
+
+def test_a_bug_ends_the_session() -> None:
+    play = Play()
+    request = play.begins(play.server(FakeAuthenticator(RuntimeError("bug")), end_with_credential=True))
+    play.passes(11)
+    assert request.ended is not None
+
+
+# --- over the wire ---
+
+WATCH, EXEC = b"/api/v1/pods?watch=1", b"/api/v1/namespaces/a/pods/b/exec?command=sh"
+LOG = b"/api/v1/namespaces/a/pods/b/log?follow=1"
+EVENT = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+ALICE = b"Authorization: Bearer alice"
+
+
+def configuration(upstream: Upstream, *users: str, **limits: Any) -> model.Config:
+    tokens = tuple(model.StaticToken(model.Secret(name), name) for name in users)
+    made = config(
+        [cluster(upstream.endpoint())],
+        authentication=(model.Authentication(name="users", token_file=model.TokenFile("t", tokens)),),
+    )
+    server = replace(made.servers[0], authentication="users", sessions=model.Sessions(**limits))
+    return replace(made, servers=(server,))
+
+
+def replies(end: UpstreamEnd) -> None:
+    if end.received.endswith(b"\r\n\r\n"):
+        end.send(SWITCH if b"Upgrade:" in end.received else EVENT)
+
+
+async def opened(harness: Harness) -> tuple[Client, Client, Client]:
+    """A watch, a followed log and a tunnel."""
+    watch, log = [await harness.asks(get(target, ALICE)) for target in (WATCH, LOG)]
+    tunnel = await harness.asks(get(EXEC, ALICE, b"Connection: Upgrade", b"Upgrade: SPDY/3.1", method=b"POST"))
+    for client, begin in ((watch, b"{}\n\r\n"), (log, b"{}\n\r\n"), (tunnel, b"\r\n\r\n")):
+        await harness.until(lambda: client.received.endswith(begin), "the beginning")  # noqa: B023
+    return watch, log, tunnel
+
+
+async def ends(harness: Harness, watch: Client, log: Client, tunnel: Client, reason: str) -> None:
+    await harness.until(lambda: watch.received.endswith(b"\r\n0\r\n\r\n"), "the clean end of the watch")
+    await harness.until(lambda: log.over and tunnel.over, "the end of log and tunnel")
+    assert not log.received.endswith(b"0\r\n\r\n")
+    await harness.until(lambda: harness.service.running == 0, "the end of all")
+    assert len(harness.service._sessions) == 0
+    assert [record.reason for record in harness.records if record.status in (101, 200)] in ([], [reason] * 3)
+
+
+async def test_all_kinds_end_at_max_age(harness: Harness) -> None:
+    upstream = harness.upstream()
+    upstream.reply = replies
+    await harness.serve(configuration(upstream, "alice", max_age=0.5))
+    await ends(harness, *await opened(harness), "session_expired")
+    await harness.until(lambda: all(end.over for end in upstream.connections), "the end of the connections upstream")
+
+
+async def test_a_watch_inside_an_event_ends_at_its_border(harness: Harness) -> None:
+    upstream = harness.upstream()
+    await harness.serve(configuration(upstream, "alice", max_age=0.2))
+    client = await harness.asks(get(WATCH, ALICE))
+    await harness.until(lambda: upstream.received, "the request")
+    upstream.last.send(EVENT + b"2\r\n{}\r\n")
+    await harness.turns(150)
+    assert not client.received.endswith(b"0\r\n\r\n")
+    upstream.last.send(b"1\r\n\n\r\n")
+    await harness.until(lambda: client.received.endswith(b"1\r\n\n\r\n0\r\n\r\n"), "the end")
+
+
+async def test_short_requests_are_no_sessions(harness: Harness) -> None:
+    upstream = harness.upstream()
+    await harness.serve(configuration(upstream, "alice", max_age=0.1))
+    client = await harness.asks(get(b"/api/v1/pods", ALICE))
+    await harness.until(lambda: upstream.received, "the request")
+    upstream.last.send(EVENT)
+    await harness.turns(100)
+    upstream.last.send(b"0\r\n\r\n")
+    await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
+    assert harness.service.running == 0
+
+
+async def test_they_end_when_a_reload_removes_their_token(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_RELOAD_SPREAD", 0.1)
+    upstream = harness.upstream()
+    upstream.reply = replies
+    await harness.serve(configuration(upstream, "alice", "bob", end_with_credential=True))
+    clients = await opened(harness)
+    await harness.serve(configuration(upstream, "alice", end_with_credential=True))  # bob's line is another's
+    await harness.turns(100)
+    assert not any(client.over for client in clients)
+    await harness.serve(configuration(upstream, "bob", end_with_credential=True))
+    await ends(harness, *clients, "credential_ended")
+
+
+async def test_without_the_setting_they_outlive_their_token(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_RELOAD_SPREAD", 0.05)
+    upstream = harness.upstream()
+    upstream.reply = replies
+    await harness.serve(configuration(upstream, "alice"))
+    clients = await opened(harness)
+    await harness.serve(configuration(upstream, "bob"))
+    await harness.turns(60)
+    assert not any(client.over for client in clients)
