@@ -74,7 +74,7 @@ class Environment:
         self.port = reserved_port()
         self.authority = Authority("e2e CA")
         self.ca = directory / "ca.crt"
-        self.cluster = directory / "home"
+        self.home = directory / "home"
         self._daemon: Daemon | None = None
 
     def start(self) -> Environment:
@@ -82,7 +82,7 @@ class Environment:
             cluster.spawn()
         self.write_certificate()
         self.ca.write_bytes(self.authority.pem)
-        self.cluster.mkdir()
+        self.home.mkdir()
         for cluster in (self.east, self.west):
             cluster.wait_ready()
         self._daemon = Daemon(self.directory, self.config()).start()
@@ -157,7 +157,7 @@ class Environment:
         }
 
     def kubectl(self, program: str, way: str) -> Kubectl:
-        return Kubectl(program, str(self.kubeconfig), way, self.cluster)
+        return Kubectl(program, str(self.kubeconfig), way, self.home)
 
 
 def query(**values: object) -> str:

@@ -146,7 +146,7 @@ class IdentityEnvironment:
         self.port = 0  # until the clusters have theirs
         self.authority = Authority("identity CA")
         self.front_proxies = Authority("corp front proxies")
-        self.cluster = directory / "home"
+        self.home = directory / "home"
         self.kubeconfig = directory / "kubeconfig"
         self._site: Site | None = None
         self._daemon: Daemon | None = None
@@ -154,7 +154,7 @@ class IdentityEnvironment:
     def start(self) -> IdentityEnvironment:
         for cluster in (self.east, self.west):
             cluster.spawn()
-        self.cluster.mkdir()
+        self.home.mkdir()
         names = ["127.0.0.1", "localhost", f"*.{DOMAIN}"]
         pair = self.authority.server(names).write(self.directory, "proxy")
         (self.directory / "ca.crt").write_bytes(self.authority.pem)
@@ -274,7 +274,7 @@ class IdentityEnvironment:
         }
 
     def kubectl(self, program: str, user: str, way: str) -> Kubectl:
-        return Kubectl(program, str(self.kubeconfig), f"{user}@{way}", self.cluster)
+        return Kubectl(program, str(self.kubeconfig), f"{user}@{way}", self.home)
 
 
 def right_to_pass(key: str) -> list[dict[str, Any]]:
