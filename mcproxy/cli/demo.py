@@ -1,7 +1,7 @@
-"""`mcproxy demo`: two simulated clusters and the proxy in front of them, to try things. Ctrl-C leaves nothing behind.
+"""`mcproxy demo`: two simulated clusters and a proxy in front of them, until Ctrl-C.
 
-Each of the three is a process of its own. This one starts them, waits for a signal or for one of them to die, and stops
-them again.
+Each of the three is a process of its own. The command starts them, waits for a signal or for one of them to end, and
+stops them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 PATIENCE = 20.0
-"""Seconds that a part may take to start; on an idle machine each takes less than one."""
+"""Seconds that a process may take to start; on an idle machine each takes less than one."""
 STOP_PATIENCE = 5.0
-"""Seconds that a part may take to end before it is killed."""
+"""Seconds that a process may take to end before it is killed."""
 CLUSTER_OPTIONS = ("--live", "--drain-seconds", "0.5", "--starting-seconds", "0")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """A signal asks the demo to end. No Exception, so that nothing on the way takes it for an error of its own."""
+    """A signal ends the demo. Not an Exception, so that no handler of errors catches it."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -78,7 +78,7 @@ _port.__name__ = "port"  # argparse: "invalid port value: '99999'"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until stopped; 0 after a signal, 1 if anything does not start or ends by itself."""
+    """Run until a signal; return 0 after one, 1 if a process does not start or ends by itself."""
     try:
         if importlib.util.find_spec("aiohttp") is None:
             raise DemoError(
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _signals_raise() -> Iterator[None]:
-    """Let the first signal that asks for an end raise Stopped; the ones after it find the end under way."""
+    """Raise Stopped at the first of STOP_SIGNALS, and ignore later ones."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         for each in STOP_SIGNALS:
@@ -118,7 +118,7 @@ def _signals_raise() -> Iterator[None]:
 def _free_port(wanted: int) -> int:
     """Return a port that can be listened on: `wanted` itself unless it is 0. Raises DemoError."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listener; old connections don't count
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listener does
         try:
             probe.bind((HOST, wanted))
             probe.listen()
@@ -147,7 +147,7 @@ def _directory(wanted: Path | None) -> Iterator[DemoDirectory]:
 
 
 def _edited(directory: DemoDirectory) -> list[Path]:
-    """The files that stay as they are because somebody edited them."""
+    """Return the edited files, which are kept."""
     names = (demo_files.CONFIG_FILE, demo_files.KUBECONFIG_FILE)
     return [directory.path / name for name in names if directory.edited(name)]
 
@@ -183,11 +183,11 @@ def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
 
 
 def _run(directory: DemoDirectory, ports: dict[str, int], *, kept: bool) -> None:
-    """Start everything, print the greeting, wait for a signal (Stopped). Raises DemoError if a part ends by itself."""
+    """Start the processes, print the greeting, wait for a signal (Stopped). Raises DemoError if a process ends."""
     path, port = directory.path, ports["proxy"]
     edited = _edited(directory)
     with contextlib.ExitStack() as parts:
-        proxy = Proxy(path)  # it loads the daemon while the next lines load the clusters
+        proxy = Proxy(path)  # it imports the daemon while the next lines import the simulated cluster
         parts.callback(proxy.stop)
         from mcproxy.demo.server import fork_server
 
@@ -198,7 +198,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], *, kept: bool) -> None
             for name in demo_files.CLUSTERS
         ]
         parts.callback(_stop_clusters, clusters)
-        parts.callback(proxy.stop)  # before the clusters, or it would complain about them
+        parts.callback(proxy.stop)  # before the clusters, or it would log their end
         for cluster in clusters:
             cluster.start()
         demo_files.write_certificates(path)
@@ -233,7 +233,7 @@ def _stop_clusters(clusters: list[ForkedCluster]) -> None:
 
 
 class Proxy:
-    """The daemon (demo_proxy.py), in a process group of its own: Ctrl-C is the demo's to pass on."""
+    """The daemon (demo_proxy.py). Its own process group keeps Ctrl-C from it, so that the demo stops it in order."""
 
     def __init__(self, directory: Path) -> None:
         self.log = directory / "mcproxy.log"
@@ -247,9 +247,9 @@ class Proxy:
             )
 
     def serve(self, config: Path) -> None:
-        """Let it run with `config`."""
+        """Start the daemon with `config`."""
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # wait_ready tells if it has ended
+        with contextlib.suppress(BrokenPipeError):  # wait_ready reports that it has ended
             self.process.stdin.write(bytes(config) + b"\n")
             self.process.stdin.flush()
 
@@ -267,7 +267,7 @@ class Proxy:
                 time.sleep(0.02)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL if it has not ended in time."""
+        """Send SIGTERM, and SIGKILL if it has not ended in time."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -293,7 +293,7 @@ def _answers(port: int, context: ssl.SSLContext, path: str, *, only_200: bool) -
 
 
 def _watch(proxy: Proxy, clusters: list[ForkedCluster]) -> None:
-    """Wait until a part ends, which none should; a signal ends the wait by an exception. Raises DemoError."""
+    """Wait until a process ends. Raises DemoError then, or Stopped at a signal."""
     parts = [("the proxy", proxy.process.pid, proxy.log)]
     parts += [(f"the simulated cluster {each.name}", each.pid, each.log) for each in clusters]
     with contextlib.ExitStack() as descriptors:

@@ -1,7 +1,7 @@
-"""The directory of `mcproxy demo --dir`: whose it is, whether a demo runs in it, and which of its files were edited.
+"""The directory of `mcproxy demo --dir`: ownership, lock, and detection of edited files.
 
 A hidden file, `.mcproxy-demo`, marks a directory as the demo's. It is locked (flock) for as long as a demo runs, and
-records the ports and, as SHA-256, the content of each file that its owner may want to edit.
+records the ports and, as SHA-256, the content of the files that a user may edit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["MARKER", "DemoDirectory", "DemoError", "open_directory"]
 
 MARKER = ".mcproxy-demo"
 KEPT_DIGESTS = 2
-"""Of each file the last content and the one before are known, since a demo may be killed before it has written."""
+"""Digests of the last content and the one before are kept, since a demo may be killed before it has written a file."""
 
 
 class DemoError(Exception):
@@ -28,7 +28,7 @@ class DemoError(Exception):
 
 
 class DemoDirectory:
-    """A directory that is the demo's and locked by this process. `path` is absolute."""
+    """A directory of the demo's, locked by this process. `path` is absolute."""
 
     def __init__(self, path: Path, marker: int) -> None:
         self.path = path
@@ -69,7 +69,7 @@ class DemoDirectory:
 
 @contextlib.contextmanager
 def open_directory(path: Path, names: Iterable[str]) -> Iterator[DemoDirectory]:
-    """Make the directory if need be, and lock it. `names` are those of the files that the demo writes.
+    """Create the directory if need be, and lock it. `names` are those of the files that the demo writes.
 
     Raises DemoError if a demo runs in it, if one of the files is there and the directory is not the demo's, or if it
     cannot be written to.
@@ -109,7 +109,7 @@ def _refuse_foreign(path: Path, names: Iterable[str]) -> None:
 
 
 def _read(marker: int) -> dict[str, Any]:
-    """The record in a marker; an empty one for a marker that is new, or was being written when its demo was killed."""
+    """Return the record in a marker; an empty one for a new or a damaged marker."""
     record: dict[str, Any] = {"pid": 0, "ports": {}, "written": {}}
     with contextlib.suppress(ValueError):
         found = json.loads(os.pread(marker, 1 << 16, 0))

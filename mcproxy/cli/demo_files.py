@@ -26,7 +26,7 @@ __all__ = [
 JSONDict = dict[str, Any]
 CLUSTERS = ("east", "west")
 EAST_NAME = "east.demo.test"
-"""The TLS server name of the virtual server that is east alone."""
+"""The TLS server name of the virtual server of the cluster east."""
 USERS_NAME = "users.demo.test"
 """The TLS server name of the virtual server whose users have client certificates."""
 USERS = {"editor": "shop-editors", "administrator": "administrators"}
@@ -41,7 +41,7 @@ NAMES = (
     *CLUSTERS,
     *("mcproxy.log", "access.log"),
 )
-"""Everything that the demo writes to its directory."""
+"""All files and directories that the demo writes."""
 LONGEST_SOCKET_PATH = 107
 """Bytes; the kernel's limit for the path of a unix socket (unix(7))."""
 
@@ -120,7 +120,7 @@ logging:
 
 @dataclass(frozen=True)
 class Command:
-    """A command to try: what it shows, the line as a shell takes it, and its exit status."""
+    """A command to try: what it shows, its shell command line, and its exit status."""
 
     about: str
     line: str
@@ -128,8 +128,8 @@ class Command:
 
 
 def write_certificates(directory: Path) -> None:
-    """Write the proxy's certificate with its CA, and those of the users with theirs. The CAs' keys are kept nowhere."""
-    from mcproxy.demo.auth.certificates import Authority  # takes as long to load as the rest of the command
+    """Write the certificates of the proxy and of the users, each with their CA. The CAs' keys are not kept."""
+    from mcproxy.demo.auth.certificates import Authority  # takes as long to import as the rest of the command
 
     authority = Authority("mcproxy demo CA")
     (directory / "ca.crt").write_bytes(authority.pem)
@@ -169,7 +169,7 @@ def kubeconfig(port: int) -> str:
         "clusters": [{"name": name, "cluster": cluster} for name, cluster in clusters.items()],
         "contexts": contexts,
         "users": [
-            # With identity: Proxy no token is passed on or looked at, but without any kubectl asks for a user name.
+            # With identity: Proxy tokens are ignored, but without one kubectl asks for a user name.
             {"name": "anybody", "user": {"token": "not-looked-at"}},
             *(
                 {"name": user, "user": {"client-certificate": f"{user}.crt", "client-key": f"{user}.key"}}

@@ -1,7 +1,7 @@
 """The proxy of `mcproxy demo`: loads the daemon while the clusters start, then runs it with the file named on stdin.
 
-The clusters' ports stand in that file and are known only when they serve; importing the daemon takes as long as that.
-Stdin stays open for as long as the demo lives; its end, whatever the reason, is the end of the proxy too.
+That file has the clusters' ports, which are known only when they serve; importing the daemon takes as long as that.
+Stdin is open for as long as the demo runs; its end, for whatever reason, ends the proxy too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`mcproxy demo` as somebody meets it who tries it: started, its commands copied from the screen, ended with Ctrl-C."""
+"""`mcproxy demo`: start, the printed commands, directories that it keeps, and the end."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Demo:
         return children(self.process.pid)
 
     def end(self) -> tuple[int, str]:
-        """Wait for the end; gives the status and what is on stderr."""
+        """Wait for the end; return the exit status and stderr."""
         _, errors = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, errors
 
@@ -94,14 +94,14 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """One demo for all tests that only look."""
+    """A demo shared by tests that do not change it."""
     with Demo(temporary=tmp_path_factory.mktemp("demo")) as demo:
         demo.wait_ready()
         yield demo
 
 
 def run_command(line: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command line as a shell does that it is pasted into."""
+    """Run a command line in a shell."""
     return subprocess.run(
         ["sh", "-c", line],
         capture_output=True,
@@ -113,7 +113,7 @@ def run_command(line: str, home: Path) -> subprocess.CompletedProcess[str]:
 
 
 def shown(running: Demo) -> dict[str, demo_files.Command]:
-    """The commands that the demo printed, by what they show; all of its module are among them, in order."""
+    """Return the printed commands by what they show; they are those of demo_files, in order."""
     directory = running.kubeconfig().parent
     port = int(running.printed[0].rpartition(":")[2])
     expected = [command for _, group in demo_files.commands(directory, port) for command in group]
@@ -319,7 +319,7 @@ def test_part_that_dies_is_named_and_the_demo_ends_with_1(tmp_path: Path, part: 
 
 
 def test_killed_demo_takes_its_parts_along(tmp_path: Path) -> None:
-    """NoAuthentication could tidy up then, so the directory stays; but nothing goes on running."""
+    """After SIGKILL the directory remains, but no process does."""
     with Demo(temporary=tmp_path) as demo:
         demo.wait_ready()
         started = demo.children
@@ -388,6 +388,6 @@ def test_commands_survive_a_directory_with_blanks() -> None:
 
 
 def test_kubectl_and_curl_are_there() -> None:
-    """The tests above run them; say it in a sentence if they aren't."""
+    """The tests above need them."""
     missing = [program for program in ("kubectl", "curl") if shutil.which(program) is None]
     assert not missing, f"install {' and '.join(missing)} and put it on PATH"

@@ -18,7 +18,6 @@ from mcproxy.demo.request.call import Call
 
 JSONDict = dict[str, Any]
 
-V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 GONE_IN_304 = ("Accept-Ranges", "Last-Modified")
 MODIFIED = "Sat, 21 Nov 2026 09:00:00 GMT"
 

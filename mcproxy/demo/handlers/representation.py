@@ -6,7 +6,6 @@ from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo.apimachinery import status
 from mcproxy.demo.printing import tables
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
@@ -21,14 +20,7 @@ OK = 200
 
 def include_object(call: Call) -> str:
     """Return the includeObject parameter. Raises APIError 400."""
-    value = call.query.get("includeObject", "") or "Metadata"
-    if value not in ("None", "Metadata", "Object"):
-        text = (
-            f'Unable to convert to Table as requested: includeObject: Invalid value: "{value}": must be '
-            "'Metadata', 'Object', 'None', or empty"
-        )
-        raise status.APIError(400, "BadRequest", text, indented=True)
-    return value
+    return tables.check_include_object(call.query.get("includeObject", ""))
 
 
 def table_of(call: Call, items: list[JSONDict], metadata: JSONDict, accepted: Accepted, include: str) -> JSONDict:

@@ -36,38 +36,12 @@ def table(
     mode = check_include_object(include_object)
     printer = printer_for(resource, columns)
     moment = as_time(now)
-    return _table(
-        list_metadata, printer.definitions(), [row(printer, item, mode, moment, version) for item in items], version
-    )
-
-
-def watch_table(
-    resource: ResourceInfo,
-    obj: JSONDict,
-    *,
-    include_object: str,
-    first: bool,
-    now: datetime | str,
-    columns: list[JSONDict] | None = None,
-    version: str = "v1",
-) -> JSONDict:
-    """Return the Table of one watch event (also of a bookmark); only the first of a watch has columnDefinitions."""
-    mode = check_include_object(include_object)
-    printer = printer_for(resource, columns)
-    metadata = {"resourceVersion": (obj.get("metadata") or {}).get("resourceVersion", "")}
-    rows = [row(printer, obj, mode, as_time(now), version)]
-    return _table(metadata, printer.definitions() if first else None, rows, version)
-
-
-def _table(
-    metadata: Mapping[str, Any], definitions: list[JSONDict] | None, rows: list[JSONDict], version: str
-) -> JSONDict:
     return {
         "kind": "Table",
         "apiVersion": f"{META_GROUP}/{version}",
-        "metadata": {key: value for key, value in metadata.items() if value != ""},
-        "columnDefinitions": definitions,
-        "rows": rows,
+        "metadata": {key: value for key, value in list_metadata.items() if value != ""},
+        "columnDefinitions": printer.definitions(),
+        "rows": [row(printer, item, mode, moment, version) for item in items],
     }
 
 
@@ -167,21 +141,9 @@ def text_of(value: Any) -> str:
 
 
 def partial_metadata(obj: JSONDict, *, version: str = "v1") -> JSONDict:
-    """The Return the PartialObjectMetadata of an object."""
+    """Return the PartialObjectMetadata of an object."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": f"{META_GROUP}/{version}",
         "metadata": obj.get("metadata") or {},
-    }
-
-
-def partial_metadata_list(
-    list_metadata: Mapping[str, Any], items: Iterable[JSONDict], *, version: str = "v1"
-) -> JSONDict:
-    """Return a PartialObjectMetadataList."""
-    return {
-        "kind": "PartialObjectMetadataList",
-        "apiVersion": f"{META_GROUP}/{version}",
-        "metadata": dict(list_metadata),
-        "items": [partial_metadata(item, version=version) for item in items],
     }

@@ -222,16 +222,6 @@ def test_custom_resources_without_columns_have_an_age() -> None:
     assert names == ["Name", "Age"]
 
 
-def test_only_the_first_table_of_a_watch_defines_columns() -> None:
-    info = resource("", "v1", "configmaps")
-    obj = {"metadata": {"name": "c", "resourceVersion": "9"}}
-    first, second = (tables.watch_table(info, obj, include_object="", first=flag, now=NOW) for flag in (True, False))
-    assert first["columnDefinitions"][0]["name"] == "Name"
-    assert second["columnDefinitions"] is None
-    assert second["metadata"] == {"resourceVersion": "9"}
-    assert second["rows"][0]["cells"] == ["c", 0, "<unknown>"]
-
-
 def test_an_unknown_include_object_is_refused() -> None:
     with pytest.raises(APIError, match=r"must be 'Metadata', 'Object', 'None', or empty") as caught:
         tables.check_include_object("Bogus")
@@ -240,11 +230,8 @@ def test_an_unknown_include_object_is_refused() -> None:
 
 def test_partial_metadata_keeps_nothing_but_metadata() -> None:
     obj = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"a": 1}}
-    found = tables.partial_metadata_list({"resourceVersion": "3"}, [obj])
-    assert found["kind"] == "PartialObjectMetadataList"
-    assert found["items"] == [
-        {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "p"}}
-    ]
+    found = tables.partial_metadata(obj)
+    assert found == {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "p"}}
 
 
 @pytest.mark.parametrize(
