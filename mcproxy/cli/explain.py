@@ -97,9 +97,11 @@ def find_server(servers: Sequence[model.Server], name: str | None) -> model.Serv
 
 def _request_line(method: str, path: str) -> tuple[bytes, bytes]:
     if method.upper() not in _METHODS:
-        raise WrongQuestion(f"{shown(method)} is no HTTP method ({', '.join(_METHODS)}); a watch is GET with ?watch=1")
+        raise WrongQuestion(
+            f"{shown(method)} is not a HTTP method ({', '.join(_METHODS)}); a watch is GET with ?watch=1"
+        )
     if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
-        raise WrongQuestion(f"{shown(path)} is no path; it begins with / and is percent-encoded, as in a URL")
+        raise WrongQuestion(f"{shown(path)} is not a path; it begins with / and is percent-encoded, as in a URL")
     return method.upper().encode(), path.partition("#")[0].encode()
 
 
@@ -124,7 +126,7 @@ class Story:
         self._clusters = {cluster.name: cluster for cluster in config.clusters}
 
     def lines(self, method: bytes, target: bytes) -> Iterator[tuple[str, str]]:
-        """Yield the story, as a word and a text for each line."""
+        """Yield the story, as a word and a string for each line."""
         yield "server", shown(self.server.name)
         try:
             cluster, target = self._destination(target)

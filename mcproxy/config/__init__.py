@@ -1,4 +1,4 @@
-"""From files to a frozen model: YAML with source marks, schema, cross-references, kubeconfigs.
+"""Loading of the configuration: YAML with source marks, JSON Schema, cross-references, kubeconfigs, a frozen model.
 
-Nothing here opens a socket or knows the reactor. `model` is a leaf that any room may import.
+Nothing here opens a socket or uses the reactor. `model` is a leaf that any package may import.
 """

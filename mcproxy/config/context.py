@@ -1,7 +1,7 @@
-"""What one load carries along: where faults go, the environment, the time, and the files that were read.
+"""The context of one load: where problems are reported, the environment, the time, and the files that were read.
 
-Files are read once a load, whoever names them: 200 clusters with one CA file share its bytes. Offline no file is read
-but those of the configuration itself: what the others hold, and variables that are not set, count as good.
+A file is read once in a load, however often it is named: 200 clusters with one CA file share its bytes. Offline only
+YAML files are read: the contents of other files, and variables that are not set, count as good.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Context:
     _files: dict[str, bytes | str] = field(default_factory=dict)  # contents, or why there are none
 
     def error(self, place: Place, what: str, right: str | None = None) -> None:
-        """Report a fault of the value at `place`."""
+        """Report an error of the value at `place`."""
         self.problems.error(place.mark, place.key, what, right)
 
     def warn(self, place: Place, lint: str, what: str, right: str | None = None) -> None:
@@ -37,7 +37,7 @@ class Context:
         self.problems.warn(place.mark, lint, place.key, what, right)
 
     def path(self, place: Place) -> str | None:
-        """Return the absolute name of the file that the text at `place` names, relative to the file it stands in."""
+        """Return the absolute name of the file that the string at `place` names, relative to the file it stands in."""
         text = place.string
         if text is None:
             return None
@@ -52,7 +52,7 @@ class Context:
     def read(self, place: Place) -> tuple[str, bytes] | None:
         """Return name and contents of the regular file that `place` names; None where there is none (reported).
 
-        Offline the contents are empty: whoever reads them has to look at `offline` first.
+        Offline the contents are empty: callers must check `offline` before they parse them.
         """
         path = self.path(place)
         if path is None:
@@ -94,5 +94,5 @@ def _read(path: str) -> bytes | str:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open without waiting for the other end of a FIFO, which is then refused as no regular file."""
+    """Open without waiting for the other end of a FIFO, which is then refused as not a regular file."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,11 +1,10 @@
-"""Kubeconfigs, read as client-go reads them (tools/clientcmd), into what the model has for a cluster.
+"""Kubeconfigs, read as client-go reads them (tools/clientcmd).
 
-The `kubernetes` package could do this at 35 MiB and 0.2 s; here it is only the oracle of a test. Followed are
-client-go's precedences and refusals: tokenFile over token, a token or password over an exec plugin, at most one of
-token and password, data and file of the same thing not together, file names relative to the kubeconfig. Keys that are
-not known are passed over, as kubectl does; what is known and cannot be done here (proxy-url, auth-provider,
-impersonation, an exec plugin that must ask its user) is refused in words. Faults are reported at line and
-column of the kubeconfig.
+The `kubernetes` package needs 35 MiB and 0.2 s for this, so it is only the oracle of a test. The rules are client-go's:
+tokenFile over token, a token or password over an exec plugin, at most one of token and password, not both data and file
+of the same thing, file names relative to the kubeconfig. Unknown keys are ignored, as kubectl does; known ones that are
+not supported here (proxy-url, auth-provider, impersonation, an exec plugin that must ask its user) are errors. Errors
+are reported at line and column of the kubeconfig.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How a cluster is reached, whichever way it was written. No endpoints: they were wrong (reported)."""
+    """Endpoints, TLS and credentials of a cluster. Endpoints are empty if they were wrong (reported)."""
 
     endpoints: tuple[Endpoint, ...]
     tls: ClusterTLS
@@ -50,9 +49,9 @@ def read_access(context: Context, reference: Place) -> Access | None:
 
 
 def read_context(context: Context, file: Place, wanted: Place | None, reference: Place) -> Access | None:
-    """Read the context `wanted` (None: the current one) of the kubeconfig `file`; faults of both stand at `reference`.
+    """Read the context `wanted` (None: the current one) of the kubeconfig `file`; errors are reported at `reference`.
 
-    None where they could not be found (reported). Offline a cluster is assumed that the proxy may use.
+    None where they could not be found (reported). Offline an endpoint and credentials are assumed.
     """
     if context.offline:
         return _assumed(context.path(file) or "", (wanted.string if wanted is not None else None) or "")
@@ -97,7 +96,7 @@ def _document(context: Context, file: Place) -> Document | None:
             document = Document(path, os.path.dirname(path), node)
             _check_kind(context, root_place(document))
         elif node is not None:
-            context.error(file, f"{path} is no kubeconfig", "name a file with clusters, users and contexts")
+            context.error(file, f"{path} is not a kubeconfig", "name a file with clusters, users and contexts")
         context.kubeconfigs[path] = document
     return context.kubeconfigs[path]
 
@@ -106,7 +105,7 @@ def _check_kind(context: Context, root: Place) -> None:
     for key, right in (("kind", "Config"), ("apiVersion", "v1")):
         place = root.get(key)
         if place is not None and place.value != right:
-            context.error(place, f"{place.shown} is no kubeconfig's {key}", f"write {key}: {right}")
+            context.error(place, f"{place.shown} is not a kubeconfig's {key}", f"write {key}: {right}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +115,12 @@ class _Reader:
     # -- values ---------------------------------------------------------------------------------------------------
 
     def text(self, place: Place, key: str) -> str | None:
-        """Return a text; an empty one is None, as client-go sees it."""
+        """Return a string; an empty one is None, as client-go sees it."""
         found = place.get(key)
         if found is None or found.string is not None:
             return (found.string or None) if found is not None else None
-        right = "write it in quotes" if isinstance(found.node, Scalar) else "write a text"
-        self.context.error(found, "is no text", right)  # not shown: it may be a token
+        right = "write it in quotes" if isinstance(found.node, Scalar) else "write a string"
+        self.context.error(found, "is not a string", right)  # not shown: it may be a token
         return None
 
     def boolean(self, place: Place, key: str) -> bool:
@@ -149,7 +148,7 @@ class _Reader:
         if data is not None and data.string == "":
             data = None
         if file is not None and data is not None:
-            self.context.error(data, f"stands beside {key}", "keep one of the two")
+            self.context.error(data, f"is given beside {key}", "keep one of the two")
         if data is not None:
             embedded = self._embedded(data)
             return (data, embedded) if embedded is not None else None
@@ -228,7 +227,7 @@ class _Reader:
             name = name.lower().rstrip(".")
             if not is_server_name(name) or name.startswith("*"):
                 place = cluster.get("tls-server-name") or cluster
-                what = f"{place.shown} is no name that a certificate could have"
+                what = f"{place.shown} is not a name that a certificate could have"
                 self.context.error(place, what, "write a DNS name or an IP address")
         skip = self.boolean(cluster, "insecure-skip-tls-verify")
         return ClusterTLS(ca=bundle, server_name=name, insecure_skip_verify=skip)
@@ -261,7 +260,7 @@ class _Reader:
             place = user.get(key)
             if place is not None and place.string != "":
                 what = "impersonation written into a kubeconfig is not supported"
-                self.context.error(place, what, "take it out: the proxy is to be itself towards the cluster")
+                self.context.error(place, what, "take it out: the proxy uses its own identity towards the cluster")
 
     def _token(self, user: Place) -> tuple[str | None, str | None]:
         """Return token and token file, one of them at most: the file wins, as in client-go."""
@@ -330,7 +329,7 @@ class _Reader:
         args = list(place.children("args"))
         for arg in args:
             if arg.string is None:
-                self.context.error(arg, "is no text", "write it in quotes")
+                self.context.error(arg, "is not a string", "write it in quotes")
         return [arg.string or "" for arg in args]
 
     def _env(self, place: Place) -> list[tuple[str, str]]:

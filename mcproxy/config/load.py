@@ -1,7 +1,7 @@
-"""The one way from a file's name to a `Config`: read, merge, build, check; all faults at once.
+"""Loads a configuration file into a `Config`: read, merge, build, check.
 
-The stages go on past faults as far as they can, each leaving aside what an earlier one has reported, so that an
-operator sees every error of the file in one go.
+Each stage continues after errors as far as it can and skips what an earlier stage has reported, so that the operator
+sees every error of the file at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What is wrong with a configuration, where, and what would be right.
+"""Errors and warnings about a configuration: what is wrong, where, and what would be right.
 
-A file's faults are collected, not raised one by one: an operator who mends a file wants to see all of them in one go.
-Only `load` turns the collection into an exception.
+They are collected, not raised one by one, so that the operator sees all of them at once. Only `load` raises.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Addresses: where an endpoint is, where a listener binds, and which of them stay on this machine."""
+"""Addresses of endpoints, listeners and networks, and whether they are local."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AddressError(ValueError):
 
 
 def parse_endpoint(url: str, name: str | None = None) -> Endpoint:
-    """Take a kube-apiserver's URL apart; raises AddressError. A path stays, less its trailing slashes.
+    """Parse the URL of a kube-apiserver; raises AddressError. The path is kept without trailing slashes.
 
     Messages do not repeat the URL, which may hold a password.
     """
@@ -32,9 +32,9 @@ def parse_endpoint(url: str, name: str | None = None) -> Endpoint:
         port = parts.port
         host = parts.hostname
     except ValueError:
-        raise AddressError("is no URL", "write a URL such as https://10.0.0.1:6443") from None
+        raise AddressError("is not a URL", "write a URL such as https://10.0.0.1:6443") from None
     if parts.scheme not in _DEFAULT_PORTS or not host:
-        raise AddressError("is no URL of a server", "write a URL such as https://10.0.0.1:6443")
+        raise AddressError("is not a URL of a server", "write a URL such as https://10.0.0.1:6443")
     if "@" in parts.netloc:
         raise AddressError("has a user name in it", "take it out, and use credentials")
     if "?" in url or "#" in url:
@@ -68,14 +68,14 @@ def _check_host(host: str) -> None:
 
 
 def check_https(url: str, *, query: bool) -> None:
-    """Check that something can be fetched from `url`; raises AddressError. It stays as written, for it is compared."""
+    """Check that `url` is an https URL that can be fetched; raises AddressError."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, 0
     if not host or port == 0 or parts.scheme != "https":
-        raise AddressError("is no https URL", "write a URL such as https://login.example.com")
+        raise AddressError("is not an https URL", "write a URL such as https://login.example.com")
     if "@" in parts.netloc:
         raise AddressError("has a user name in it", "take it out")
     if "#" in url or ("?" in url and not query):
@@ -86,7 +86,7 @@ def check_https(url: str, *, query: bool) -> None:
 
 
 def parse_bind(text: str) -> Bind:
-    """Read a listener's bind, of the form that the schema allows; raises AddressError."""
+    """Parse a listener's bind, which has the form that the schema allows; raises AddressError."""
     if text.startswith("unix:"):
         if len(text.encode()) > 107 + len("unix:"):
             raise AddressError("is longer than the 107 bytes of a unix socket's path", "use a shorter path")
@@ -97,7 +97,7 @@ def parse_bind(text: str) -> Bind:
         return SystemdBind(text.removeprefix("systemd:"))
     host, _, port = text.rpartition(":")
     if int(port) > 65535:
-        raise AddressError(f"{port} is no port", "write a port from 0 to 65535")
+        raise AddressError(f"{port} is not a port", "write a port from 0 to 65535")
     if host.startswith("["):
         host = host[1:-1]
     try:
@@ -108,7 +108,7 @@ def parse_bind(text: str) -> Bind:
 
 
 def parse_network(text: str) -> IPNetwork:
-    """Read a network or a single address; raises AddressError."""
+    """Parse a network or a single address; raises AddressError."""
     try:
         return ipaddress.ip_network(text)
     except ValueError:
@@ -116,17 +116,17 @@ def parse_network(text: str) -> IPNetwork:
     try:
         right = f"did you mean {ipaddress.ip_interface(text).network}?"
     except ValueError:
-        raise AddressError("is no network", "write a network such as 10.0.0.0/8, or one address") from None
+        raise AddressError("is not a network", "write a network such as 10.0.0.0/8, or one address") from None
     raise AddressError("has bits set beyond its prefix", right)
 
 
 def is_open(bind: Bind) -> bool:
-    """Whether others than this machine's users may connect; of systemd's sockets it is not known, so yes."""
+    """Whether other machines may connect; true for sockets of systemd, whose address is not known here."""
     return isinstance(bind, SystemdBind) or (isinstance(bind, TCPBind) and not is_loopback(bind.host))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name certainly stays on this machine."""
+    """Whether an address or name is certainly loopback."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:

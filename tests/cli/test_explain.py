@@ -291,11 +291,11 @@ def test_an_ambiguous_path_is_400(ask: Explain) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "said"),
     [
-        ("watch", "/api", '"watch" is no HTTP method'),
-        ("GET", "api/v1/pods", '"api/v1/pods" is no path'),
-        ("GET", "/a b", '"/a b" is no path'),
-        ("GET", "/\x1b[31m", r'"/\u001b[31m" is no path'),
-        ("GET", "/ü", r'"/\u00fc" is no path'),
+        ("watch", "/api", '"watch" is not a HTTP method'),
+        ("GET", "api/v1/pods", '"api/v1/pods" is not a path'),
+        ("GET", "/a b", '"/a b" is not a path'),
+        ("GET", "/\x1b[31m", r'"/\u001b[31m" is not a path'),
+        ("GET", "/ü", r'"/\u00fc" is not a path'),
     ],
 )
 def test_what_no_client_could_send_is_wrong_usage(ask: Explain, method: str, path: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""The configuration contract, with every file that it names: what is not built yet is refused, and nothing else."""
+"""The configuration contract, with every file that it names: what is not supported yet is refused, and nothing else."""
 
 from pathlib import Path
 
@@ -66,10 +66,10 @@ def contract(tmp_path: Path) -> Path:
     return path
 
 
-def test_only_what_is_not_built_yet_is_refused(contract: Path) -> None:
+def test_only_what_is_not_supported_yet_is_refused(contract: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
         load(str(contract), environ={}, now=NOW)
-    assert [str(problem) for problem in caught.value.problems if "not built yet" not in problem.what] == []
+    assert [str(problem) for problem in caught.value.problems if "not supported yet" not in problem.what] == []
     assert sorted(problem.key for problem in caught.value.problems) == NOT_BUILT
 
 

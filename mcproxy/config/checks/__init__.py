@@ -1,1 +1,1 @@
-"""Checks between sections, of what no section can see alone."""
+"""Checks of what sections must be to one another."""

@@ -1,7 +1,7 @@
-"""Who is let in, by which server, with whose rights.
+"""Checks of who is let in by which server, and with whose rights.
 
-Here is what servers, sets of authenticators, authorizers and clusters must be to one another. Each fault is reported
-where something has to change. An entry with faults of its own was reported already; it is passed over.
+They concern servers, sets of authenticators, authorizers and clusters together. Each error is reported where something
+has to change. Entries with errors of their own were reported before and are skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _NOBODY = ("*", "system:anonymous", "system:unauthenticated")
 
 _WITHOUT_CERTIFICATE = ("tokenFile", "oidc", "tokenReview", "webhook")
-_NO_SET = "define it in the section authentication, or write none, in words, to authenticate nobody"
+_NO_SET = "define it in the section authentication, or write none, to authenticate nobody"
 _NO_AUTHORIZER = "define it in the section authorization, or leave it out: the clusters alone decide then"
 
 
@@ -45,7 +45,7 @@ def check(
     sets: Sequence[Named[Authentication]],
     authorizers: Sequence[Named[Authorization]],
 ) -> None:
-    """Report everything about who is let in that no part could see alone."""
+    """Report every error and warning that concerns several sections."""
     checker = _Checker(context, _by_name(listeners), _by_name(clusters), _by_name(sets), _by_name(authorizers))
     for server in servers:
         if server.value is not None:
@@ -62,7 +62,7 @@ def _by_name(entries: Sequence[Named[T]]) -> dict[str, Named[T]]:
 
 
 def reached_clusters(server: Server) -> tuple[str, ...]:
-    """Return the clusters that requests to a server may go to, by its backend or by a policy of its dispatch."""
+    """Return the clusters that requests to a server may go to, by its backend or by a dispatch policy."""
     others = (policy.backend.cluster for policy in server.dispatch or () if policy.backend is not None)
     return tuple(dict.fromkeys((*server.clusters, *others)))
 
@@ -100,7 +100,7 @@ class _Checker:
         if place is None or name is None or (name in self.authorizers and name != NONE):
             return
         if name == NONE:
-            self.context.error(place, "none is no authorizer", "leave it out: the clusters alone decide then")
+            self.context.error(place, "none is not an authorizer", "leave it out: the clusters alone decide then")
         else:
             right = suggest(name, self.authorizers) if self.authorizers else _NO_AUTHORIZER
             self.context.error(place, f"there is no authorizer {place.shown}", right)
@@ -118,7 +118,7 @@ class _Checker:
         return None
 
     def _nobody(self, place: Place, server: Server) -> None:
-        """Refuse users and groups in policies of a server that authenticates nobody: none of them ever calls."""
+        """Report users and groups in the policies of a server that authenticates nobody: no request matches them."""
         written = place.get("authentication")
         if (place.has("authentication") and (written is None or written.string != NONE)) or (
             written is None and self._open_listener(server) is not None  # reported already
@@ -142,11 +142,11 @@ class _Checker:
         else:
             named, rights = "a set of authenticators", ""
         what = f"has no authentication, and {_reach(listener)}"
-        right = f"name {named}, or write authentication: none, in words, to let in whoever can connect{rights}"
+        right = f"name {named}, or write authentication: none, to let in whoever can connect{rights}"
         self.context.error(place, what, right)
 
     def _proxied(self, place: Place, server: Server) -> None:
-        """With the proxy's rights, being known is not enough: somebody must say what each caller may do."""
+        """Require an authorizer where requests have the proxy's own rights: authentication alone is not enough."""
         listener, proxied = self._open_listener(server), self.proxied_cluster(server)
         if server.authentication not in self.sets or place.has("authorization") or listener is None or proxied is None:
             return
@@ -155,14 +155,16 @@ class _Checker:
         self.context.error(place, what, "name an authorizer in authorization")
 
     def _certificates(self, place: Place, server: Server) -> None:
-        """Warn where only certificates are accepted, and no listener could be shown one."""
+        """Warn where only client certificates are accepted, and no listener has TLS."""
         found = self.sets.get(server.authentication or "")
         listeners = [self.listeners[name].value for name in server.listeners if name in self.listeners]
         if found is None or found.value is None or not listeners:
             return
         others = (found.value.anonymous.enabled, *(found.place.has(key) for key in _WITHOUT_CERTIFICATE))
         if not any(others) and all(listener is not None and listener.tls is None for listener in listeners):
-            what = f"{found.name} accepts client certificates alone, and without tls on a listener nobody shows one"
+            what = (
+                f"{found.name} accepts client certificates alone, and without tls on a listener no client can send one"
+            )
             self.context.warn(
                 place.get("authentication") or place,
                 "unreachable-set",
@@ -171,7 +173,7 @@ class _Checker:
             )
 
     def _token_review(self, place: Place, server: Server) -> None:
-        """Check a review that leaves out the cluster: the server has to have one, and the proxy a name there."""
+        """Check a tokenReview without cluster: the server must have one cluster, and the proxy credentials for it."""
         where, clusters = place.get("authentication"), server.clusters
         if where is None or not clusters or not _leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
             return
@@ -182,7 +184,7 @@ class _Checker:
             self._can_be_asked(clusters[0], where, "tokenReview", "tokenreviews")
 
     def _access_review(self, place: Place, server: Server) -> None:
-        """Check a review that leaves out the cluster: the proxy has to have a name wherever requests may go."""
+        """Check a subjectAccessReview without cluster: the proxy needs credentials for each cluster."""
         where = place.get("authorization")
         if where is None or not _leaves_out_cluster(self.authorizers.get(where.string or ""), "subjectAccessReview"):
             return
@@ -195,8 +197,10 @@ class _Checker:
             self.context.error(where, what, f"give cluster {cluster} credentials that may create {resource}")
 
     def _impersonation(self, place: Place, server: Server) -> None:
-        """Warn where clients' own credentials pass, but the proxy, which knows them too, has none to ask with whether
-        they may be somebody else. Where reviews of requests go to the same cluster, that is an error already.
+        """Warn of a cluster with identity Passthrough whose right to impersonate the proxy must review, and cannot.
+
+        The proxy authenticates the client, so impersonation is reviewed here, and that needs credentials of its own.
+        Where requests are reviewed by the same cluster, missing credentials are an error already.
         """
         where = place.get("authentication")
         if where is None or server.authentication not in self.sets:
@@ -217,14 +221,14 @@ class _Checker:
         return found.value.identity if found is not None and found.value is not None else None
 
     def _without_credentials(self, name: str) -> bool:
-        """Whether the proxy is nobody in a cluster; where that is an error of the cluster's already, no."""
+        """Whether the proxy has no credentials for a cluster, unless that is reported as an error of the cluster."""
         found = self.clusters.get(name)
         if found is None or found.value is None or found.value.identity is Identity.IMPERSONATE:
             return False
         return credentials.are_missing(found.place, found.value.credentials)
 
     def shared_token_reviews(self, servers: Sequence[Named[Server]]) -> None:
-        """Warn of tokens that one cluster reviews, and that count for other clusters too."""
+        """Warn of tokens that one cluster reviews and that are accepted for other clusters too."""
         for name, entry in self.sets.items():
             review = entry.value.token_review if entry.value is not None else None
             place = entry.place.get("tokenReview")
@@ -244,7 +248,7 @@ class _Checker:
     # -- sets and authorizers ---------------------------------------------------------------------------------------
 
     def reviews(self) -> None:
-        """Check that the clusters that are named for reviews can be asked."""
+        """Check that the proxy has credentials for the clusters that reviews name."""
         for section, key, resource in (
             (self.sets, "tokenReview", "tokenreviews"),
             (self.authorizers, "subjectAccessReview", "subjectaccessreviews"),
@@ -265,13 +269,13 @@ class _Checker:
 
 
 def _leaves_out_cluster(entry: Named[T] | None, review: str) -> bool:
-    """Whether an entry has this review, for the cluster that a request goes to."""
+    """Whether an entry has this review without a cluster: the request's own cluster is asked."""
     written = entry.place.get(review) if entry is not None and entry.value is not None else None
     return written is not None and not written.has("cluster")
 
 
 def _reviewers(entries: Iterable[Place], key: str) -> Iterator[Place]:
-    """Yield the places that name a cluster to be asked."""
+    """Yield the places of clusters that reviews name."""
     for entry in entries:
         review = entry.get(key)
         cluster = review.get("cluster") if review is not None else None

@@ -1,4 +1,4 @@
-"""What listeners, certificates and servers must be to one another."""
+"""Checks between listeners, certificates and servers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_servers(
     servers: Sequence[Named[Server]],
     listeners: Sequence[Named[Listener]],
 ) -> None:
-    """Check that no two servers claim the same."""
+    """Check that no two servers of a listener have the same server name, or are both its default."""
     claims: dict[tuple[str, str], Place] = {}
     for server in servers:
         value = server.value
@@ -68,9 +68,9 @@ def check_servers(
 
 
 def _check_default(context: Context, servers: Sequence[Named[Server]]) -> None:
-    """Warn of a default server with a cluster of its own beside servers that only their names tell apart.
+    """Warn of a default server with a cluster of its own beside servers of other clusters.
 
-    A client that sends no TLS server name, and calls by address, reaches it instead of the cluster that it means.
+    A client that sends no TLS server name and connects by address reaches it instead of the cluster it means.
     """
     for server in servers:
         value = server.value
@@ -111,9 +111,9 @@ def check_coverage(
     listeners: Sequence[Named[Listener]],
     certificates: Sequence[Named[Certificate]],
 ) -> None:
-    """Warn of server names that no certificate of a listener covers; passed over where a certificate has faults.
+    """Warn of server names that no certificate of a listener covers; skipped where a certificate has errors.
 
-    Offline nothing is known of certificates' names but what the file says.
+    Offline only the names that the file gives for a certificate are known.
     """
     tls = {listener.name: listener.value.tls for listener in listeners if listener.value is not None}
     good = [c for c in certificates if c.value is not None and (c.place.has("serverNames") or not context.offline)]

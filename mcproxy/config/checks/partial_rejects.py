@@ -1,7 +1,7 @@
 """Policies that reject requests by name or namespace, while a request over all of them passes.
 
-A list over all namespaces is in none of them, and a list has no name: a rule with `namespaces: [kube-system]` or
-`resourceNames: [x]` does not match it, and its answer has what the policy was to keep back.
+A list over all namespaces has the namespace "", and a list has the name "": a rule with `namespaces: [kube-system]` or
+`resourceNames: [x]` does not match it, and the response contains what the policy was meant to protect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _READS = ("get", "list", "watch")
 
 
 def warn_of_partial_rejects(context: Context, places: Sequence[Place], policies: Sequence[Policy]) -> None:
-    """Warn of each list of names in a rejecting policy that a later policy undoes; `places` are those of policies."""
+    """Warn of names and namespaces in rejecting policies that requests over all of them bypass.
+
+    `places` are those of the policies.
+    """
     if not any(_is_partial(rule) for policy in policies if policy.reject is not None for rule in policy.rules):
         return
     serving = _Serving(policies)
@@ -60,7 +63,7 @@ def _wide_requests(rule: Rule) -> Iterator[tuple[str, str, RuleHalf]]:
 
 
 class _Serving:
-    """Which policy serves requests over all names, found once for all rules that leave the same ones."""
+    """Finds the policy that serves requests over all names; equal requests are looked up once."""
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self._found: dict[RuleHalf, int | None] = {}

@@ -1,4 +1,4 @@
-"""The lists of rules as sets of names, to be compared: does one cover another, do they intersect?"""
+"""The lists of rules as sets of names: whether one covers another, and whether they intersect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcproxy.config.model import Rule
 
 @dataclass(frozen=True, slots=True)
 class NameSet:
-    """What a list admits: what equals one of its items (which may end in a star), or with `inverted` none of them."""
+    """What a list matches: names equal to one of its items (which may end in a star), or with `inverted` to none."""
 
     items: tuple[str, ...]
     inverted: bool = False
@@ -37,7 +37,7 @@ def name_set(items: Sequence[str], empty: NameSet) -> NameSet:
 
 
 def _item_covers(one: str, other: str) -> bool:
-    """Whether all that `other` stands for, `one` stands for too. */status covers pods/status, a-* covers a-b*."""
+    """Whether item `one` matches everything that `other` does: */status covers pods/status, a-* covers a-b*."""
     if one == other:
         return True
     if one.startswith("*/"):
@@ -46,24 +46,24 @@ def _item_covers(one: str, other: str) -> bool:
 
 
 def _apart(one: str, other: str) -> bool:
-    """Whether nothing is both. Two patterns with a star at the end are apart unless one begins like the other."""
+    """Whether no name matches both items. Two patterns are apart unless one is a prefix of the other."""
     return not (_item_covers(one, other) or _item_covers(other, one))
 
 
 def covers(one: NameSet, other: NameSet, *, groups: bool = False) -> bool:
-    """Whether all that `other` admits, `one` admits too. With `groups` a list is held against several names at once."""
+    """Whether `one` matches everything that `other` does; with `groups`, of a user who may have several names."""
     if one.everything or other.nothing:
         return True
     if not one.inverted:
         return not other.inverted and all(any(_item_covers(a, b) for a in one.items) for b in other.items)
     if other.inverted:
         return all(any(_item_covers(b, a) for b in other.items) for a in one.items)
-    # Who is in a group that is listed may be in one that is excluded as well.
+    # A user in a listed group may be in an excluded one as well.
     return not groups and all(_apart(a, b) for a in one.items for b in other.items)
 
 
 def intersect(one: NameSet, other: NameSet, *, groups: bool = False) -> bool:
-    """Whether some name is in both sets; with `groups`, whether somebody in several groups is."""
+    """Whether some name is in both sets; with `groups`, whether a user in several groups matches both."""
     if one.nothing or other.nothing:
         return False
     if one.inverted and other.inverted:
@@ -79,7 +79,7 @@ class RuleHalf:
     """The half of a rule that is about resources, or the one about other URLs: a set for each of its lists."""
 
     sets: tuple[NameSet, ...]
-    users: tuple[NameSet, ...]  # one of them admits
+    users: tuple[NameSet, ...]  # one of them must match
     groups: NameSet
 
     @property
@@ -103,11 +103,11 @@ class RuleHalf:
 
 
 def halves_of(rule: Rule) -> tuple[RuleHalf, RuleHalf]:
-    """Return a rule for resources and for other URLs."""
+    """Return the halves of a rule: for resources, and for other URLs."""
     verbs, clusters = name_set(rule.verbs, NOTHING), name_set(rule.clusters, ALL)
     accounts = tuple(NameSet((f"system:serviceaccount:{space}:{name}",)) for space, name in rule.service_accounts)
     listed = name_set(rule.users, NOTHING if accounts else ALL)
-    # Item by item, for an earlier rule may have some as users and some as service accounts.
+    # Item by item, since another rule may have some as users and some as service accounts.
     users = (listed,) if listed.inverted else tuple(NameSet((item,)) for item in listed.items)
     groups = name_set(rule.user_groups, ALL)
     resources = (

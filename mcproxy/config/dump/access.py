@@ -1,4 +1,4 @@
-"""Who may call, and who may do what, as the file would say it; see `config.dump`."""
+"""Authentication and authorization in the form of the file; see `config.dump`."""
 
 from __future__ import annotations
 

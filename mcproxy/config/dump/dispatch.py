@@ -1,4 +1,4 @@
-"""Dispatch policies and flow controls, as the file would say them; see `config.dump`."""
+"""Dispatch policies and flow controls in the form of the file; see `config.dump`."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Comments = Mapping[Path, Sequence[str]]
 
 
 def effective(config: Config, *, masked: bool = True) -> Document:
-    """Return the document that means `config`; with `masked`, secrets are replaced by a word."""
+    """Return `config` as a document; with `masked`, secrets are replaced by a word."""
     document: Document = _escape(_without_empty(_document(config, masked)))
     return document
 
@@ -168,7 +168,7 @@ def _cluster(cluster: Cluster, masked: bool) -> Document:
 
 
 def _access(cluster: Cluster, masked: bool) -> Document:
-    """Return where the cluster is and who the proxy is there; a kubeconfig stays the reference that it is."""
+    """Return endpoints, TLS and credentials of the cluster, or its kubeconfig, which stays a reference."""
     if cluster.kubeconfig is not None:
         return {"kubeconfig": {"file": cluster.kubeconfig.file, "context": cluster.kubeconfig.context}}
     return _direct_access(cluster, masked)
@@ -227,7 +227,7 @@ def _server(server: Server) -> Document:
         "backend": {"cluster": backend.cluster}
         if isinstance(backend, ClusterBackend)
         else {"clusters": list(backend.clusters)},
-        "authentication": server.authentication or "none",  # left out (on loopback), it authenticates nobody either
+        "authentication": server.authentication or "none",  # left out (on loopback), nobody is authenticated either
         "authorization": server.authorization,
         "accessLog": server.access_log,
         "cors": {"allowedOrigins": list(server.cors.allowed_origins)} if server.cors is not None else None,
@@ -277,7 +277,7 @@ def _yaml(value: Any, indent: str, path: Path, comments: Comments) -> Iterable[s
 
 
 def _word(value: Any) -> str:
-    """Return a scalar (or an empty collection); a text stands bare only where no reader could take it for another."""
+    """Return a scalar or an empty collection; a string is unquoted only where every YAML reader takes it for one."""
     if isinstance(value, str) and _BARE.match(value) and value.lower() not in _WORDS_WITH_MEANING:
         return value
     return _readable(json.dumps(value, ensure_ascii=False))

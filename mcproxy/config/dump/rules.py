@@ -1,4 +1,4 @@
-"""Rules, of dispatch and of authorization, as the file would say them; see `config.dump`."""
+"""Rules of dispatch policies and authorizers in the form of the file; see `config.dump`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mcproxy.config.model import Rule
 
 
 def rule(given: Rule) -> dict[str, Any]:
-    """Return the document that means `given`; a list that is empty is left out, which means the same."""
+    """Return the rule as a document; empty lists are left out, which means the same."""
     document: dict[str, Any] = {
         "verbs": list(given.verbs),
         "users": list(given.users),

@@ -34,12 +34,12 @@ def read(context: Context, place: Place, authorities: Sequence[x509.Certificate]
         context.error(place, what, "give the authority's CRL in PEM or DER form")
         return None
     for authority in authorities:
-        if pem.may_vouch(authority):
+        if pem.is_authority(authority):
             _check_authority(context, place, path, authority, lists)
     issuers = {authority.subject for authority in authorities}
     for each in lists:
         if authorities and each.issuer not in issuers:
-            what = f"{path} has a list of {each.issuer.rfc4514_string()}, which is no authority in caFile"
+            what = f"{path} has a list of {each.issuer.rfc4514_string()}, which is not an authority in caFile"
             context.warn(place, "foreign-crl", what, "take it out, or add the authority to caFile")
     return PEMFile(path, data)
 

@@ -1,8 +1,8 @@
-"""JSON Web Key Sets (RFC 7517): is a file one that tokens could be verified by?
+"""JSON Web Key Sets (RFC 7517): checks that tokens can be verified with the keys of a file.
 
-Who verifies makes keys of it anew, and passes over what cannot be used; here, where an operator looks, a key that lacks
-what its kind needs is a fault of the file. As the RFC says, keys of other kinds and for other uses are passed over; but
-a set without any usable key is a fault too.
+The OIDC authenticator parses the keys again and ignores what it cannot use; here a key that lacks what its type needs
+is an error of the file. As the RFC says, keys of other types and for other uses are ignored, but a set without any
+usable key is an error too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RIGHT = "get the set from the issuer's jwks_uri anew"
 
 
 def read(context: Context, place: Place) -> JWKSFile | None:
-    """Return the key set that `place` names; None where it is none (reported)."""
+    """Return the key set that `place` names; None if it is not one (reported)."""
     found = context.read(place)
     if found is None:
         return None
@@ -38,22 +38,22 @@ def read(context: Context, place: Place) -> JWKSFile | None:
         return JWKSFile(path, data)
     try:
         document = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
-        json.dumps(document, ensure_ascii=False).encode("utf-8")  # half a surrogate pair is no text
+        json.dumps(document, ensure_ascii=False).encode("utf-8")  # refuses half a surrogate pair
     except (ValueError, RecursionError) as error:
         fault = "that all readers understand alike"
         if isinstance(error, json.JSONDecodeError):
             fault = f"at line {error.lineno}, column {error.colno}"
-        context.error(place, f"{path} is no JSON {fault}", _RIGHT)
+        context.error(place, f"{path} is not JSON {fault}", _RIGHT)
         return None
     keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list):
-        context.error(place, f"{path} is no set of keys", 'give a JSON object {"keys": […]}')
+        context.error(place, f"{path} is not a set of keys", 'give a JSON object {"keys": […]}')
         return None
-    _judge(context, place, path, keys)
+    _check_keys(context, place, path, keys)
     return JWKSFile(path, data)
 
 
-def _judge(context: Context, place: Place, path: str, keys: list[Any]) -> None:
+def _check_keys(context: Context, place: Place, path: str, keys: list[Any]) -> None:
     if len(keys) > _MAX_KEYS:
         what = f"{path} has {len(keys)} keys, and the first {_MAX_KEYS} count"
         context.error(place, what, "keep those that are in use")
@@ -87,7 +87,7 @@ def _shown(number: int, key: Any) -> str:
 
 
 def _usable(key: dict[str, Any]) -> bool:
-    """Whether a key is of a kind, and meant, to verify signatures that are accepted here."""
+    """Whether a key is of a type, and meant, to verify signatures that are accepted here."""
     kind, curve, operations, algorithm = (key.get(name) for name in ("kty", "crv", "key_ops", "alg"))
     if kind not in tuple(_PARTS) or key.get("use", "sig") != "sig":
         return False
@@ -100,7 +100,7 @@ def _usable(key: dict[str, Any]) -> bool:
 
 def _fault(key: Any) -> str | None:
     if not isinstance(key, dict):
-        return "is no JSON object"
+        return "is not a JSON object"
     kind = key.get("kty")
     if not isinstance(kind, str):
         return "has no kty"
@@ -108,7 +108,7 @@ def _fault(key: Any) -> str | None:
         return None
     for name in ("kid", "alg"):
         if name in key and not isinstance(key[name], str):
-            return f"has a {name} that is no text"
+            return f"has a {name} that is not a string"
     if kind == "EC" and "crv" not in key:
         return "has no crv"
     parts = _PARTS[kind]
@@ -127,7 +127,7 @@ def _rsa_fault(modulus: int, exponent: int) -> str | None:
     try:
         rsa.RSAPublicNumbers(exponent, modulus).public_key()
     except ValueError:
-        return "is no RSA key"
+        return "is not a RSA key"
     return None
 
 
@@ -135,7 +135,7 @@ def _ec_fault(x: int, y: int, curve: ec.EllipticCurve) -> str | None:
     try:
         ec.EllipticCurvePublicNumbers(x, y, curve).public_key()
     except ValueError:
-        return f"is no point of {curve.name}"
+        return f"is not a point of {curve.name}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Certificates and keys as files give them: read, told apart, held against each other and against the calendar."""
+"""Certificates and keys from PEM files: parsed, matched with each other, and their dates checked."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519Pri
 
 
 def read_file(context: Context, place: Place) -> PEMFile | None:
-    """Return the file that `place` names; what is in it is not looked at."""
+    """Return the file that `place` names, without parsing it."""
     found = context.read(place)
     return PEMFile(*found) if found is not None else None
 
 
 def read_key(context: Context, place: Place) -> PEMFile | None:
-    """Return the file with a private key that `place` names; what is in it is not looked at."""
+    """Return the file with a private key that `place` names, without parsing it."""
     found = read_file(context, place)
     if found is not None:
         context.check_private(place, found.path)
@@ -47,7 +47,7 @@ def is_for_servers(certificate: x509.Certificate) -> bool:
 
 
 def authorities(context: Context, place: Place, pem: PEMFile) -> list[x509.Certificate]:
-    """Check a bundle of authorities and return them; a warning where none of them is valid today."""
+    """Check a bundle of authorities and return them; warns if none of them is valid today."""
     found = _certificates(context, place, pem) if not context.offline else []
     if found and all(certificate.not_valid_after_utc < context.now for certificate in found):
         last = max(certificate.not_valid_after_utc for certificate in found)
@@ -57,7 +57,7 @@ def authorities(context: Context, place: Place, pem: PEMFile) -> list[x509.Certi
 
 
 def read_authorities(context: Context, place: Place) -> tuple[PEMFile, list[x509.Certificate]] | None:
-    """Return the bundle of authorities that `place` names, with what is in it; None where it is none (reported).
+    """Return the bundle of authorities that `place` names, with what is in it; None if it is not one (reported).
 
     Offline the list is empty.
     """
@@ -66,8 +66,8 @@ def read_authorities(context: Context, place: Place) -> tuple[PEMFile, list[x509
     return (pem, found) if pem is not None and (found or context.offline) else None
 
 
-def may_vouch(certificate: x509.Certificate) -> bool:
-    """Whether a certificate is an authority's; one of version 1 can't say so, and is taken for one."""
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is an authority's; one of version 1 cannot say so and is taken for one."""
     if certificate.version is x509.Version.v1:
         return True
     try:
@@ -77,7 +77,7 @@ def may_vouch(certificate: x509.Certificate) -> bool:
 
 
 def read_pair(context: Context, place: Place) -> tuple[PEMFile, PEMFile] | None:
-    """Return the chain and key that `certFile` and `keyFile` at `place` name; None where they don't fit (reported)."""
+    """Return the chain and key that `certFile` and `keyFile` at `place` name; None if they do not fit (reported)."""
     cert_place, key_place = place.get("certFile"), place.get("keyFile")
     chain = read_file(context, cert_place) if cert_place is not None else None
     key = read_key(context, key_place) if key_place is not None else None
@@ -120,7 +120,7 @@ def pair(
 def _check_order(context: Context, place: Place, chain: PEMFile, certificates: list[x509.Certificate]) -> None:
     for issued, issuer in itertools.pairwise(certificates):
         if issued.issuer != issuer.subject:
-            what = f"{chain.path} is no chain: {issuer.subject.rfc4514_string()} did not issue what stands before it"
+            what = f"{chain.path} is not a chain: {issuer.subject.rfc4514_string()} did not issue the one before it"
             context.warn(place, "chain-order", what, "order it leaf first, each followed by its issuer")
             return
 
@@ -174,7 +174,7 @@ def _private_key(context: Context, place: Place, pem: PEMFile) -> PrivateKey | N
 def _public_key(certificate: x509.Certificate) -> bytes | None:
     try:
         key = certificate.public_key()
-    except (ValueError, UnsupportedAlgorithm):  # of a kind that no key here can belong to
+    except (ValueError, UnsupportedAlgorithm):  # of a type that no private key here can have
         return None
     return _spki(key)
 

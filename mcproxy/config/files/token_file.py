@@ -2,9 +2,9 @@
 
 A line is ``token,user,uid`` and, if the user has groups, a fourth column with all of them: ``"group1,group2"``. As in
 kube-apiserver (k8s.io/apiserver, token/tokenfile), further columns and empty lines are passed over, a line with an
-empty token counts for nothing, and of two lines with one token the last counts; both get a warning. Beyond it, a name
-that no cluster could be told, or none, is an error. The csv module would not do: it takes ``…,uid, "a,b"`` for five
-columns with quotes in them, where Go's reader, and this one, finds a fault. Messages never show a token.
+empty token is ignored, and of two lines with one token the last counts; both get a warning. In addition, a name that
+no header can carry, or an empty one, is an error. The csv module cannot be used: it takes ``…,uid, "a,b"`` for five
+columns with quotes in them, where Go's reader, and this one, reports an error. Messages never show a token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORM = 'write token,user,uid or token,user,uid,"group1,group2"'
 
 
 class _Fault(Exception):
-    """A line that is no CSV, by its number."""
+    """A line that is not CSV, by its number."""
 
 
 def read(context: Context, place: Place, *, allow_system_names: bool) -> TokenFile | None:
@@ -98,11 +98,14 @@ class _Reader:
         groups = tuple(group for group in record[_COLUMNS].split(",") if group) if len(record) > _COLUMNS else ()
         if not token:
             self._warn(
-                line, "unusable-token", "has an empty token, so it lets in nobody", "give it a token, or take it out"
+                line,
+                "unusable-token",
+                "has an empty token, so nobody can use it",
+                "give it a token, or take it out",
             )
             return
         if not is_token(token):
-            what = "has a token with characters that no header can carry, so it lets in nobody"
+            what = "has a token with characters that no header can carry, so nobody can use it"
             self._warn(line, "unusable-token", what, "give it one without spaces and other such characters")
             return
         if not self._names(line, user, uid, groups):
@@ -115,7 +118,7 @@ class _Reader:
         self._system_names(line, user, groups)
 
     def _names(self, line: int, user: str, uid: str, groups: tuple[str, ...]) -> bool:
-        """Whether a cluster can be told these names, in headers."""
+        """Whether headers can carry these names."""
         if not user:
             self._error(line, "has no user name", _FORM)
             return False

@@ -1,8 +1,8 @@
-"""The frozen configuration: what a checked file means, with every default filled in and every file name absolute.
+"""The configuration as immutable objects, with every default filled in and every file name absolute.
 
-The loader (`config.load`) is the only maker of these objects; tests may make them by hand. They hold no live part:
-`daemon.runtime` turns a `Config` into one. Equality is by value, so that a reload can tell what did not change; files
-that a part reads (certificates, tokens) are compared by what they contain, which is why their bytes stand here.
+Only the loader (`config.load`) and tests create them. They hold no live objects: `daemon.runtime` builds those from a
+`Config`. Equality is by value, so that a reload finds what did not change; files that are read (certificates, tokens)
+are compared by their contents, which is why the bytes are part of the model.
 
 Units: durations are seconds (float), sizes are bytes (int), 0 is "no limit" wherever a limit stands.
 """

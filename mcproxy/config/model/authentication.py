@@ -56,7 +56,7 @@ class OIDC:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """TokenReview by a server that is no cluster: the endpoint is the review's own URL."""
+    """TokenReview by a server that is not a cluster: the endpoint is the review's own URL."""
 
     kubeconfig: KubeconfigReference
     endpoint: Endpoint
@@ -68,7 +68,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHeader:
-    """Who may say who calls, by X-Remote-*."""
+    """The proxies that are trusted to name users in X-Remote-* headers."""
 
     ca: PEMFile
     allowed_names: tuple[str, ...] = ()  # common names; empty: any certificate of the authorities

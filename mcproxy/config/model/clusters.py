@@ -9,7 +9,7 @@ from mcproxy.config.model.common import PEMFile, Secret
 
 
 class Identity(enum.StrEnum):
-    """How a cluster is told who calls (reference: identity)."""
+    """How users are conveyed to a cluster (reference: identity)."""
 
     IMPERSONATE = "Impersonate"
     REQUEST_HEADER = "RequestHeader"

@@ -40,8 +40,8 @@ class UnixBind:
 class SystemdBind:
     """A socket handed over by systemd, found by its FileDescriptorName.
 
-    Its address is known only at run time: whoever takes it over must refuse a listener without TLS on anything but
-    loopback and unix sockets, as the loader does for the other kinds.
+    Its address is known only at run time: `daemon.service` refuses a listener without TLS on anything but loopback and
+    unix sockets, as the loader does for the other kinds.
     """
 
     name: str

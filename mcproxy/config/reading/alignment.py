@@ -1,4 +1,4 @@
-"""Lines of YAML that are not aligned with their neighbours, found in the text where the parser stopped."""
+"""Lines of YAML that are not aligned with their neighbours, found in the string where the parser stopped."""
 
 from __future__ import annotations
 

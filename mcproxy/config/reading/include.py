@@ -24,10 +24,10 @@ STDIN = "-"
 
 
 def read_documents(context: Context, path: str) -> list[Document]:
-    """Read the main file and all that it includes; faults of form are reported, and what is left is returned.
+    """Read the main file and all that it includes; errors of form are reported, and what is left is returned.
 
-    Each document has passed ${ENV}, the check for parts not built yet and the schema; `version` of the main file, which
-    an included file may leave out, is asked for here.
+    In each document ${ENV} is replaced, and unsupported parts and violations of the schema are reported. `version` may
+    be left out in included files; that the main file has it is checked here.
     """
     reader = _Reader(context)
     main = reader.read(path, None)
@@ -119,5 +119,5 @@ def _mapping(node: object, problems: Problems) -> Mapping | None:
     if isinstance(node, Scalar) and node.value is None:
         return Mapping({}, node.mark)
     mark = getattr(node, "mark", None)
-    problems.error(mark, "", "is no mapping of sections", "begin with version: 1, then sections such as listeners:")
+    problems.error(mark, "", "is not a mapping of sections", "begin with version: 1, then sections such as listeners:")
     return None

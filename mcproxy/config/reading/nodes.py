@@ -1,7 +1,7 @@
 """A YAML document as marked nodes, and places in it.
 
-Nodes know where they stand in their file, so that every later check can point at line and column. A `Place` is a node
-together with its document and key path: what the model is built from and what errors are reported at.
+Nodes have their line and column, so that every later check can report them. A `Place` is a node with its document and
+key path: the model is built from places, and errors are reported at them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Place:
         return key_path(self.path)
 
     def has(self, name: str) -> bool:
-        """Whether the key was written at all, be its value good or not."""
+        """Whether the key was written at all, with whatever value."""
         return isinstance(self.node, Mapping) and name in self.node.entries
 
     def get(self, name: str) -> Place | None:

@@ -77,7 +77,7 @@ def _plain(node: Node) -> Any:
 
 
 def _text(text: str) -> str:
-    """Return the text without half surrogate pairs, which environment variables may have and JSON has not."""
+    """Return the string without half surrogate pairs, which environment variables may have and JSON has not."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -154,7 +154,7 @@ class _Reporter:
         for name, needed in schema["dependentRequired"].items():
             for other in needed:
                 if name in node.entries and other not in node.entries:
-                    message = (f"stands without {other}", f"add {other}")
+                    message = (f"is given without {other}", f"add {other}")
                     self._problems.error(node.entries[name].mark, key_path((*path, name)), *message)
 
 

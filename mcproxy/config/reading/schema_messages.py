@@ -12,7 +12,7 @@ Message = tuple[str, str | None]  # what is wrong, what would be right
 _TYPE_NAMES = {
     "object": "a mapping",
     "array": "a list",
-    "string": "a text",
+    "string": "a string",
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",
@@ -32,7 +32,7 @@ def describe(keyword: str, node: Node, schema: Schema) -> Message:
             empty = isinstance(node, Scalar) and node.value == ""
             return "is empty" if empty else f"{_shown(node)} has the wrong form", right
         case "minLength":
-            return "is empty", right or "write a text, or leave the key out"
+            return "is empty", right or "write a string, or leave the key out"
         case "maxLength":
             return f"is longer than {schema['maxLength']} characters", "shorten it"
         case "minimum":
@@ -53,7 +53,7 @@ def describe(keyword: str, node: Node, schema: Schema) -> Message:
 
 
 def _shown(node: Node) -> str:
-    """Return a text in quotes, a number or constant as the file has it; cut where it is long."""
+    """Return a string in quotes, a number or constant as the file has it; cut where it is long."""
     text = node.text if isinstance(node, Scalar) else ""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return quote(text)
@@ -83,9 +83,9 @@ def _one_of(values: list[Any]) -> str:
 def _described(node: Node, schema: Schema) -> str:
     kind = _type_of(node)
     if "writeOnly" in schema and isinstance(node, Scalar):
-        return "no text" if node.value is not None else "empty"
+        return "not a string" if node.value is not None else "empty"
     if isinstance(node, Scalar) and node.value is not None:
-        names = {"string": "the text", "boolean": "the truth value"}
+        names = {"string": "the text", "boolean": "the boolean"}
         return f"{names.get(kind, 'the number')} {_shown(node)}"
     return {"object": "a mapping", "array": "a list"}.get(kind, "empty")
 

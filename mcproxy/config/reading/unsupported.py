@@ -1,7 +1,7 @@
-"""What the configuration contract has and this version has not: refused in words, never accepted and ignored.
+"""Parts of the configuration contract that this version does not support: refused, never accepted and ignored.
 
-Each is told apart from an unknown key, because whoever wrote it wrote it rightly. As a part is built, its line here
-goes and the schema gets it.
+They get another message than unknown keys, since they are not misspelt. When a part is built, its line here goes and
+the schema gets it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEYS: dict[tuple[str, ...], str] = {
     ("servers", "[]", "backend", "aggregate"): "write {cluster: NAME} or {clusters: [NAME, …]}",
     ("logging", "audit"): "leave it out: logging.access logs each request",
 }
-# Values: the words that are not built yet, and what would be right meanwhile.
+# Values: the words that are not supported yet, and what would be right meanwhile.
 _VALUES: dict[tuple[str, ...], tuple[frozenset[str], str]] = {
     ("listeners", "[]", "serves"): (frozenset({"Admin", "Ingress"}), "write serves: API, or leave the listener out"),
     ("clusters", "[]", "connections", "protocol"): (frozenset({"HTTP2"}), "write Auto or HTTP1"),
@@ -33,7 +33,7 @@ _VALUES: dict[tuple[str, ...], tuple[frozenset[str], str]] = {
 
 
 def check(document: Document, problems: Problems) -> None:
-    """Report each use of a part that is not built yet, and add it to `document.broken`."""
+    """Report each use of a part that is not supported yet, and add it to `document.broken`."""
     _walk(document, problems, document.root, (), ())
 
 
@@ -42,7 +42,7 @@ def _walk(document: Document, problems: Problems, node: Node, path: Path, form: 
         for name, entry in node.entries.items():
             here, shape = (*path, name), (*form, name)
             if shape in _KEYS:
-                problems.error(entry.mark, key_path(here), "is not built yet", _KEYS[shape])
+                problems.error(entry.mark, key_path(here), "is not supported yet", _KEYS[shape])
                 document.broken.add(here)
             elif isinstance(entry.node, Scalar):
                 _value(document, problems, entry.node, here, shape)
@@ -56,11 +56,11 @@ def _walk(document: Document, problems: Problems, node: Node, path: Path, form: 
 def _value(document: Document, problems: Problems, node: Scalar, path: Path, form: tuple[str, ...]) -> None:
     value = node.value
     if form == ("daemon", "workers") and isinstance(value, int) and value > 1:
-        what, right = f"{node.text} workers are not built yet", "write 1, or leave it out"
+        what, right = f"{node.text} workers are not supported yet", "write 1, or leave it out"
     elif form == ("flowControls", "[]", "shared") and value is True:
-        what, right = "a limit over all replicas is not built yet", "write false, or leave it out"
+        what, right = "a limit over all replicas is not supported yet", "write false, or leave it out"
     elif form in _VALUES and value in _VALUES[form][0]:
-        what, right = f"{value} is not built yet", _VALUES[form][1]
+        what, right = f"{value} is not supported yet", _VALUES[form][1]
     else:
         return
     problems.error(node.mark, key_path(path), what, right)

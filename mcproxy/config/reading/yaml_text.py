@@ -1,12 +1,12 @@
 """YAML read strictly, into marked nodes.
 
-libyaml's parser gives the events; what they mean is decided here, because PyYAML's own loaders follow YAML 1.1:
-``on`` would be true, ``22:22`` 1342, ``0123`` 83, a date an object, and of a doubled key the last would silently win.
-Here plain words mean what YAML 1.2's core schema says (true/false, null, decimal, 0x, 0o, floats), doubled keys are
-errors, and nothing a reader cannot see has an effect: no tags, one document, keys are strings.
+libyaml's parser gives the events, and values are resolved here, because PyYAML's own loaders follow YAML 1.1: ``on``
+would be true, ``22:22`` 1342, ``0123`` 83, a date an object, and of duplicate keys the last would silently win. Here
+plain scalars follow the core schema of YAML 1.2 (true/false, null, decimal, 0x, 0o, floats), duplicate keys are errors,
+tags and further documents are refused, and keys are strings.
 
-Anchors and aliases are allowed, and with them the merge key ``<<`` (a mapping or a list of mappings; a key of one's
-own wins, then the earlier of the merged), which editors know too. What aliases expand to is bounded.
+Anchors, aliases and the merge key ``<<`` (a mapping or a list of mappings; own keys win, then earlier mappings) are
+supported. The size that aliases expand to is bounded.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _SYNTAX: tuple[tuple[str, str, str], ...] = (
     (
         "mapping values are not allowed",
         "a colon where no key can be",
-        "give each key a line of its own, as deep as its neighbours, and quote a text that holds a colon and a space",
+        "give each key a line of its own, as deep as its neighbours, and quote a string that holds a colon and a space",
     ),
     ("could not find expected ':'", "a key without a colon", "write key: value"),
     (
         "did not find expected key",
         "text that fits nothing before it",
-        "indent it like its neighbours, and quote a text that goes on after its closing quote",
+        "indent it like its neighbours, and quote a string that goes on after its closing quote",
     ),
     (
         "did not find expected '-' indicator",
@@ -70,7 +70,7 @@ _SYNTAX: tuple[tuple[str, str, str], ...] = (
     (
         "did not find expected ',' or '}'",
         "a mapping in { } that is not closed",
-        "separate its entries with , close it with }, and quote a text with ${…}",
+        "separate its entries with , close it with }, and quote a string with ${…}",
     ),
     ("did not find expected node content", "a value is missing", "write a value, or two quotes for an empty text"),
     (
@@ -92,7 +92,7 @@ class _Stop(Exception):
 def read_yaml(file: str, data: bytes, problems: Problems) -> Node | None:
     """Read one file's bytes; problems are reported at lines and columns of `file`.
 
-    Returns None where the text could not be understood, and a `Scalar` of None where it holds nothing. Where only
+    Returns None where the string could not be understood, and a `Scalar` of None where it holds nothing. Where only
     single keys were wrong (doubled ones), what was understood is returned as well.
     """
     try:
@@ -143,7 +143,7 @@ def _is_long_quote(event: Any) -> bool:
 
 
 def resolve(text: str) -> Value:
-    """Return what a plain (unquoted) word means: YAML 1.2 core schema, so ``0123`` is 123 and ``on`` a text.
+    """Return what a plain (unquoted) word means: YAML 1.2 core schema, so ``0123`` is 123 and ``on`` a string.
 
     Raises ValueError for a number with more digits than anything here could mean.
     """
@@ -234,7 +234,7 @@ class _Composer:
         char = line[at.column : at.column + 1] if at is not None else ""
         if char == "\t":
             return _TAB
-        return f"a plain text cannot begin with {char}", "put the text in quotes"
+        return f"an unquoted value cannot begin with {char}", "put the string in quotes"
 
     def _mark(self, event: Any) -> Mark:
         return Mark(self._file, event.start_mark.line + 1, event.start_mark.column + 1)
@@ -317,7 +317,7 @@ class _Composer:
                 self._problems.error(
                     mark,
                     key_path(value_path),
-                    f"the key {quote(name)} is doubled, first at {entries[name].mark}",
+                    f"the key {quote(name)} is a duplicate, first at {entries[name].mark}",
                     "keep one of the two",
                 )
             else:
@@ -329,7 +329,7 @@ class _Composer:
 
     def _key(self, node: Scalar, mark: Mark, path: Path) -> str:
         if not isinstance(node.value, str):
-            what = f"the key {node.text or 'before the colon'} is not a text" if node.text else "an empty key"
+            what = f"the key {node.text or 'before the colon'} is not a string" if node.text else "an empty key"
             self._problems.error(
                 mark, key_path(path), what, f'write "{node.text}" in quotes' if node.text else "name it"
             )
@@ -340,6 +340,6 @@ class _Composer:
         candidates = value.items if isinstance(value, Sequence) else (value,)
         mappings = [node for node in candidates if isinstance(node, Mapping)]
         if len(mappings) != len(candidates):
-            what = "<< merges something that is no mapping"
+            what = "<< merges something that is not a mapping"
             self._problems.error(mark, key_path((*path, "<<")), what, "give it *NAME of a mapping, or a list of such")
         return mappings

@@ -1,6 +1,6 @@
-"""Sets of authenticators, from the file to the model, each checked for what it cannot be without.
+"""The section `authentication`: sets of authenticators.
 
-What a set must be to the servers and clusters that it is used with is in `config.checks.exposure`.
+Checks that concern the servers and clusters that use a set are in `config.checks.exposure`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NONE = "none"
 """What a server says that authenticates nobody; so nothing can be named so."""
 
 _AUTHENTICATORS = ("clientCertificates", "tokenFile", "tokenReview", "webhook", "requestHeader")
-# Whose users and groups that begin with system: are believed only if the file says so.
+# Authenticators whose users and groups that begin with system: are believed only with allowSystemNames.
 _SYSTEM_NAMES = ("tokenFile", "oidc", "requestHeader", "webhook")
 
 
@@ -71,14 +71,14 @@ def _build(context: Context, place: Place, clusters: Sequence[str]) -> Authentic
 
 
 def check_name(context: Context, place: Place) -> None:
-    """Refuse the name that a server would seem to say no name with."""
+    """Refuse the name `none`, by which a server refers to no entry."""
     name = place.get("name")
     if name is not None and name.string == NONE:
         context.error(name, "would read as if there were none", "give it another name")
 
 
 def check_cluster(context: Context, place: Place, clusters: Sequence[str]) -> str | None:
-    """Return the cluster that `place` may name; an unknown one is reported."""
+    """Return the cluster that `place` names, if any; an unknown one is reported."""
     cluster = place.get("cluster")
     if cluster is None or cluster.string is None:
         return None
@@ -94,7 +94,7 @@ def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x
         file is not None
         and found is not None
         and found[1]
-        and not any(pem.may_vouch(certificate) for certificate in found[1])
+        and not any(pem.is_authority(certificate) for certificate in found[1])
     ):
         what = f"no certificate in {found[0].path} is an authority's (basicConstraints), so it vouches for nobody else"
         context.warn(file, "not-an-authority", what, "name the authority that issues the clients' certificates")
@@ -104,7 +104,7 @@ def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x
 def _check_apart(
     context: Context, header: Place, clients: list[x509.Certificate], headers: list[x509.Certificate]
 ) -> None:
-    """Good for one must not count for the other: whoever has a client certificate could say that he is anybody."""
+    """Report an authority of both: a client certificate of it would be trusted to name any user in X-Remote-*."""
     file = header.get("caFile") or header
     both = next((certificate for certificate in headers if certificate in clients), None)
     if both is None:
@@ -149,18 +149,18 @@ def _anonymous(place: Place | None) -> Anonymous:
 
 
 def _check_any(context: Context, place: Place, made: Authentication) -> None:
-    """Report a set that nobody could get through; what was written and is faulty has been reported already."""
+    """Report a set without an authenticator, unless one was written and is wrong (reported)."""
     issuers, anonymous = place.get("oidc"), place.get("anonymous")
     no_issuer = issuers is not None and isinstance(issuers.node, List) and not issuers.node.items
     given = any(place.has(key) for key in _AUTHENTICATORS) or (place.has("oidc") and not no_issuer)
     faulty = anonymous is None or (anonymous.has("enabled") and anonymous.get("enabled") is None)
     if not given and not made.anonymous.enabled and not (place.has("anonymous") and faulty):
         right = f"add {', '.join(_AUTHENTICATORS)} or oidc, or anonymous: {{enabled: true}}"
-        context.error(place, "has no authenticator, so it lets in nobody", right)
+        context.error(place, "has no authenticator, so nobody can authenticate", right)
 
 
 def _check_effect(context: Context, place: Place, key: str, about: Sequence[str]) -> None:
-    """Warn of a switch that is on where there is nothing that it is about."""
+    """Warn of a switch that is on where nothing that it is about is configured."""
     switch = place.get(key)
     if switch is not None and switch.value is True and not any(place.has(other) for other in about):
         context.warn(switch, "no-effect", f"is about {', '.join(about)}, and this set has none of it", "take it out")

@@ -1,4 +1,4 @@
-"""Authorizers, from the file to the model."""
+"""The section `authorization`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a cluster is told who calls: `identity` with what belongs to it, and what each way needs."""
+"""`identity` of a cluster (how users are conveyed to it), with the keys that belong to it and what each way needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ClusterIdentity:
 
 
 def build(context: Context, place: Place) -> ClusterIdentity:
-    """Return how the cluster at `place` is told who calls."""
+    """Return how users are conveyed to the cluster at `place`."""
     written = place.text("identity")
     front = place.get("frontProxy")
     pair = pem.read_pair(context, front) if front is not None else None
@@ -33,16 +33,16 @@ def build(context: Context, place: Place) -> ClusterIdentity:
 
 
 def _extras(context: Context, place: Place) -> tuple[str, ...]:
-    """Return the keys, which Kubernetes has in lower case, whatever the case of the header that they came in."""
+    """Return the extra keys; Kubernetes has them in lower case only."""
     found: dict[str, Place] = {}
     for item in place.children("impersonateExtras"):
         key = item.string or ""
         if "*" in key and key != "*":
             context.error(
-                item, f"{item.shown} is no key, and keys have no patterns", 'list the keys, or write "*" for all'
+                item, f"{item.shown} is not a key, and keys have no patterns", 'list the keys, or write "*" for all'
             )
         elif not key.isascii() or not key.isprintable() or " " in key:
-            context.error(item, f"{item.shown} is no extra key", "write one such as scopes or example.com/team")
+            context.error(item, f"{item.shown} is not an extra key", "write one such as scopes or example.com/team")
         elif key != key.lower():
             context.error(item, f"{item.shown} has capitals, and extra keys have none", f"write {key.lower()}")
         elif key in found:
@@ -59,7 +59,7 @@ def _extras(context: Context, place: Place) -> tuple[str, ...]:
 
 
 def check_needs(context: Context, place: Place, settings: ClusterIdentity, access: Access) -> None:
-    """Check that the proxy has what it takes to tell the cluster in this way, and nothing that it will not use."""
+    """Check that the cluster has what this identity needs, and warn of what it does not use."""
     identity = settings.identity
     if identity is None:
         return

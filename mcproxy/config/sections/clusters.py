@@ -1,4 +1,4 @@
-"""Clusters of the file, as the model has them."""
+"""The section `clusters`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build_clusters(context: Context, merged: Merged) -> list[Named[Cluster]]:
 
 
 def _cluster(context: Context, place: Place) -> Cluster | None:
-    """Return the cluster written at `place`, or None where it lacks what it cannot be without (reported)."""
+    """Return the cluster written at `place`, or None if something required is missing or wrong (reported)."""
     access = _access(context, place)
     health_check = _health_check(context, place.get("healthCheck"))
     connections = _connections(Fields(place.get("connections")))
@@ -123,11 +123,13 @@ def _tls(context: Context, place: Place | None) -> ClusterTLS:
 
 
 def server_name(context: Context, place: Place) -> str | None:
-    """Return the name, in lower case, that a cluster's certificate must have."""
+    """Return the name that a cluster's certificate must have, in lower case."""
     name = (place.string or "").lower().rstrip(".")
     if is_server_name(name) and not name.startswith("*"):
         return name
-    context.error(place, f"{place.shown} is no name that a certificate could have", "write a DNS name or an IP address")
+    context.error(
+        place, f"{place.shown} is not a name that a certificate could have", "write a DNS name or an IP address"
+    )
     return None
 
 
@@ -137,7 +139,7 @@ def _credentials(context: Context, place: Place | None) -> Credentials:
     token, token_file, plugin = place.get("token"), place.get("tokenFile"), place.get("exec")
     secret = token.string if token is not None else None
     if token is None and context.offline and place.has("token"):
-        secret = ""  # of a variable
+        secret = ""  # from a variable
     if token is not None and secret is not None:
         credentials.check_token(context, token, secret)
     cert_place, key_place = place.get("certFile"), place.get("keyFile")
@@ -200,7 +202,7 @@ def _connections(fields: Fields) -> Connections:
 
 
 def _check_exposure(context: Context, place: Place, access: kubeconfig.Access) -> None:
-    """Check what goes to the endpoints in clear."""
+    """Check what is sent to endpoints without TLS."""
     in_clear = [e for e in access.endpoints if e.scheme == "http" and not is_loopback(e.host)]
     has_credentials = credentials.has_any(access.credentials)
     if in_clear and has_credentials:
@@ -213,7 +215,7 @@ def _check_exposure(context: Context, place: Place, access: kubeconfig.Access) -
 
 
 def _check_tls_unused(context: Context, place: Place, access: kubeconfig.Access) -> None:
-    """Warn of what only TLS could use, where no endpoint speaks it."""
+    """Warn of TLS settings where no endpoint speaks TLS."""
     unused = [
         name
         for name, given in (

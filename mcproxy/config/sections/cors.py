@@ -44,7 +44,7 @@ def _origin(context: Context, place: Place) -> str | None:
     if match is None:
         stripped = text.rstrip("/")
         right = f"write {stripped}" if _ORIGIN.match(stripped) else _FORM
-        context.error(place, f"{place.shown} is no origin", right)
+        context.error(place, f"{place.shown} is not an origin", right)
         return None
     scheme, host, port = match["scheme"], match["host"], match["port"]
     if not _is_host(host):

@@ -1,4 +1,4 @@
-"""Checks that credentials need wherever they are written, in the file itself or in a kubeconfig."""
+"""Checks of credentials that the file and kubeconfigs have in common."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_token(context: Context, place: Place, token: str) -> bool:
 
 
 def token_file(context: Context, place: Place) -> str | None:
-    """Return the absolute name of a file with a token that can be used now; its later contents are its owner's care."""
+    """Return the absolute name of a token file; its contents are checked now, and read again when it changes."""
     found = context.read(place)
     if found is None:
         return None
@@ -44,9 +44,9 @@ def token_file(context: Context, place: Place) -> str | None:
 
 
 def command(context: Context, place: Place, hint: str) -> str | None:
-    """Return what to run: an absolute name where `place` names a file, else a name to be looked for on PATH.
+    """Return the program to run: an absolute name if `place` names a file, else a name to look up on PATH.
 
-    A missing file is an error; a name that is not on this process's PATH only a warning, for the daemon's may differ.
+    A missing file is an error; a name that is not on this process's PATH is a warning, since the daemon's may differ.
     """
     name = place.string
     right = hint or "install it"
@@ -56,18 +56,18 @@ def command(context: Context, place: Place, hint: str) -> str | None:
         return name
     path = context.path(place)
     if path is not None and not context.offline and not (os.path.isfile(path) and os.access(path, os.X_OK)):
-        context.error(place, f"{path} is no program that can be run", right)
+        context.error(place, f"{path} is not a program that can be run", right)
     return path
 
 
 def check_verification(context: Context, insecure: Place | None, ca: PEMFile | None, ca_key: str) -> None:
-    """Warn of an unverified cluster at each load; with authorities given as well, nobody can tell what is meant."""
+    """Warn of a cluster whose certificate is not verified; authorities beside that are a contradiction, an error."""
     if insecure is None or insecure.value is not True:
         return
     if ca is not None:
         context.error(insecure, f"certificates are not to be verified, but {ca_key} is given", "keep one of the two")
     else:
-        what = "the cluster's certificate is not verified: whoever sits on the way can read and change everything"
+        what = "the cluster's certificate is not verified: anybody on the network path can read and change everything"
         context.warn(insecure, "not-verified", what, f"give its authority in {ca_key} instead")
 
 
@@ -76,7 +76,7 @@ def has_any(credentials: Credentials) -> bool:
 
 
 def are_missing(cluster: Place, credentials: Credentials) -> bool:
-    """Whether a cluster has no credentials; of those that were written and are faulty (reported), it is not said."""
+    """Whether a cluster has no credentials; those that were written and are wrong (reported) count as given."""
     written = cluster.get("credentials")
     empty = written is not None and isinstance(written.node, Mapping) and not written.node.entries
     return not has_any(credentials) and (empty or not cluster.has("credentials"))

@@ -1,4 +1,4 @@
-"""Dispatch policies of a server, and what of a policy fits the server and its cluster."""
+"""`dispatch` of a server: its policies, and whether they fit the server and its cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mcproxy.config.sections.rules import Where, build_rules
 from mcproxy.config.sections.section import Named
 from mcproxy.config.urls import AddressError, parse_endpoint
 
-# What makes sense only where there is one cluster to go to.
+# Keys that make sense only for servers of one cluster.
 _FOR_ONE_CLUSTER = ("endpoints", "strategy", "backend")
 
 
@@ -36,9 +36,9 @@ class _ServerContext:
     """The server that a policy is for."""
 
     names: Sequence[str]  # of all clusters in the file
-    clusters: Mapping[str, Cluster]  # those without faults
+    clusters: Mapping[str, Cluster]  # those without errors
     one: str | None  # the name of its one cluster
-    several: Sequence[str] | None  # the names of its several clusters; neither: its backend has faults
+    several: Sequence[str] | None  # the names of its several clusters; neither: its backend is wrong
     access_log: bool
 
 
@@ -49,7 +49,7 @@ def build_dispatch(
     places = server.get("dispatch")
     if places is None:
         return None
-    ground = _ServerContext(
+    server_context = _ServerContext(
         names=[cluster.name for cluster in clusters if cluster.name],
         clusters={cluster.name: cluster.value for cluster in clusters if cluster.name and cluster.value},
         one=backend.cluster if isinstance(backend, ClusterBackend) else None,
@@ -59,9 +59,9 @@ def build_dispatch(
     errors = len(context.problems.errors)
     unique_names(context, places.items())
     written = list(places.items())
-    policies = tuple(_policy(context, place, ground) for place in written)
+    policies = tuple(_policy(context, place, server_context) for place in written)
     if len(context.problems.errors) > errors or _is_broken(places):
-        return policies  # a rule without its faulty items means something else
+        return policies  # rules without their wrong items mean something else
     if not policies:
         right = "add a policy, or take dispatch out to let everything pass"
         context.warn(places, "no-policies", "has no policies, so every request is answered by 403", right)
@@ -71,30 +71,30 @@ def build_dispatch(
 
 
 def _is_broken(places: Place) -> bool:
-    """Whether something in there was reported by the schema already."""
+    """Whether the schema reported something at or below `places`."""
     depth = len(places.path)
     return any(path[:depth] == places.path for path in places.document.broken)
 
 
-def _policy(context: Context, place: Place, ground: _ServerContext) -> Policy:
+def _policy(context: Context, place: Place, server_context: _ServerContext) -> Policy:
     fields, rules = Fields(place), place.get("rules")
     access_log = fields.boolean("accessLog", False) if place.get("accessLog") is not None else None
-    if access_log and not ground.access_log:
+    if access_log and not server_context.access_log:
         what = "changes nothing: the accessLog of the server is false, which holds for all of its requests"
         context.warn(
             place.get("accessLog") or place, "no-effect", what, "take it out, or set the server's accessLog to true"
         )
-    if ground.several is not None:
+    if server_context.several is not None:
         _refuse_keys_for_one_cluster(context, place)
-    if ground.one is not None and rules is not None:
-        _refuse_clusters(context, rules, ground.one)
-    backend = _backend(context, place.get("backend"), ground)
-    cluster = ground.clusters.get((backend.cluster if backend is not None else ground.one) or "")
+    if server_context.one is not None and rules is not None:
+        _refuse_clusters(context, rules, server_context.one)
+    backend = _backend(context, place.get("backend"), server_context)
+    cluster = server_context.clusters.get((backend.cluster if backend is not None else server_context.one) or "")
     usable = backend is not None or not place.has("backend")  # else the endpoints are those of an unknown cluster
     endpoints = _endpoints(context, place, cluster) if cluster is not None and usable else ()
     return Policy(
         name=place.text("name") or f"dispatch[{place.path[-1]}]",
-        rules=_rules(context, rules, ground) if rules is not None else (),
+        rules=_rules(context, rules, server_context) if rules is not None else (),
         endpoints=endpoints,
         strategy=Strategy(fields.text("strategy", Strategy.ROUND_ROBIN)),
         flow_control=place.text("flowControl"),
@@ -104,8 +104,10 @@ def _policy(context: Context, place: Place, ground: _ServerContext) -> Policy:
     )
 
 
-def _rules(context: Context, place: Place, ground: _ServerContext) -> tuple[Rule, ...]:
-    return build_rules(context, place, where=Where.DISPATCH, clusters=ground.names, served=ground.several)
+def _rules(context: Context, place: Place, server_context: _ServerContext) -> tuple[Rule, ...]:
+    return build_rules(
+        context, place, where=Where.DISPATCH, clusters=server_context.names, served=server_context.several
+    )
 
 
 def _refuse_keys_for_one_cluster(context: Context, place: Place) -> None:
@@ -117,7 +119,7 @@ def _refuse_keys_for_one_cluster(context: Context, place: Place) -> None:
 
 
 def _refuse_clusters(context: Context, rules: Place, cluster: str) -> None:
-    """Refuse `clusters` where no request comes by a cluster's name: it would seem to narrow a rule, and would not."""
+    """Report `clusters` in rules of a server of one cluster: it would seem to narrow the rule, and would not."""
     for rule in rules.items():
         written = rule.get("clusters")
         if written is not None:
@@ -125,16 +127,19 @@ def _refuse_clusters(context: Context, rules: Place, cluster: str) -> None:
             context.error(written, what, "take it out")
 
 
-def _backend(context: Context, place: Place | None, ground: _ServerContext) -> ClusterBackend | None:
+def _backend(context: Context, place: Place | None, server_context: _ServerContext) -> ClusterBackend | None:
     written = place.get("cluster") if place is not None else None
     if written is None or written.string is None:
         return None
-    if written.string not in ground.names:
-        context.error(written, f"there is no cluster {written.shown}", suggest(written.string, ground.names))
+    if written.string not in server_context.names:
+        context.error(written, f"there is no cluster {written.shown}", suggest(written.string, server_context.names))
         return None
-    if written.string == ground.one:
+    if written.string == server_context.one:
         context.warn(
-            written, "no-effect", f"changes nothing: {ground.one} is the server's own cluster", "take backend out"
+            written,
+            "no-effect",
+            f"changes nothing: {server_context.one} is the server's own cluster",
+            "take backend out",
         )
     return ClusterBackend(written.string)
 

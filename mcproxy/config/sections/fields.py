@@ -1,4 +1,4 @@
-"""Values of a checked mapping, with the model's default where the file says nothing."""
+"""Values of a mapping that the schema has accepted, with the model's defaults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcproxy.config.urls import AddressError, parse_network
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Reads the keys of one mapping, which may be absent; the schema has judged the types already."""
+    """Reads the keys of one mapping, which may be absent; the schema has checked the types."""
 
     place: Place | None
 

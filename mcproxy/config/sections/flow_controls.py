@@ -1,7 +1,7 @@
-"""Flow controls of the file, and who names them.
+"""The section `flowControls`, and references to its entries.
 
-A control that a policy and its cluster both name is one limit, and a request counts once towards it: that needs no
-judgement here. `Exempt` is a control that limits nothing; it does not lift the limits of a cluster.
+A flow control that a policy and its cluster both name is one limit, and a request counts once towards it. `Exempt`
+limits nothing; it does not lift the limits of a cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.fields import Fields, duration_at
 from mcproxy.config.sections.section import Named, build_all, references
 
-# Keys that only some types have, and what a type cannot be without (one of them is enough for MaxRequestsInflight).
+# The keys of each type; TokenBucket needs qps and burst, MaxRequestsInflight one of max and maxLongRunning.
 _KEYS = {
     FlowControlType.EXEMPT: (),
     FlowControlType.MAX_REQUESTS_INFLIGHT: ("max", "maxLongRunning", "per", "queue"),

@@ -1,4 +1,4 @@
-"""Issuers of ID tokens, from the file to the model; prefixes are spelt out as kube-apiserver's flags mean them."""
+"""`oidc` of a set of authenticators: issuers of ID tokens, with prefixes as kube-apiserver's flags define them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcproxy.config.urls import AddressError, check_https
 
 
 def issuers(context: Context, place: Place, *, allow_system_names: bool) -> Iterator[OIDC]:
-    """Yield the issuers of the set of authenticators at `place`; faults are reported, a doubled issuer is one."""
+    """Yield the issuers of the set of authenticators at `place`; errors are reported, duplicate issuers too."""
     first: dict[str, Place] = {}
     for entry in place.children("oidc"):
         issuer = entry.get("issuer")

@@ -1,4 +1,4 @@
-"""What the lists of a rule may hold: ``*``, plain items, ``-inverted`` ones, and a star at the end where it means that.
+"""The items of a rule's lists: ``*``, plain items, ``-inverted`` ones, and patterns that end in a star.
 
 Source: the reference of dispatch, whose table of fields says which list knows what, and Kubernetes for verbs.
 """
@@ -53,7 +53,7 @@ Fault = tuple[str, str]  # what is wrong, what would be right
 
 
 def is_filled(place: Place, key: str) -> bool:
-    """Whether a list has an entry, be it right or wrong."""
+    """Whether a list has an entry, right or wrong."""
     entry = place.node.entries.get(key) if isinstance(place.node, Mapping) else None
     if entry is None:
         return False
@@ -63,7 +63,7 @@ def is_filled(place: Place, key: str) -> bool:
 
 
 def read(context: Context, place: Place | None, kind: Kind) -> tuple[str, ...]:
-    """Return the good items of a list, as written; report the others, and those without effect."""
+    """Return the valid items of a list as written; report the others, and warn of those without effect."""
     if place is None:
         return ()
     good: dict[str, Place] = {}
@@ -90,7 +90,7 @@ def is_good(text: str, kind: Kind) -> bool:
 
 
 def fault(text: str, kind: Kind) -> Fault | None:
-    """Return what is wrong with an item, if it can match nothing or not what it seems to."""
+    """Return what is wrong with an item that can match nothing, or not what it seems to."""
     inverted = text.startswith("-")
     name = text[1:] if inverted else text
     if inverted and kind is Kind.URL:
@@ -142,7 +142,7 @@ def _name(name: str) -> Fault | None:
 
 def _url(name: str) -> Fault | None:
     if not name.startswith("/"):
-        return "is no path", 'write a path such as /healthz or /metrics/*, or "*" for all'
+        return "is not a path", 'write a path such as /healthz or /metrics/*, or "*" for all'
     if "?" in name or "#" in name:
         return "is more than a path", "end it before the query"
     if "*" in name[:-1]:
@@ -160,7 +160,7 @@ _OF_KIND = {
 
 
 def _without_effect(items: dict[str, Place], kind: Kind, key: str) -> Iterator[tuple[Place, str, str]]:
-    """Yield good items that change nothing beside others, and those that nothing in a cluster is called."""
+    """Yield valid items that change nothing beside others, and those that match no name of Kubernetes."""
     mixed = any(not text.startswith("-") for text in items)
     for text, place in items.items():
         name = text.removeprefix("-")
@@ -171,7 +171,7 @@ def _without_effect(items: dict[str, Place], kind: Kind, key: str) -> Iterator[t
             yield place, "is ignored, because the list has plain items too", "keep the plain ones, or the inverted ones"
         elif kind is Kind.GROUP and name in ("core", "v1"):
             right = f'write "{text.removesuffix(name)}": the name of the core group is empty'
-            yield place, "is no group of Kubernetes", right
+            yield place, "is not a group of Kubernetes", right
         elif kind is Kind.URL and _is_of_a_resource(text):
             yield place, "is the path of a resource, which URLs do not match", "use apiGroups and resources"
         elif key in _LOWER_CASE and name != name.lower():

@@ -1,8 +1,8 @@
-"""Rules of dispatch and of authorization, from the file to the model, with every item judged.
+"""Rules of dispatch policies and authorizers.
 
-Both sections have the same rules. What could never match anything (a pattern where there are none, a verb that nobody
-has, an inverted URL) is an error, since whoever wrote it meant something else; what matches nothing by the letter of
-the reference (an empty list) or is without effect is a warning. What each kind of list may hold is in `rule_items`.
+Both have the same form. An item that can never match (a pattern where there are none, an unknown verb, an inverted URL)
+is an error, since something else was meant; an empty list that matches nothing, and items without effect, are warnings.
+The items of each kind of list are checked in `rule_items`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcproxy.config.sections.rule_items import Kind, is_filled
 
 
 class Where(enum.Enum):
-    """Which section a rule stands in: dispatch judges requests, authorization whatever an authorizer is asked."""
+    """The section of a rule: dispatch matches requests, authorization also verbs that only authorizers know."""
 
     DISPATCH = "dispatch"
     AUTHORIZATION = "authorization"
@@ -35,7 +35,7 @@ def build_rules(
 ) -> tuple[Rule, ...]:
     """Return the rules in the list at `places`; faulty items are reported and left out.
 
-    `clusters` are the names in the file, `served` those that requests can come for here (None: any of the file).
+    `clusters` are the names in the file, `served` those that the server serves (None: any of the file).
     """
     return tuple(_rule(context, place, where, clusters, served) for place in places.items())
 
@@ -69,7 +69,7 @@ def _service_accounts(context: Context, place: Place) -> Iterator[tuple[str, str
         for part in (namespace, name):
             text = part.string or ""
             if "*" in text or ":" in text or text.startswith("-"):
-                what = f"{part.shown} is no name: service accounts are named one by one"
+                what = f"{part.shown} is not a name: service accounts are named one by one"
                 right = 'write a plain name, or for all of a namespace users: ["system:serviceaccount:NAMESPACE:*"]'
                 context.error(part, what, right)
                 good = False

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Named(Generic[T]):
-    """An entry of a list section. `value` is None where the entry has faults; its name can still be referred to."""
+    """An entry of a list section. `value` is None if the entry has errors; others may still refer to its name."""
 
     name: str | None
     place: Place
@@ -30,7 +30,7 @@ def build_all(
 
 
 def names_of(merged: Merged, section: str) -> list[str]:
-    """Return the names that a section defines, be their entries good or not."""
+    """Return the names of a section's entries, valid or not."""
     return [name for place in merged.entries(section) if (name := place.text("name"))]
 
 
@@ -58,7 +58,7 @@ def server_names(context: Context, places: Place) -> tuple[str, ...]:
         name = (place.string or "").lower().rstrip(".")
         if not is_server_name(name):
             right = "write a DNS name, *. and a DNS name, or an IP address"
-            context.error(place, f"{place.shown} is no server name", right)
+            context.error(place, f"{place.shown} is not a server name", right)
         elif name in found:
             context.error(place, f"{place.shown} is in the list already, at {found[name].mark}", "keep one of the two")
         else:

@@ -1,4 +1,4 @@
-"""Virtual servers, and everything that must fit between them, listeners, certificates and clusters."""
+"""The section `servers`: virtual API servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mcproxy.config.sections.section import Named, references, server_names
 def build_servers(
     context: Context, merged: Merged, listeners: Sequence[Named[Listener]], clusters: Sequence[Named[Cluster]]
 ) -> list[Named[Server]]:
-    """Return the servers, their references checked and spelt out."""
+    """Return the servers, with their references checked and resolved."""
     serving = [listener.name for listener in listeners if listener.name and not has_other_purpose(listener.place)]
     every = [listener.name for listener in listeners if listener.name]
     return [
@@ -37,7 +37,7 @@ def build_servers(
 
 
 def has_other_purpose(place: Place) -> bool:
-    """Whether a listener is for something that is not built yet (reported): servers are not on it by default."""
+    """Whether a listener is for something that is not supported yet (reported): servers are not on it by default."""
     return place.has("serves") and place.get("serves") is None
 
 
@@ -82,7 +82,7 @@ def _sessions(context: Context, server: Place) -> Sessions:
 
 
 def _backend(context: Context, place: Place | None, clusters: list[str]) -> Backend:
-    """Return the backend with its names checked; no clusters where it is wrong, so that other checks go on."""
+    """Return the backend with its names checked; without clusters if it is wrong, so that other checks continue."""
     one = place.get("cluster") if place is not None else None
     several = place.get("clusters") if place is not None else None
     if one is not None and one.string is not None:

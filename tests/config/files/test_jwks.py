@@ -85,7 +85,7 @@ def test_what_readers_could_understand_differently_is_no_key_set(tmp_path: Path,
     path = tmp_path / "jwks.json"
     path.write_bytes(text)
     [problem] = faults(path).errors
-    assert problem.what.startswith(f"{path} is no JSON ")
+    assert problem.what.startswith(f"{path} is not JSON ")
     with pytest.raises(ValueError, match=r"\Ais not acceptable JSON\Z"):
         parse_keys(text)
 
