@@ -159,7 +159,7 @@ def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
     DemoError.
     """
     edited = _edited(directory)
-    ports = {}
+    ports: dict[str, int] = {}
     for part in ("proxy", *demo_files.CLUSTERS):
         last = directory.ports.get(part, 0)
         if edited and last and part == "proxy" and wanted not in (0, last):
@@ -169,6 +169,7 @@ def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
             )
         try:
             port = wanted if wanted and part == "proxy" else last
+            port = 0 if port in ports.values() else port
             ports[part] = _free_port(port) if port or part == "proxy" else 0
         except DemoError:
             if edited:

@@ -93,6 +93,9 @@ def open_directory(path: Path, names: Iterable[str]) -> Iterator[DemoDirectory]:
         raise DemoError(
             f"{path} is in use by another demo{who}: end that one, or choose another directory with --dir"
         ) from None
+    except OSError as error:
+        os.close(marker)
+        raise DemoError(f"cannot lock {path / MARKER}: {error.strerror}; choose another directory with --dir") from None
     try:
         yield DemoDirectory(path, marker)
     finally:

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from mcproxy.cli import demo, demo_files
-from mcproxy.cli.demo_directory import MARKER
+from mcproxy.cli.demo_directory import MARKER, open_directory
 from mcproxy.cli.main import main
 
 PATIENCE = 30.0
@@ -285,6 +285,15 @@ def test_files_that_were_edited_are_kept(tmp_path: Path, capsys: pytest.CaptureF
     with Demo("--dir", str(directory), temporary=tmp_path) as demo:
         demo.wait_ready()
         assert not any("was edited" in line for line in demo.printed)
+
+
+def test_a_port_of_the_last_run_is_not_used_twice(tmp_path: Path) -> None:
+    with open_directory(tmp_path, ()) as directory:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        directory.record({"proxy": 1, "east": port, "west": 0})
+        assert demo._ports(directory, port) == {"proxy": port, "east": 0, "west": 0}
 
 
 def test_directory_of_a_running_demo_is_refused(running: Demo, capsys: pytest.CaptureFixture[str]) -> None:

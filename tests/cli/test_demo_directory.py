@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -51,6 +52,15 @@ def test_only_one_process_has_a_directory(tmp_path: Path) -> None:
             pass
         assert f"is in use by another demo (process {os.getpid()})" in str(refused.value)
     with open_directory(tmp_path, NAMES):
+        pass
+
+
+def test_a_file_system_without_locks_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(DemoError, match=r"cannot lock .*: No locks available"), open_directory(tmp_path, NAMES):
         pass
 
 

@@ -186,3 +186,8 @@ def condition(obj: JSONDict, kind: str) -> JSONDict | None:
 def is_true(obj: JSONDict, kind: str) -> bool:
     found = condition(obj, kind)
     return found is not None and found.get("status") == "True"
+
+
+def simple(cells: Callable[[JSONDict, datetime], Cells], *columns: str) -> Printer:
+    """Return a printer with these columns between Name and Age."""
+    return Printer((*columns, AGE), cells)

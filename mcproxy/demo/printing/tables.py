@@ -10,11 +10,25 @@ from typing import Any
 from mcproxy.demo.apimachinery import jsonpath
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.apimachinery.status import APIError
-from mcproxy.demo.printing import formatting, printers_core, printers_workloads
+from mcproxy.demo.printing import (
+    formatting,
+    printers_administration,
+    printers_core,
+    printers_networking,
+    printers_storage,
+    printers_workloads,
+)
 from mcproxy.demo.printing.formatting import Printer
 
 JSONDict = dict[str, Any]
 META_GROUP = "meta.k8s.io"
+PRINTERS: Mapping[tuple[str, str], Printer] = {
+    **printers_core.PRINTERS,
+    **printers_workloads.PRINTERS,
+    **printers_networking.PRINTERS,
+    **printers_storage.PRINTERS,
+    **printers_administration.PRINTERS,
+}
 DEFAULT_COLUMN = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
@@ -82,7 +96,7 @@ def printer_for(resource: ResourceInfo, columns: list[JSONDict] | None = None) -
     if columns is not None:
         return custom(columns)
     key = (resource.group, resource.kind)
-    return printers_workloads.PRINTERS.get(key) or printers_core.PRINTERS.get(key) or Printer(CREATED_AT, _created_at)
+    return PRINTERS.get(key) or Printer(CREATED_AT, _created_at)
 
 
 CREATED_AT = ("Created At|date|0|",)
