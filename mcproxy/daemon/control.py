@@ -1,7 +1,7 @@
-"""The control socket: a unix socket on which the daemon's owner and root ask for a reload or for the daemon's state.
+"""The control socket: a unix socket over which the daemon's owner and root send commands (reload, diff, status).
 
-One JSON object a line each way. Who asks is told by the kernel (SO_PEERCRED), not by the file mode alone; what is asked
-is bounded in length, time and number of connections. It is never TCP.
+Requests and answers are JSON objects, one a line. The peer's user comes from the kernel (SO_PEERCRED), not from the
+file mode alone; requests are bounded in length, time and number of connections. It is never TCP.
 
     {"command": "reload", "file": "/etc/mcproxy/mcproxy.yaml"}
     {"ok": true, "file": "/etc/mcproxy/mcproxy.yaml", "warnings": [], "seconds": 0.12}
@@ -32,10 +32,10 @@ log = Logger()
 MAX_REQUEST = 64 * 1024
 """Bytes of a request line."""
 REQUEST_TIMEOUT = 10.0
-"""Seconds within which a request line must have come; an answer may take as long as a reload does."""
+"""Seconds for a request line to arrive; an answer may take as long as a reload does."""
 MAX_CONNECTIONS = 16
 MAX_PATH = 107
-"""Bytes of a unix socket's name that Linux takes."""
+"""Bytes of a unix socket's path that Linux accepts."""
 
 
 class ControlSocketInUse(DaemonError):
@@ -54,7 +54,7 @@ Command = Callable[[Mapping[str, Any]], Awaitable[Answer]]
 
 
 def is_permitted(uid: int, owner: int) -> bool:
-    """Tell whether a peer may command a daemon that runs as `owner`: its own user and root may."""
+    """Return whether the user `uid` may send commands to a daemon that runs as `owner`: that user and root may."""
     return uid in (0, owner)
 
 
@@ -151,7 +151,7 @@ def _refusal(why: str) -> Answer:
 
 
 class ControlFactory(Factory):
-    """Knows who may ask, and how many are asking."""
+    """Makes the connections, and limits who may connect and how many."""
 
     noisy = False
 
@@ -169,7 +169,7 @@ class ControlFactory(Factory):
         self._open: set[ControlProtocol] = set()
 
     def admits(self, connection: ControlProtocol) -> bool:
-        """Judge a new connection, before a byte of it is read."""
+        """Return whether to serve a new connection, before a byte of it is read."""
         uid = self._uid_of(connection.transport.socket)  # type: ignore[union-attr]
         if not is_permitted(uid, self._owner):
             log.warn("control socket: user {uid} was turned away", uid=uid, todo="only root and the daemon's user may")
@@ -181,7 +181,7 @@ class ControlFactory(Factory):
         return True
 
     def gone(self, connection: ControlProtocol) -> None:
-        """Forget a connection."""
+        """Remove a connection that was closed."""
         self._open.discard(connection)
 
     def buildProtocol(self, addr: IAddress | None) -> ControlProtocol:
@@ -235,7 +235,7 @@ class ControlSocket:
 
 
 def remove_stale_socket(path: str) -> None:
-    """Remove a socket that nobody listens on any more. Raises DaemonError for anything else that is in the way."""
+    """Remove a socket on which nobody listens any more. Raises DaemonError for anything else at `path`."""
     if len(os.fsencode(path)) > MAX_PATH:
         raise DaemonError(f"control socket {path}: longer than {MAX_PATH} bytes", todo="choose a shorter path")
     directory = os.path.dirname(path)
@@ -248,14 +248,14 @@ def remove_stale_socket(path: str) -> None:
     if not stat.S_ISSOCK(status.st_mode):
         raise DaemonError(f"control socket {path}: a file that is no socket is in its place", todo="remove that file")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # a full backlog answers EAGAIN, which means that somebody listens
+        probe.setblocking(False)  # a full backlog is EAGAIN: somebody listens
         if probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT):
             raise ControlSocketInUse(path)
     os.unlink(path)
 
 
 def _make_directory(directory: str) -> None:
-    """Make the socket's directory, 0755, but no directory above it: that would rather be a slip of the pen."""
+    """Create the socket's directory, mode 0755, but no directory above it: that is more likely a typing error."""
     try:
         os.mkdir(directory, 0o755)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Ordinary errors of the daemon: what an operator can cause and mend. They take one line, never a traceback."""
+"""Operational errors of the daemon: an operator can cause and fix them. They are one log line, never a traceback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mcproxy.net.contexts import PairError
 
 
 class DaemonError(Exception):
-    """Something the daemon cannot do as it is set up.
+    """The daemon cannot do something as it is configured.
 
     `cause` says what is wrong, `todo` what would help; both are whole sentences or clauses without a full stop.
     """
@@ -18,12 +18,12 @@ class DaemonError(Exception):
 
 
 def is_of_configuration(error: BaseException) -> bool:
-    """Tell whether an ordinary error means that the file is wrong, though only building it could show that."""
+    """Return whether an operational error means that the file is wrong, which only applying it could show."""
     return isinstance(error, PairError)
 
 
 def describe(error: BaseException) -> tuple[str, str] | None:
-    """Return cause and todo of an ordinary error, or None if `error` is a bug.
+    """Return cause and todo of an operational error, or None if `error` is a bug.
 
     Ordinary are, besides DaemonError: the errors of other rooms that carry a `cause` for operators, certificates that
     OpenSSL refuses, and what the operating system refuses.

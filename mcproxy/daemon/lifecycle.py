@@ -1,10 +1,10 @@
-"""The life of the daemon: starting, serving, reloading, stopping. Signals, systemd and the control socket all end here.
+"""The state machine of the daemon. Signals, systemd and the control socket act through it.
 
-    STARTING -> SERVING -> STOPPING -> STOPPED        a reload is something that happens while SERVING
+    STARTING -> SERVING -> STOPPING -> STOPPED        reloads happen while SERVING
 
-The `Service` that it drives is the proxy itself (`daemon.runtime`); here is only the order of things: nothing serves
-before all of it can, nothing changes before all of a reload is known to work, and nothing ends before its requests
-have, or their time is up.
+It drives the `Service`, which is the proxy itself (`daemon.service`), and defines the order of operations: nothing
+serves before everything can, a reload changes nothing before all of it is known to work, and a shutdown ends no request
+before it is done or its time is over.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Service(Protocol):
         """Build everything and bind all listeners; raises with nothing left open."""
 
     async def apply(self, config: Config) -> None:
-        """Put a new configuration into force; raises with nothing changed."""
+        """Apply a new configuration; raises with nothing changed."""
 
     def begin_shutdown(self) -> None:
         """Fail readiness, and have answers close kept connections. Everything goes on being accepted."""
@@ -85,7 +85,7 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """What a daemon is given: all of it can be replaced in a test."""
+    """The dependencies of a daemon: each can be replaced in a test."""
 
     reactor: Any
     path: str
@@ -100,7 +100,7 @@ class Dependencies:
 
 
 class Daemon:
-    """One daemon. `start` and `stop` are called from outside; `exit_status` stands once it has stopped."""
+    """One daemon. Callers use `start` and `stop`; `exit_status` is valid once it has stopped."""
 
     def __init__(self, service: Service, dependencies: Dependencies) -> None:
         self.state = State.STARTING
@@ -110,7 +110,7 @@ class Daemon:
         self._reactor = dependencies.reactor
         self._config = Config()
         self._control: ControlSocket | None = None
-        self._applying = DeferredLock()  # a stop waits for a change that is under way, and then none may begin
+        self._applying = DeferredLock()  # held while a reload is applied, and for good once a stop has begun
         self._reloader = Reloader(self._reload)
         self._last: ReloadResult | None = None
         self._started_at = self._reactor.seconds()
@@ -119,7 +119,7 @@ class Daemon:
         self._watchdog.clock = self._reactor
 
     async def start(self, loaded: Loaded) -> None:
-        """Serve; on an error log it and stop, with status 78 where the file is to blame, else 1."""
+        """Start serving. On an error log it and stop: with status 78 if the file is wrong, else 1."""
         try:
             self._control = await self._claim_control(loaded.config)
             if self.state is not State.STARTING:  # stopped while it waited
@@ -130,7 +130,7 @@ class Daemon:
             self._log_failed("mcproxy does not start", error, place_of(error, loaded))
             self._finish(os.EX_CONFIG if is_of_configuration(error) else 1)
             return
-        if self.state is not State.STARTING:  # stopped meanwhile; whoever stopped it does the rest
+        if self.state is not State.STARTING:  # stopped meanwhile, by `stop`
             return
         self._config = loaded.config
         self.state = State.SERVING
@@ -142,23 +142,23 @@ class Daemon:
         log.info("mcproxy serves", version=__version__, file=self._dependencies.path, **_counts(loaded.config))
 
     def start_failed(self, failure: Failure) -> None:
-        """End after an error that `start` did not foresee."""
+        """Stop after an unexpected exception in `start`."""
         log.failure("starting failed", failure=failure, todo="report this bug")
         self._service.abort()
         self._finish(1)
 
     def hangup(self) -> None:
-        """SIGHUP: reload, and let the log tell what came of it. Before the daemon serves there is nothing to reload."""
+        """SIGHUP: reload and log the outcome. Ignored while the daemon does not serve."""
         if self.state is State.SERVING:
             self._reloader.request().addErrback(lambda failure: log.failure("reload failed", failure=failure))
 
     def reopen_logs(self) -> None:
-        """SIGUSR1: open log files anew."""
+        """SIGUSR1: reopen log files."""
         self._dependencies.access_logs.reopen()
-        log.info("log files are opened anew")
+        log.info("log files are reopened")
 
     def stop(self) -> None:
-        """SIGTERM, SIGINT: stop taking new work, finish what there is; asked a second time, end at once."""
+        """SIGTERM, SIGINT: shut down gracefully; the second time, end at once."""
         if self.state in (State.STARTING, State.STOPPING):
             if self.state is State.STOPPING:
                 log.warn("mcproxy ends at once", open=self._service.running)
@@ -207,7 +207,7 @@ class Daemon:
         if not status:
             cut = self._service.cut
             log.info("mcproxy has stopped", cut=sum(cut.values()), **{f"cut{kind.title()}": cut[kind] for kind in cut})
-        self._reactor.callLater(0, self._reactor.stop)  # later: the control socket removes its file in between
+        self._reactor.callLater(0, self._reactor.stop)  # the next iteration: the control socket removes its file before
 
     def _close_control(self) -> None:
         """Free the control socket for a successor."""
@@ -236,7 +236,7 @@ class Daemon:
         except Exception as error:
             invalid = is_of_configuration(error)
             place = place_of(error, loaded) if loaded is not None else ""
-            self._log_failed("reload: the new configuration cannot be put into force", error, place)
+            self._log_failed("reload: the new configuration cannot be applied", error, place)
             cause, todo = describe(error) or (f"{type(error).__name__}: {error}", "report this bug, with the log")
             errors = (place + cause + (f"; {todo}" if todo else ""),)
         self._last = ReloadResult(errors, warnings, self._reactor.seconds() - begun, invalid, changes)
@@ -244,7 +244,7 @@ class Daemon:
         return self._last
 
     async def _apply(self, config: Config) -> None:
-        """All or nothing: the new control socket is opened first, and closed again when the rest fails."""
+        """Apply `config`, or change nothing: a new control socket is opened first, and closed if the rest fails."""
         async with self._applying:
             if self.state is not State.SERVING:
                 raise DaemonError("mcproxy is stopping")
@@ -336,7 +336,7 @@ class Daemon:
         }
 
     async def _command_diff(self, request: Mapping[str, Any]) -> Answer:
-        """Tell what a reload would change, by the file `file` (default: the daemon's own); nothing is changed."""
+        """Return what a reload of `file` (default: the daemon's own) would change, without applying it."""
         file = request.get("file")
         path = os.path.abspath(file) if isinstance(file, str) else self._dependencies.path
         try:
@@ -377,7 +377,7 @@ def _failed(why: str) -> Answer:
 
 
 def _entries_by_kind(changes: Sequence[Change]) -> dict[str, str]:
-    """Return the entries that changes are about, each once, by kind, for a log line."""
+    """Return the changed entries by kind, each entry once, for a log line."""
     entries: dict[str, dict[str, None]] = {"added": {}, "removed": {}, "changed": {}}
     for change in changes:
         kind = "changed" if change.key else change.kind  # a key that was added is a change of its entry

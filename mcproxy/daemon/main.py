@@ -1,4 +1,4 @@
-"""Assembles a daemon and runs it: the file is read, the reactor chosen, the service started, in this order.
+"""Builds a daemon and runs it: reads the file, chooses the reactor, starts the service, in this order.
 
 Linux only: epoll, SO_PEERCRED and systemd are taken for granted.
 """
@@ -88,7 +88,7 @@ def _changes(old: Config, new: Config) -> tuple[Change, ...]:
 
 
 def _in_thread(reactor: Any, work: Callable[[], T]) -> Deferred[T]:
-    """Do work in a thread while requests go on.
+    """Call `work` in a thread; return a Deferred with its result.
 
     Not a thread of the reactor's pool: the end of the process waits for those, and a file on a dead network file system
     would keep it from ending.
@@ -108,7 +108,7 @@ def _in_thread(reactor: Any, work: Callable[[], T]) -> Deferred[T]:
 
 
 def _choose_reactor() -> Any:
-    """Install the lean reactor; here, and nowhere else, a reactor is chosen."""
+    """Install the reactor of `net.reactor`. No other module chooses a reactor."""
     from mcproxy.net.reactor import install
 
     return install()

@@ -1,8 +1,8 @@
-"""The Runtime: one configuration, alive; and the Service that puts one into force after the other.
+"""The Runtime: the live objects of one configuration.
 
-A Runtime is an immutable snapshot. `build` makes the next one beside the one in force, keeping each live part whose
-configuration did not change; nothing in force is touched until all of the new one stands and all its sockets are
-bound. Then one reference is swapped in each listener. Requests keep the pipeline that they started with.
+A Runtime is an immutable snapshot. `build` makes the next one beside the one in force and reuses each object whose
+configuration did not change; nothing in force is changed until the new one is complete and all its sockets are bound.
+Then one reference is swapped in each listener. A request keeps the pipeline that it started with.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mcproxy.upstream.shared import Shared
 
 
 class OpenAccessLog(Recorder, Protocol):
-    """An access log that somebody has to close."""
+    """An access log that its owner closes."""
 
     def close(self) -> None: ...
 
@@ -39,7 +39,7 @@ AccessLogOpener = Callable[[model.AccessLog], OpenAccessLog]
 
 @dataclass(frozen=True, slots=True)
 class ProcessResources:
-    """What every Runtime of a process is built with."""
+    """Resources of the process that every Runtime is built with."""
 
     shared: Shared
     in_flight: InFlightRequests
@@ -49,7 +49,7 @@ class ProcessResources:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """One configuration and the live parts that serve it; the maps are by name."""
+    """One configuration and the live objects that serve it; the maps are by name."""
 
     config: model.Config
     clusters: Mapping[str, Cluster]
@@ -62,14 +62,14 @@ class Runtime:
     servers: Mapping[str, VirtualServer]
 
     def activate(self) -> None:
-        """Begin what goes on beside requests, and give what was kept its new settings."""
+        """Start background work, and give reused objects their new settings."""
         for cluster in self.clusters.values():
             cluster.start()
         self.identity.activate()
         self.flow_controls.activate()
 
     def discard(self, keep: Runtime | None) -> None:
-        """Let go of every live part that `keep` does not share."""
+        """Close every live object that `keep` does not share."""
         for name, cluster in self.clusters.items():
             cluster.stop(None if keep is None else keep.clusters.get(name))
         self.identity.discard(None if keep is None else keep.identity)
@@ -163,7 +163,7 @@ def _access_log(
 
 
 def make_shared(reactor: Any, deadlines: Any, endpoint_out: Callable[[Endpoint], None]) -> Shared:
-    """Return what all clusters use together, with the pools of this proxy's own HTTP client."""
+    """Return the resources shared by all clusters, with pools of the HTTP client in `http/`."""
 
     def pool(connect: Any, settings: model.Connections) -> Pool:
         return Pool(

@@ -51,7 +51,7 @@ class LiveListener:
         self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, systemd)
 
     def update(self, config: model.Listener, runtime: Runtime) -> None:
-        """Take over a new configuration of the same address: for the next requests and the next connections."""
+        """Apply a new configuration of the same address, from the next request and the next connection on."""
         self.config = config
         self.factory.handle = runtime.pipelines[config.name].handle
         self.factory.limits = config.limits
@@ -120,7 +120,7 @@ class Service:
 
     @property
     def requests(self) -> Collection[Request]:
-        """These, for whoever looks at what goes on."""
+        """The requests in flight."""
         return self._in_flight.requests
 
     @property
@@ -134,11 +134,11 @@ class Service:
         return tuple(self._listeners.values())
 
     async def start(self, config: model.Config) -> None:
-        """Build everything and bind all listeners; raises with nothing left open."""
+        """Build the Runtime and bind all listeners; raises with nothing left open."""
         await self.apply(config)
 
     async def apply(self, config: model.Config) -> None:
-        """Put `config` into force.
+        """Apply `config`.
 
         Raises BindError, DaemonError, CredentialError, PairError or OSError; nothing has changed then.
         """

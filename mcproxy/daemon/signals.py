@@ -1,4 +1,4 @@
-"""Signals, as the daemon means them.
+"""The signal handlers of the daemon.
 
 HUP reloads, TERM and INT stop (a second one at once, a third one by the kernel, should the reactor be stuck), USR1
 opens log files anew, PIPE is ignored. Python runs a handler between two bytecodes of whatever is going on, so each
@@ -16,14 +16,14 @@ from mcproxy.daemon.lifecycle import Daemon
 
 
 def ignore_until_ready() -> None:
-    """Before the daemon can act on HUP and USR1, neither may end it (which is what they do by default)."""
+    """Ignore HUP and USR1, whose default is to end the process, until the daemon can act on them."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
 def install(reactor: Any, daemon: Daemon) -> None:
-    """Install the handlers; call it when the reactor runs, since it installs its own when it starts."""
+    """Install the handlers. Call it once the reactor runs: the reactor installs its own when it starts."""
     stops = 0
 
     def calling(function: Callable[[], None]) -> Callable[[int, FrameType | None], None]:

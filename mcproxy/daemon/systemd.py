@@ -1,4 +1,4 @@
-"""What systemd wants to hear from a daemon (sd_notify), and the sockets that it hands over (sd_listen_fds).
+"""systemd: notifications of the daemon's state (sd_notify), and the sockets that it passes (sd_listen_fds).
 
 The notification protocol is a few lines (sd_notify(3)), so there is no dependency. The variables of both are taken out
 of the environment, so that exec plugins don't inherit them.
@@ -18,7 +18,7 @@ log = Logger()
 
 
 def adopt_sockets(environ: MutableMapping[str, str], *, pid: int) -> SystemdSockets:
-    """Return the sockets that systemd handed to process `pid`, and remove the variables that told of them."""
+    """Return the sockets that systemd passed to process `pid`, and remove the variables that describe them."""
     sockets = SystemdSockets.from_environ(environ, pid)
     for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
         environ.pop(name, None)
@@ -26,33 +26,33 @@ def adopt_sockets(environ: MutableMapping[str, str], *, pid: int) -> SystemdSock
 
 
 class Notifier:
-    """Tells systemd how the daemon does; does nothing when systemd doesn't listen."""
+    """Sends notifications to systemd; does nothing without NOTIFY_SOCKET."""
 
     def __init__(
         self, address: str, watchdog: float | None = None, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """`address` as in NOTIFY_SOCKET, empty for none; `watchdog`: seconds after which systemd takes it for dead."""
+        """`address` as in NOTIFY_SOCKET, "" for none; `watchdog`: systemd's watchdog timeout in seconds."""
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._clock = clock
         self.watchdog_interval = watchdog / 2 if watchdog and self._address else None
-        """Seconds between two calls of `watchdog`, None when nobody asks for them."""
+        """Seconds between two calls of `watchdog`; None without a watchdog."""
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str], *, pid: int) -> Notifier:
-        """Make one of NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, which are removed."""
+        """Return one for NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, which are removed from `environ`."""
         address = environ.pop("NOTIFY_SOCKET", "")
         return cls(address, _watchdog(environ, pid))
 
     def ready(self, status: str) -> None:
-        """The daemon serves; also ends a reload, whatever came of it."""
+        """Notify that the daemon serves. It also ends a reload, whatever its outcome."""
         self._send(READY="1", STATUS=status)
 
     def reloading(self) -> None:
-        """A reload begins. systemd wants the time in the same datagram (systemd.service(5), Type=notify-reload)."""
+        """Notify of a reload, with the time in the same datagram (systemd.service(5), Type=notify-reload)."""
         self._send(RELOADING="1", MONOTONIC_USEC=str(self._clock() // 1000), STATUS="reloading")
 
     def stopping(self, status: str, seconds: float = 0.0) -> None:
-        """The daemon shuts down, which may take `seconds`: systemd's TimeoutStopSec is extended to that."""
+        """Notify of a shutdown that may take `seconds`, to which systemd's TimeoutStopSec is extended."""
         extend = {"EXTEND_TIMEOUT_USEC": str(int(seconds * 1e6))} if seconds else {}
         self._send(STOPPING="1", STATUS=status, **extend)
 
@@ -69,7 +69,7 @@ class Notifier:
             ) as channel:
                 channel.sendto(text.encode()[:4096], self._address)
         except OSError as error:
-            log.warn("systemd was not told {state}", state=next(iter(variables)), cause=error.strerror)
+            log.warn("systemd was not notified of {state}", state=next(iter(variables)), cause=error.strerror)
 
 
 def _watchdog(environ: MutableMapping[str, str], pid: int) -> float | None:

@@ -1,1 +1,1 @@
-"""What the proxy knows of a cluster: its endpoints, their health, the credential, and control traffic to it."""
+"""Clusters: endpoints and their health, load balancing, the proxy's credential, and control traffic."""

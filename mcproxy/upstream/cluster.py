@@ -1,10 +1,10 @@
-"""A live cluster: endpoints, the proxy's credential, whose turn it is, and the health checks.
+"""A live cluster: its endpoints, the proxy's credential, the balancer and the health checks.
 
 A reload builds the new cluster beside the old one, which goes on untouched until the runtime is swapped:
 
     new = Cluster.build(config, shared, previous=old)   # `old` itself if nothing changed
-    new.start()                                         # takes over what it kept
-    old.stop(successor=new)                             # ends what it did not
+    new.start()                                         # activates it
+    old.stop(successor=new)                             # closes what `new` does not use
 
 Nothing that a running request uses is taken from it: its connection stays open until it is done. A cluster that was
 built but never started holds nothing that must be ended, so a reload that fails just drops it.
@@ -32,7 +32,7 @@ class Cluster:
     RETRY_AFTER = 5  # seconds, told to a client when no endpoint is ready
 
     def __init__(self, config: model.Cluster, shared: Shared, *, previous: Cluster | None = None) -> None:
-        """Take over from `previous` what its connections and credential still have in common with `config`.
+        """Reuse the endpoints and the credential of `previous` that `config` does not change.
 
         `previous` is not changed. Raises `CredentialError` for a credential that can never be sent.
         """
@@ -58,13 +58,13 @@ class Cluster:
 
     @classmethod
     def build(cls, config: model.Cluster, shared: Shared, previous: Cluster | None = None) -> Cluster:
-        """Return `previous` if it has this very configuration, else a new cluster that keeps what it can of it."""
+        """Return `previous` if its configuration is equal, else a new cluster that reuses what it can of it."""
         if previous is not None and previous.config == config:
             return previous
         return cls(config, shared, previous=previous)
 
     def pick(self, exclude: Collection[Endpoint] = ()) -> Endpoint | None:
-        """Return the endpoint for the next question of the proxy's own; `exclude` as for `balancer.Balancer.pick`."""
+        """Return the endpoint for the proxy's next own request; `exclude` as for `balancer.Balancer.pick`."""
         return self.balancer.pick(exclude)
 
     def subset(self, names: Sequence[str]) -> tuple[Endpoint, ...]:
@@ -85,7 +85,7 @@ class Cluster:
         return tuple(dict.fromkeys(known[name] for name in names))
 
     def unavailable_message(self, endpoints: Sequence[Endpoint] | None = None) -> str:
-        """Say why `pick` returned None, endpoint by endpoint, for the message of a 503.
+        """Return why no endpoint could be picked, endpoint by endpoint, for the message of a 503.
 
         `endpoints` are those that the request might go to (a policy's); None: all.
         """
@@ -94,7 +94,7 @@ class Cluster:
         return f'no endpoint of cluster "{self.name}" is ready: {reasons}'
 
     def start(self) -> None:
-        """Begin health checks and follow the credential; does nothing if started already."""
+        """Start health checks and follow changes of the credential; does nothing if started already."""
         if self._unsubscribe is not None:
             return
         for endpoint, config in zip(self.endpoints, self.config.endpoints, strict=True):
@@ -103,7 +103,7 @@ class Cluster:
         self._health.start()
 
     def stop(self, successor: Cluster | None = None) -> None:
-        """End health checks and idle connections, except of what `successor` has taken over."""
+        """Stop health checks and close idle connections, except of endpoints that `successor` reuses."""
         if successor is self:
             return
         if self._unsubscribe is not None:
@@ -147,7 +147,7 @@ class Cluster:
     def _make(self, config: model.Endpoint) -> Endpoint:
         data_tls = control_tls = None
         if config.scheme == "https":
-            credentials = self.credentials  # not self: a kept endpoint must not keep every cluster before it alive
+            credentials = self.credentials  # not self: a reused endpoint must not keep all earlier clusters alive
             control_tls = self._tls(config, lambda: credentials.certificate)
             if _uses_own_certificate(self.config.identity):
                 data_tls = control_tls
@@ -167,7 +167,7 @@ class Cluster:
         return EndpointTLS(self._shared.contexts, self.config.tls, config.host, certificate)
 
     def _apply_settings(self, endpoint: Endpoint, config: model.Endpoint) -> None:
-        """Give a kept endpoint what may differ without touching its connections."""
+        """Apply to a reused endpoint the settings that do not affect its connections."""
         check = self.config.health_check
         endpoint.health.set_thresholds(unhealthy_after=check.unhealthy_after, healthy_after=check.healthy_after)
         endpoint.configure(config)
@@ -183,33 +183,33 @@ class Cluster:
 
 
 def _unready_reason(endpoint: Endpoint) -> str:
-    """One failed connection takes no endpoint out, so one that was just tried in vain may still count as ready."""
+    """Return why it was not picked. It may still count as ready: one failed connection does not take it out."""
     if endpoint.ready:
         return endpoint.health.cause or "the connection failed"
     return endpoint.state_message
 
 
 def _uses_own_certificate(identity: model.Identity) -> bool:
-    """True if requests go over connections that show the certificate of the proxy's own credential."""
+    """Return whether connections of requests present the certificate of the proxy's own credential."""
     return identity in (model.Identity.IMPERSONATE, model.Identity.PROXY)
 
 
 def _front_proxy_certificate(config: model.Cluster) -> ClientCertificate | None:
-    """Return what connections of requests show with RequestHeader; with Passthrough they show nothing."""
+    """Return the certificate that connections of requests present with RequestHeader; None otherwise."""
     if config.identity is not model.Identity.REQUEST_HEADER or config.front_proxy is None:
         return None
     return ClientCertificate(config.front_proxy.certificate.data, config.front_proxy.key.data)
 
 
 def _credential_key(config: model.Cluster) -> Hashable:
-    """What the credential depends on: an exec plugin may also be told about the cluster."""
+    """Return what the credential depends on: an exec plugin may also get information about the cluster."""
     plugin = config.credentials.exec
     told = plugin is not None and plugin.provide_cluster_info
     return (config.credentials, config.tls, config.endpoints[0].url) if told else config.credentials
 
 
 def _connection_key(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
-    """What the connections to an endpoint depend on; a change of anything else keeps them."""
+    """Return what the connections to an endpoint depend on; a change of anything else keeps them."""
     credentials = cluster.credentials
     return (
         (cluster.name, endpoint.scheme, endpoint.host, endpoint.port, endpoint.path),

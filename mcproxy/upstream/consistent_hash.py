@@ -1,4 +1,4 @@
-"""ConsistentHash: a user's requests all go to one endpoint, so its caches serve that user well.
+"""ConsistentHash: all requests of a user go to one endpoint, whose caches then serve that user.
 
 Rendezvous hashing (Thaler and Ravishankar 1998), weighted by the logarithmic method: an endpoint of weight 2 gets twice
 the users of one of weight 1. Each user has an order of preference over all endpoints; the first ready one is taken. So
@@ -22,19 +22,19 @@ from mcproxy.upstream.weights import relative_weights
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
 
-_REMEMBERED = 4096  # users
-_LONGEST_REMEMBERED = 512  # characters of a name
+_CACHED = 4096  # users
+_LONGEST_CACHED = 512  # characters of a name
 
 
 class ConsistentHash:
-    """By user name. An informer's list and its watch are one user's, so they meet anyway."""
+    """Rendezvous hashing by user name. An informer's list and watch have one user, hence one endpoint."""
 
-    __slots__ = ("_rank", "_remembered", "endpoints")
+    __slots__ = ("_cached", "_rank", "endpoints")
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.endpoints = tuple(endpoints)
         self._rank: Callable[[str], tuple[int, ...]] | None = None
-        self._remembered: Callable[[str], tuple[int, ...]] | None = None
+        self._cached: Callable[[str], tuple[int, ...]] | None = None
 
     def pick(
         self,
@@ -43,7 +43,7 @@ class ConsistentHash:
         info: RequestInfo | None = None,
         target: bytes = b"",
     ) -> Endpoint | None:
-        """As `balancer.Balancer.pick`."""
+        """See `balancer.Balancer.pick`."""
         endpoints = self.endpoints
         order = self._order(user)
         for index in order:
@@ -57,11 +57,11 @@ class ConsistentHash:
         return None
 
     def _order(self, user: str) -> tuple[int, ...]:
-        if self._rank is None or self._remembered is None:  # with the first pick: only then are weights in force
+        if self._rank is None or self._cached is None:  # with the first pick: only then are weights in force
             urls = [endpoint.config.url for endpoint in self.endpoints]
             self._rank = partial(ranking, urls, relative_weights(self.endpoints) or (1,) * len(urls))
-            self._remembered = lru_cache(_REMEMBERED)(self._rank)
-        return self._remembered(user) if len(user) <= _LONGEST_REMEMBERED else self._rank(user)
+            self._cached = lru_cache(_CACHED)(self._rank)
+        return self._cached(user) if len(user) <= _LONGEST_CACHED else self._rank(user)
 
 
 def ranking(urls: Sequence[str], weights: Sequence[int], user: str) -> tuple[int, ...]:

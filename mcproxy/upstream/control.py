@@ -27,7 +27,7 @@ _MAX_BODY = 4 * 1024 * 1024
 
 
 class ControlError(Exception):
-    """A control request got no whole answer; `cause` is an operator's sentence."""
+    """A control request got no complete answer; `cause` is a sentence for operators."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -69,21 +69,21 @@ class ControlClient:
         `net.errors.ConnectError` or `CredentialError`.
         """
 
-        def too_late(_: object, seconds: float) -> NoReturn:  # whatever the cancelled work made of it
+        def too_late(_: object, seconds: float) -> NoReturn:  # whatever the cancelled coroutine raised
             raise ControlError(f"no answer from {endpoint.name} on {path} within {seconds:g} s")
 
         work = Deferred.fromCoroutine(self._with_credential(endpoint, method, path, headers, body, max_body))
         return await work.addTimeout(timeout, self._shared.reactor, too_late)
 
     def renew(self) -> None:
-        """Use new connections from now on; requests that run go on over theirs."""
+        """Use new connections from now on; running requests keep theirs."""
         clients, self._clients = self._clients, {}
         for _, pool in clients.values():
-            pool.cachedConnectionTimeout = 0  # for those that come back later
+            pool.cachedConnectionTimeout = 0  # for those that are returned later
             pool.closeCachedConnections()  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
-        """Close idle connections, and keep none from now on: a question may go on to the next endpoint after this."""
+        """Close idle connections and keep none from now on; a request may still go to the next endpoint after this."""
         self._idle_seconds = 0.0
         self.renew()
 
@@ -129,7 +129,7 @@ class ControlClient:
                 endpoint.config.url + path,
                 headers=fields,
                 data=body or None,
-                allow_redirects=False,  # a credential goes where the file says, nowhere else
+                allow_redirects=False,  # a credential is sent only where the file says
                 unbuffered=True,
                 reactor=self._shared.reactor,  # type: ignore[arg-type]  # for its clock; else treq imports the global one
             )

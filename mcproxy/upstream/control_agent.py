@@ -1,4 +1,4 @@
-"""A treq client whose connections are those of one endpoint. Imports treq: imported in turn only when it is needed."""
+"""A treq client that uses the connections of one endpoint. Imported lazily, since it imports treq."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _ControlConnections:
 
 @implementer(IAgentEndpointFactory)
 class _SingleEndpointFactory:
-    """Every URL that treq is given is one of this endpoint."""
+    """Resolves every URL to this endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._connections = _ControlConnections(endpoint)
@@ -44,7 +44,7 @@ class _SingleEndpointFactory:
 
 @implementer(IAgent)
 class _IdentityEncodingAgent:
-    """Keeps treq from unpacking: its decoder is not bounded, and a small answer may unpack to gigabytes."""
+    """Refuses compressed responses: treq's decoder is not bounded, and a small one may expand to gigabytes."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -58,11 +58,11 @@ class _IdentityEncodingAgent:
 
 
 class EncodedResponse(Exception):
-    """The server packed its answer although it was asked not to."""
+    """The server compressed its response although `identity` was asked for."""
 
 
 class _DiscardBody(Protocol):
-    """Receives a body that nobody wants: ends the connection."""
+    """Receives a body that is not wanted: closes the connection."""
 
     def connectionMade(self) -> None:
         assert self.transport is not None

@@ -1,4 +1,4 @@
-"""Makes the live credential of a cluster from its configuration."""
+"""Factory of credential sources: the live credential of a cluster, by its configuration."""
 
 from __future__ import annotations
 

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from mcproxy.config import model
 from mcproxy.upstream.tls import ClientCertificate
 
-_BLANK = " \t\r\n"  # what editors and echo leave around a token
+_BLANK = " \t\r\n"  # editors and echo leave it around a token
 _VISIBLE = re.compile(r"[\x20-\x7e]*")  # RFC 9110 5.5, without obs-text and tabs: tokens have neither
 
 
 class CredentialError(Exception):
-    """No credential can be had; `cause` is a sentence for operators without anything secret."""
+    """No credential is available; `cause` is a sentence for operators without anything secret."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -34,7 +34,7 @@ class CredentialError(Exception):
 
 
 class CredentialSource(ABC):
-    """The credential of one cluster. The base class is right for what never changes."""
+    """The credential of one cluster. The base class is for credentials that never change."""
 
     @property
     def is_ready(self) -> bool:
@@ -55,22 +55,22 @@ class CredentialSource(ABC):
         return
 
     async def refresh(self) -> None:
-        """Get the credential anew from where it comes from; raises `CredentialError`."""
+        """Read the credential again from its origin; raises `CredentialError`."""
         return
 
     def invalidate(self, rejected: bytes | None = None) -> bool:
-        """Note that the cluster answered 401 to the header value `rejected` (None: to whatever was in use).
+        """Note that the cluster answered 401 to the header value `rejected` (None: to the one in use).
 
         True if another credential is in use now, or can be had by `ready()`, so that one more try makes sense.
         """
         return False
 
     def on_certificate_change(self, notify: Callable[[], None]) -> Callable[[], None]:
-        """Have `notify` called when `certificate` becomes another one; call the result to end that."""
+        """Subscribe `notify` to changes of `certificate`; the result unsubscribes it."""
         return lambda: None
 
     def close(self) -> None:
-        """Stop what goes on in the background; the last known credential stays usable."""
+        """Stop background work; the last known credential stays usable."""
         return
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class CredentialSource(ABC):
 
 
 class StaticCredentials(CredentialSource):
-    """A credential out of the configuration: a token, a name and password, or a client certificate alone."""
+    """A credential of the configuration: a token, a name and password, or a client certificate alone."""
 
     def __init__(self, header: bytes | None, certificate: ClientCertificate | None) -> None:
         self._header = header
@@ -114,7 +114,7 @@ def basic(user: str, password: model.Secret) -> bytes:
 
 
 def configured_certificate(credentials: model.Credentials) -> ClientCertificate | None:
-    """Return the client certificate that stands in the configuration, if one does."""
+    """Return the client certificate of the configuration, or None."""
     if credentials.certificate is None or credentials.key is None:
         return None
     return ClientCertificate(credentials.certificate.data, credentials.key.data)

@@ -1,4 +1,4 @@
-"""One kube-apiserver: how to connect to it, its pool of connections, and whether it is to be used.
+"""One kube-apiserver: how to connect to it, its connection pool, and whether it takes requests.
 
 It is kept across a reload for as long as nothing that its connections depend on has changed (`connection_key`), and
 with it the pool, the health and the count of requests in flight. Name, weight and `disabled` are handed to it anew.
@@ -33,7 +33,7 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 class EndpointGone(ConnectFailed):
-    """The endpoint was removed or went out while a request waited for a connection to it: no failure of its own."""
+    """The endpoint was removed or went out while a request waited for a connection; not a failure of the connection."""
 
 
 class Endpoint:
@@ -57,7 +57,7 @@ class Endpoint:
         self.authority = authority(config)
         self.in_flight = 0
         self.ready = False  # takes requests: healthy, and neither disabled nor removed
-        self.silent = False  # what failed last had no answer at all; one that says that it is not ready is not silent
+        self.silent = False  # the last failure was without any answer
         self.health = HealthState(
             unhealthy_after=cluster.health_check.unhealthy_after, healthy_after=cluster.health_check.healthy_after
         )
@@ -77,7 +77,7 @@ class Endpoint:
 
     @property
     def unchecked(self) -> bool:
-        """True if it was never checked, but may be used while no endpoint is ready."""
+        """True if no check has decided yet; it may be used while no endpoint is ready."""
         return self.health.status is Health.UNCHECKED and not self.config.disabled and not self._removed
 
     @property
@@ -100,7 +100,7 @@ class Endpoint:
         return f"{self.health.cause} (out for {seconds} s)"
 
     def configure(self, config: model.Endpoint) -> None:
-        """Take over what may differ without touching connections: name, weight, disabled."""
+        """Apply the settings that do not affect connections: name, weight, disabled."""
         if config.disabled != self.config.disabled:
             log.info(
                 "endpoint {endpoint} of cluster {cluster} is {state}",
@@ -128,7 +128,7 @@ class Endpoint:
             outer.callback(connection)
 
         def failed(reason: Failure) -> None:
-            if self._waiting.pop(outer, None) is not None:  # else it was told that the endpoint is gone
+            if self._waiting.pop(outer, None) is not None:  # else it has failed with EndpointGone
                 outer.errback(reason)
 
         inner.addCallbacks(opened, failed)
@@ -141,7 +141,7 @@ class Endpoint:
         return self._connect(protocol, self._data_tls)
 
     def connect_control(self, protocol: IProtocol) -> Deferred[None]:
-        """Open a connection for control traffic, which shows the proxy's own client certificate."""
+        """Open a connection for control traffic, which presents the proxy's own client certificate."""
         return self._connect(protocol, self._control_tls)
 
     def record_connect_failure(self, cause: str) -> None:
@@ -153,12 +153,12 @@ class Endpoint:
         self.request_check()
 
     def request_check(self) -> None:
-        """Have the endpoint checked soon: something went wrong on it that a request may have caused by itself."""
+        """Schedule a check soon: a request failed in a way that it may have caused itself."""
         if self.check_soon is not None:
             self.check_soon()
 
     def record_connect_success(self) -> None:
-        """Note that a connection of a request opened, or answered."""
+        """Note that a connection of a request opened."""
         self.health.connect_succeeded()
 
     def record_check(self, failure: str | None, *, silent: bool = False, refused: bool = False) -> None:
@@ -177,7 +177,7 @@ class Endpoint:
         self._status_changed(changed)
 
     def renew_pool(self) -> None:
-        """Let new requests use new connections (the client certificate changed); running requests go on."""
+        """Use new connections for new requests (the client certificate changed); running requests keep theirs."""
         old, self.pool = self.pool, self._shared.pool_factory(self.connect, self._connections)
         old.close()
 
@@ -186,7 +186,7 @@ class Endpoint:
         self.pool.close()
 
     def remove(self) -> None:
-        """Take no more requests: the endpoint is no longer in the configuration. Those that run go on."""
+        """Take no more requests: the endpoint is no longer in the configuration. Running ones go on."""
         self._removed = True
         self._update_ready()
         self.close()
@@ -238,14 +238,15 @@ class Endpoint:
             )
 
     def _drop_idle(self) -> None:
-        """Close idle connections: if a machine or the way to it is gone, nobody else will. When the endpoint is back,
-        a request that cannot be repeated must not find one of them.
+        """Close idle connections: if the machine or its network is gone, no peer does.
+
+        When the endpoint is back, a request that cannot be repeated must not find one of them.
         """
         while (connection := self.pool.take()) is not None:
             connection.retire()
 
     def _fail_waiting(self) -> None:
-        """Let those who wait for a connection, and have sent nothing, go elsewhere at once."""
+        """Fail the requests that wait for a connection, and have sent nothing, so that they go elsewhere at once."""
         waiting, self._waiting = self._waiting, {}
         for outer, inner in waiting.items():
             outer.errback(EndpointGone(self.state_message))
@@ -259,12 +260,12 @@ class Endpoint:
 
 
 def is_ready(endpoint: Endpoint) -> bool:
-    """`Endpoint.ready`, for those who look for one of several kinds."""
+    """Return `endpoint.ready`."""
     return endpoint.ready
 
 
 def is_unchecked(endpoint: Endpoint) -> bool:
-    """`Endpoint.unchecked`, likewise."""
+    """Return `endpoint.unchecked`."""
     return endpoint.unchecked
 
 

@@ -1,4 +1,4 @@
-"""The exec credential plugin protocol of client-go as data: what a plugin is told, and what its answer means.
+"""The exec credential plugin protocol of client-go: encoding of the input, parsing of the output.
 
 Source: client.authentication.k8s.io v1 and v1beta1 (KEP-541; k8s.io/client-go/plugin/pkg/client/auth/exec).
 Nothing here runs a process or knows the time of day, except that times are seconds since the epoch.
@@ -22,7 +22,7 @@ from mcproxy.upstream.tls import ClientCertificate
 
 @dataclass(frozen=True, slots=True)
 class ExecStatus:
-    """A plugin's answer. `expires` is in seconds since the epoch; None: until it is refused."""
+    """A plugin's output. `expires` is in seconds since the epoch; None: valid until it is refused."""
 
     header: bytes | None = field(repr=False)
     certificate: ClientCertificate | None
@@ -51,7 +51,7 @@ def _cluster_info(cluster: model.Cluster) -> dict[str, Any]:
 
 
 def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus:
-    """Read what a plugin printed; raises `CredentialError` that says what is wrong, and never repeats the output."""
+    """Parse a plugin's output. Raises `CredentialError`, whose text says what is wrong and never shows the output."""
     origin = f"the exec plugin {plugin.command}"
     try:
         document = json.loads(output)

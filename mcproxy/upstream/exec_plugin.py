@@ -1,4 +1,4 @@
-"""The credential that an exec plugin gives: run when first needed, again before it expires, and after a 401.
+"""The credential of an exec plugin, which is run when first needed, again before it expires, and after a 401.
 
 One run is in flight at a time and all who wait share it. While a credential is still good it is used and the next
 one is fetched behind it; only one that has expired, or none at all, makes a request wait. After a failed run, a short
@@ -86,7 +86,7 @@ class ExecCredentials(CredentialSource):
         return status.header
 
     async def ready(self) -> None:
-        """Wait for a plugin run if none of the credentials at hand is good; raises `CredentialError`."""
+        """Wait for a run of the plugin unless the credential is still good; raises `CredentialError`."""
         if self.is_ready:
             return
         self._run_if_due()
@@ -103,7 +103,7 @@ class ExecCredentials(CredentialSource):
             raise self._error
 
     def invalidate(self, rejected: bytes | None = None) -> bool:
-        """Have the plugin run again before the next request, unless it was run for a 401 a moment ago."""
+        """Run the plugin again before the next request, unless it was just run for a 401."""
         if self._status is None:
             return False
         if rejected is not None and rejected != self._status.header:
@@ -175,7 +175,7 @@ class ExecCredentials(CredentialSource):
         if not isinstance(error, CredentialError):
             error = CredentialError(f"exec plugin: {type(error).__name__}")
         self._error = error
-        self._refused = False  # what is at hand may still do (the 401 may have been the cluster's own trouble)
+        self._refused = False  # the old one may still work: the 401 may have been the cluster's fault
         self._run_not_before = self._clock.seconds() + _PAUSE
         log.error(
             "credential of cluster {cluster}: {cause}",

@@ -29,7 +29,7 @@ class PluginProblem(Exception):
 
 
 class PluginNotFound(PluginProblem):
-    """There is no such command."""
+    """The command does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class PluginRunner:
                 result = _run(argv, env, cwd, timeout, self._running, self._closed)
             except PluginProblem as problem:
                 self._reactor.callFromThread(done.errback, problem)
-            except Exception as error:  # the thread has nobody to raise to
+            except Exception as error:  # nothing above catches it in a thread
                 self._reactor.callFromThread(done.errback, PluginProblem(f"{argv[0]}: {type(error).__name__}"))
             else:
                 self._reactor.callFromThread(done.callback, result)

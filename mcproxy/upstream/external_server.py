@@ -1,7 +1,7 @@
-"""A server that is no cluster but that the proxy itself asks: a TokenReview webhook, an OIDC issuer.
+"""A server outside all clusters that the proxy calls itself: a TokenReview webhook, an OIDC issuer.
 
-It is asked as a cluster is, over the same connections (`control`): chain and name are verified, answers are bounded,
-no redirect is followed. There are no health checks: it is asked when there is something to ask.
+It is called as a cluster is, with the same client (`control`): chain and name are verified, responses are bounded, no
+redirect is followed. There are no health checks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_URL = 2048
 
 
 class ExternalServer:
-    """One such server. It holds idle connections at most, for 30 s; `close` ends them."""
+    """One external server. It keeps idle connections for at most 30 s; `close` closes them."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ExternalServer:
         )
 
     def close(self) -> None:
-        """End idle connections and what keeps the credential up to date."""
+        """Close idle connections and stop the renewal of the credential."""
         self._unsubscribe()
         self._control.close()
         self._endpoint.close()
@@ -70,7 +70,7 @@ class ExternalServer:
 
 
 def split_url(url: str) -> tuple[model.Endpoint, str]:
-    """Return the server of an absolute https URL, and path and query to ask it for.
+    """Split an absolute https URL into its server, and path and query.
 
     Raises ValueError, with a sentence that can follow the URL, for anything else: no other scheme, no user, nothing
     that is no visible ASCII. A fragment is left out.

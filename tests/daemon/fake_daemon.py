@@ -1,7 +1,7 @@
 """A daemon with a fake proxy in it, run as a process of its own: `python -m tests.daemon.fake_daemon FILE`.
 
 FILE is JSON: `control_socket`, `drain_timeout`, `shutdown_delay`, `level`, `problems` (the file is wrong),
-`apply_error` and `start_error` (it cannot be put into force), `open` (requests that never end). What the service is
+`apply_error` and `start_error` (it cannot be applied), `open` (requests that never end). What the service is
 told goes to standard output, a word a line.
 """
 

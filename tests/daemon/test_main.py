@@ -105,7 +105,7 @@ def test_usr1_opens_logs_anew(tmp_path: Path) -> None:
     with Process(tmp_path) as daemon:
         daemon.wait_for("mcproxy serves")
         daemon.signal(signal.SIGUSR1)
-        daemon.wait_for("log files are opened anew")
+        daemon.wait_for("log files are reopened")
 
 
 def test_control_socket_is_for_the_owner_alone_and_goes_with_the_daemon(tmp_path: Path, control: str) -> None:

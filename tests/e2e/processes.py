@@ -17,7 +17,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-REOPENED = "log files are opened anew"
+REOPENED = "log files are reopened"
 TIMEOUT = 20.0
 """Seconds to wait for what takes milliseconds, on a machine that may be busy."""
 
