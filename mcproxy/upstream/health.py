@@ -165,14 +165,20 @@ class EndpointChecker:
             return None  # the source has logged it
 
     async def _probe(self, authorization: bytes | None) -> tuple[int, bytes]:
+        """Ask; once more if the credential was refused and another one is there: that says nothing of the endpoint."""
+        status, body = await self._get_on_known_path(authorization)
+        if status == 401 and self._owner.credentials.invalidate(authorization):
+            status, body = await self._get_on_known_path(await self._authorization())
+        return status, body
+
+    async def _get_on_known_path(self, authorization: bytes | None) -> tuple[int, bytes]:
+        """GET the health path, or the older one of API servers that have no other."""
         status, body = await self._get(self._path, authorization)
         older = _OLDER_PATH.get(self._path)
         if status == 404 and older is not None:
             status, body = await self._get(older, authorization)
             if status != 404:
                 self._path = older
-        if status == 401:
-            self._owner.credentials.invalidate(authorization)
         return status, body
 
     async def _get(self, path: str, authorization: bytes | None) -> tuple[int, bytes]:

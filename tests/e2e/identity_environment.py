@@ -72,7 +72,7 @@ authentication:
     tokenReview: {{cluster: east}}
     anonymous: {{enabled: true}}
   - {{name: probes, anonymous: {{enabled: true, paths: [/version]}}, clientCertificates: {{caFile: "{east_ca}"}}}}
-  - {{name: shared, tokenReview: {{cluster: east}}, shareServiceAccounts: true}}
+{reviewers}  - {{name: shared, tokenReview: {{cluster: east}}, shareServiceAccounts: true}}
   - name: offline
     oidc:
       - {{issuer: "{account_issuer}", audiences: ["{account_issuer}"], jwksFile: keys.json, usernamePrefix: "east:"}}
@@ -84,12 +84,15 @@ authentication:
   - name: discovery
     oidc: [{{issuer: "{site}/realm", audiences: [k8s], caFile: ca.crt, usernamePrefix: "oidc:", groupsClaim: groups}}]
 authorization:
-  - {{name: masters, rules: [{{userGroups: ["system:masters"], verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}]}}
+  - name: masters
+    rules:
+      - {{userGroups: ["system:masters"], verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}
+      - {{userGroups: ["system:masters"], verbs: [impersonate], apiGroups: [""], resources: [users]}}
 servers:
   - {{name: corp, default: true, backend: {{clusters: "*"}}, authentication: corp}}
   - {{name: anonymous, serverNames: [anonymous.{domain}], backend: {{clusters: "*"}}, authentication: anonymous}}
   - {{name: probes, serverNames: [probes.{domain}], backend: {{clusters: "*"}}, authentication: probes}}
-  - {{name: shared, serverNames: [shared.{domain}], backend: {{clusters: "*"}}, authentication: shared}}
+{reviewing}  - {{name: shared, serverNames: [shared.{domain}], backend: {{clusters: "*"}}, authentication: shared}}
   - {{name: offline, serverNames: [offline.{domain}], backend: {{clusters: "*"}}, authentication: offline}}
   - {{name: url, serverNames: [url.{domain}], backend: {{clusters: "*"}}, authentication: url}}
   - {{name: discovery, serverNames: [discovery.{domain}], backend: {{clusters: "*"}}, authentication: discovery}}
@@ -97,6 +100,17 @@ servers:
       authorization: masters}}
   - {{name: none, serverNames: [none.{domain}], backend: {{cluster: east}}, authentication: none}}
 logging: {{access: {{file: access.log}}}}
+"""
+
+
+#: The clusters of which each has a server whose TokenReview it answers itself: groups such as system:masters that a
+#: cluster says somebody to have count towards that cluster alone, and one name is one cluster.
+REVIEWERS = ("token", "front", "own")
+REVIEWER = """\
+  - {{name: by-{name}, clientCertificates: {{caFile: "{ca}"}}, tokenReview: {{cluster: {name}}}}}
+"""
+REVIEWING = """\
+  - {{name: by-{name}, serverNames: [{name}.{domain}], backend: {{clusters: "*"}}, authentication: by-{name}}}
 """
 
 
@@ -194,6 +208,8 @@ class IdentityEnvironment:
     def config(self) -> str:
         return CONFIG.format(
             port=self.port,
+            reviewers="".join(REVIEWER.format(name=name, ca=self.east.ca) for name in REVIEWERS),
+            reviewing="".join(REVIEWING.format(name=name, domain=DOMAIN) for name in REVIEWERS),
             east=self.east.url,
             east_ca=self.east.ca,
             east_directory=self.east.directory,
@@ -225,7 +241,7 @@ class IdentityEnvironment:
         return Address(self.east.ports[0], self._context(self.east.ca, user))
 
     def proxy(self, server: str = "", user: str = "") -> Address:
-        """The proxy's server of this name, with a client certificate."""
+        """The server of this name (one of `REVIEWERS`: that reviews the tokens of its clients), with a certificate."""
         name = f"{server}.{DOMAIN}" if server else ""
         return Address(self.port, self._context(str(self.directory / "ca.crt"), user), name)
 
@@ -252,7 +268,10 @@ class IdentityEnvironment:
         for way in self.WAYS:
             server = self.east.url if way == "direct" else f"https://127.0.0.1:{self.port}/clusters/{way}"
             ca = self.east.ca if way == "direct" else str(self.directory / "ca.crt")
-            clusters.append({"name": way, "cluster": {"server": server, "certificate-authority": ca}})
+            cluster = {"server": server, "certificate-authority": ca}
+            if way in REVIEWERS:
+                cluster["tls-server-name"] = f"{way}.{DOMAIN}"
+            clusters.append({"name": way, "cluster": cluster})
         users: list[dict[str, Any]] = []
         for name in BY_CERTIFICATE:
             pair = self.east.user(name.partition("-")[0])

@@ -98,6 +98,7 @@ class Place:
         self.write_tokens("second")
         for cluster in ("east", "judge", "plugin"):
             self.rotate(cluster)
+        self.grant_all("admin")  # the groups of the system that judge's TokenReview gives count for judge alone
         self.lend_certificate("mcproxy")
         (directory / "plugin.py").write_text(PLUGIN)
         self.port = reserved_port()
@@ -167,6 +168,18 @@ class Place:
             "subjects": [{"kind": "ServiceAccount", **metadata}],
         }
         self.control.create([{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, binding])
+
+    def grant_all(self, user: str) -> None:
+        """Let a user do everything, by name."""
+        subject = {"kind": "User", "apiGroup": RBAC, "name": user}
+        binding = {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"all-for-{user}"},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [subject],
+        }
+        self.control.create([binding])
 
     def token(self, name: str) -> str:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}

@@ -131,6 +131,14 @@ class ControlClient:
         return self._json("POST", f"/endpoints/{index}/reset")
 
 
+OWN_PATHS = ("/readyz", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+
+
+def is_proxys_own(record: Mapping[str, Any]) -> bool:
+    """Return whether an audit record is of a health check or a check of the proxy's rights, and of no test's client."""
+    return record["path"].partition("?")[0] in OWN_PATHS
+
+
 def header_values(record: Mapping[str, Any], name: str) -> list[str]:
     """Return all values of a header in an audit record, in order; names compare without case."""
     return [value for other, value in record["headers"] if other.lower() == name.lower()]

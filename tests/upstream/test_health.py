@@ -295,6 +295,24 @@ def test_a_401_has_the_token_file_read_again(tmp_path: Any) -> None:
     assert bench.cluster.credentials.authorization() == b"Bearer new!"
 
 
+def test_a_check_with_a_credential_that_was_just_replaced_is_repeated_with_the_new_one(tmp_path: Any) -> None:
+    """A rotation that revokes the old token at once must take no endpoint out."""
+    path = tmp_path / "token"
+    path.write_text("old")
+    bench = Bench(credentials=model.Credentials(token_file=str(path)))
+    bench.last.answer(200)
+    bench.rounds(1)
+    path.write_text("new!")
+    bench.last.answer(401)
+    bench.last.answer(200)
+    assert b"Bearer new!" in bench.last.sent
+    assert bench.endpoint.ready
+    assert len(bench.net.attempts) == 3
+    bench.rounds(1)
+    bench.last.answer(401)  # the new one is refused too: that is an answer
+    assert len(bench.net.attempts) == 4
+
+
 def test_a_mistake_of_ours_does_not_end_the_checks() -> None:
     bench = Bench()
     broken: Deferred[None] = bench.last.done
