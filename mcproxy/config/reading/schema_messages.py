@@ -85,7 +85,7 @@ def _described(node: Node, schema: Schema) -> str:
     if "writeOnly" in schema and isinstance(node, Scalar):
         return "not a string" if node.value is not None else "empty"
     if isinstance(node, Scalar) and node.value is not None:
-        names = {"string": "the text", "boolean": "the boolean"}
+        names = {"string": "the string", "boolean": "the boolean"}
         return f"{names.get(kind, 'the number')} {_shown(node)}"
     return {"object": "a mapping", "array": "a list"}.get(kind, "empty")
 

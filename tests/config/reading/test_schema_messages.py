@@ -55,4 +55,4 @@ def test_half_a_surrogate_pair_from_the_environment_is_no_crash() -> None:
     root = Mapping({"version": Entry(mark, value)}, mark)
     problems = Problems()
     check(Document("f", "/", root), problems)
-    assert [problem.what for problem in problems.errors] == ['is the text "${NAME}"']
+    assert [problem.what for problem in problems.errors] == ['is the string "${NAME}"']
