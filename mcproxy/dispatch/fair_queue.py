@@ -8,6 +8,7 @@ the most, so whoever fills it cannot keep others out.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -43,6 +44,20 @@ class FairQueue(Generic[T]):
         if items:
             self._items.move_to_end(user)
         return item
+
+    def pop_eligible(self, eligible: Callable[[str], bool]) -> tuple[str, T] | None:
+        """Remove and return the user and item whose turn it is among eligible users; None if there is none.
+
+        Those who are not keep their place in the order of turns.
+        """
+        for user, items in self._items.items():
+            if eligible(user):
+                item = items.popleft()
+                self._removed(user, items)
+                if items:
+                    self._items.move_to_end(user)
+                return user, item
+        return None
 
     def remove(self, user: str, item: T) -> None:
         """Remove an item wherever it is. Raises KeyError or ValueError if it is not there."""

@@ -1,7 +1,8 @@
 """Singleflight: one call for each key at a time, whose result is shared by all who wait for it.
 
 A waiter that is cancelled (its client is gone) takes only itself out. A call that has not begun, and for which nobody
-waits any more, is never made; one that has begun goes on, because its result is kept for the next request.
+waits any more, is never made; one that has begun goes on, because its result is kept for the next request. A call waits
+for a place in the turn of every client that waits for it, so no client has to wait in the turn of another.
 """
 
 from __future__ import annotations
@@ -9,70 +10,78 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
+
+from mcproxy.identity.fair_places import FairPlaces, NoRoomError
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class SingleFlightTimeoutError(Exception):
-    """A call had no result in time."""
+class SingleFlightError(Exception):
+    """A call was not made, or had no result in time."""
 
 
 class SingleFlight(Generic[K, V]):
-    """Calls by key. At most `at_once` of them run, the others wait for a place."""
+    """Calls by key, each made when it has one of `places`."""
 
-    def __init__(self, clock: IReactorTime, *, at_once: int, timeout: float) -> None:
+    def __init__(self, clock: IReactorTime, places: FairPlaces, *, timeout: float) -> None:
         """`timeout` is in seconds, the wait for a place included."""
         self._clock = clock
         self._timeout = timeout
-        self._places = DeferredSemaphore(at_once)
+        self._places = places
         self._calls: dict[K, _Call[V]] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def join(self, key: K, function: Callable[[], Coroutine[Deferred[Any], Any, V]]) -> Awaitable[V]:
+    def join(self, key: K, function: Callable[[], Coroutine[Deferred[Any], Any, V]], *, turn: str) -> Awaitable[V]:
         """Return the result for `key`: of the call that is under way, else of a new call of `function`.
 
-        Raises what `function` raises, and `SingleFlightTimeoutError`.
+        `turn` is the key under which it waits for a place. Raises what `function` raises, and `SingleFlightError`.
         """
         call = self._calls.get(key)
-        if call is not None:
-            return call.waiter()
-        call = self._calls[key] = _Call()
+        if call is None:
+            call = self._calls[key] = _Call(
+                self._places, function, lambda result: self._finish(key, result), self._timeout
+            )
+            call.timer = self._clock.callLater(self._timeout, call.time_out)
         waiter = call.waiter()
-
-        async def run() -> V:
-            call.begun = True
-            return await function()
-
-        def timed_out(_: object, seconds: float) -> None:
-            raise SingleFlightTimeoutError(f"no answer within {seconds:g} s")
-
-        call.running = self._places.run(run)
-        call.running.addTimeout(self._timeout, self._clock, timed_out)
-        call.running.addBoth(self._finish, key)
+        call.wait_in_turn(turn)
         return waiter
 
-    def _finish(self, result: V | Failure, key: K) -> None:
-        waiting = self._calls.pop(key).waiting
-        while waiting:  # one that is called may cancel another
-            waiting.pop(0).callback(result)  # a Failure given to `callback` fails it
+    def _finish(self, key: K, result: V | Failure) -> None:
+        call = self._calls.pop(key)
+        if call.timer.active():
+            call.timer.cancel()
+        while call.waiting:  # one that is called may cancel another
+            call.waiting.pop(0).callback(result)  # a Failure given to `callback` fails it
 
 
 class _Call(Generic[V]):
-    """One call: who waits for its result, and whether it has begun."""
+    """One call: who waits for its result, and in whose turns it waits for a place."""
 
-    __slots__ = ("begun", "running", "waiting")
+    __slots__ = ("_begun", "_finished", "_function", "_places", "_running", "_timeout", "_turns", "timer", "waiting")
 
-    running: Deferred[Any]
+    timer: IDelayedCall
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        places: FairPlaces,
+        function: Callable[[], Coroutine[Deferred[Any], Any, V]],
+        finished: Callable[[V | Failure], None],
+        timeout: float,
+    ) -> None:
         self.waiting: list[Deferred[V]] = []
-        self.begun = False
+        self._places = places
+        self._function = function
+        self._finished = finished
+        self._timeout = timeout
+        self._turns: dict[str, _Turn[V]] = {}
+        self._begun = False
+        self._running: Deferred[Any] | None = None
 
     def waiter(self) -> Deferred[V]:
         """Return one more Deferred that waits for the result; cancelling it takes it out."""
@@ -80,8 +89,83 @@ class _Call(Generic[V]):
         self.waiting.append(waiter)
         return waiter
 
+    def wait_in_turn(self, turn: str) -> None:
+        """Wait for a place under the key `turn` as well."""
+        if self._begun or turn in self._turns:
+            return
+        entry = _Turn(self, turn)
+        try:
+            has_place = self._places.acquire(turn, entry)
+        except NoRoomError:
+            if not self._turns:
+                self._finished(_failure(SingleFlightError("too many wait for an answer already")))
+            return
+        if has_place:
+            self.begin(turn)
+        else:
+            self._turns[turn] = entry
+
+    def begin(self, turn: str) -> None:
+        """Make the call; it has a place under the key `turn`."""
+        self._turns.pop(turn, None)
+        self._leave_turns()
+        self._begun = True
+
+        def done(result: V | Failure) -> None:
+            if isinstance(result, Failure) and isinstance(result.value, CancelledError) and not self.timer.active():
+                result = self._late()
+            self._finished(result)
+            self._places.release(turn)
+
+        self._running = Deferred.fromCoroutine(self._function())
+        self._running.addBoth(done)
+
+    def lose_turn(self, turn: str) -> None:
+        """Note that it waits under the key `turn` no more."""
+        del self._turns[turn]
+        if not self._turns:
+            self._finished(_failure(SingleFlightError("too many wait for an answer already")))
+
+    def time_out(self) -> None:
+        """End the call, whether it has begun or not."""
+        if self._running is not None:
+            self._running.cancel()
+        else:
+            self._leave_turns()
+            self._finished(self._late())
+
+    def _late(self) -> Failure:
+        return _failure(SingleFlightError(f"no answer within {self._timeout:g} s"))
+
     def _leave(self, gone: Deferred[V]) -> None:
-        if gone in self.waiting:
-            self.waiting.remove(gone)
-            if not self.waiting and not self.begun:
-                self.running.cancel()
+        if gone not in self.waiting:
+            return
+        self.waiting.remove(gone)
+        if not self.waiting and not self._begun:
+            self._leave_turns()
+            self._finished(_failure(CancelledError()))
+
+    def _leave_turns(self) -> None:
+        for turn, entry in self._turns.items():
+            self._places.leave(turn, entry)
+        self._turns.clear()
+
+
+class _Turn(Generic[V]):
+    """A call's entry in the queue of one key."""
+
+    __slots__ = ("_call", "_key")
+
+    def __init__(self, call: _Call[V], key: str) -> None:
+        self._call = call
+        self._key = key
+
+    def granted(self) -> None:
+        self._call.begin(self._key)
+
+    def evicted(self) -> None:
+        self._call.lose_turn(self._key)
+
+
+def _failure(error: BaseException) -> Failure:
+    return Failure(error)  # type: ignore[no-untyped-call]

@@ -55,7 +55,9 @@ async def authenticate(request: Request, server: VirtualServer, target: bytes) -
     token_decides = cluster is not None and cluster.config.identity is Identity.PASSTHROUGH
     caller = server.authenticator.at_once(peer, headers, path, token_decides=token_decides)
     if caller is None:
-        waiting = server.authenticator.authenticate(peer, headers, path, token_decides=token_decides)
+        waiting = server.authenticator.authenticate(
+            peer, headers, path, client=request.client.address, token_decides=token_decides
+        )
         caller = await _until_answered(request, waiting)
     request.caller = caller
     request.user = caller.user if not caller.cluster or cluster is None else caller.seen_by(cluster.name)

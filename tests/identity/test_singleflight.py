@@ -1,23 +1,127 @@
-"""Questions that are asked once however many wait."""
+"""Calls that are made once however many wait."""
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from mcproxy.identity.singleflight import SingleFlight
+from mcproxy.identity.fair_places import FairPlaces
+from mcproxy.identity.singleflight import SingleFlight, SingleFlightError
+
+
+def places(number: int, **more: Any) -> FairPlaces:
+    usual: dict[str, Any] = {"share": number, "max_waiting": 1000, "seconds": Clock().seconds}
+    return FairPlaces(number, **{**usual, **more})
+
+
+class Calls:
+    """Calls of a SingleFlight, which the test ends; `begun` has their names in order."""
+
+    def __init__(self, number: int = 1, **more: Any) -> None:
+        self.clock = Clock()
+        self.places = places(number, **more)
+        self.flights: SingleFlight[str, str] = SingleFlight(self.clock, self.places, timeout=10.0)
+        self.begun: list[str] = []
+        self.running: dict[str, Deferred[str]] = {}
+        self.results: dict[str, list[Any]] = {}
+
+    def join(self, name: str, turn: str) -> Deferred[str]:
+        waiter = self.flights.join(name, lambda: self._run(name), turn=turn)
+        assert isinstance(waiter, Deferred)
+        results = self.results.setdefault(f"{name} {turn}", [])
+        waiter.addCallbacks(results.append, lambda failure: results.append(failure.value))
+        return waiter
+
+    async def _run(self, name: str) -> str:
+        self.begun.append(name)
+        self.running[name] = Deferred()
+        return await self.running[name]
+
+
+def test_turns_are_taken_by_key() -> None:
+    calls = Calls()
+    for number in range(10):
+        calls.join(f"s{number}", "stranger")
+    calls.join("a", "alice")
+    calls.running["s0"].callback("")
+    calls.running["s1"].callback("")
+    assert calls.begun == ["s0", "s1", "a"]
+
+
+def test_who_joins_a_call_that_waits_lends_it_a_turn_of_its_own() -> None:
+    calls = Calls()
+    for number in range(10):
+        calls.join(f"s{number}", "stranger")
+    calls.join("s9", "alice")
+    calls.running["s0"].callback("")
+    calls.running["s1"].callback("")
+    assert calls.begun == ["s0", "s1", "s9"]
+    calls.running["s9"].callback("yes")
+    assert calls.results["s9 stranger"] == calls.results["s9 alice"] == ["yes"]
+    for number in range(2, 9):
+        calls.running[f"s{number}"].callback("")
+    assert (len(calls.flights), len(calls.places), calls.clock.getDelayedCalls()) == (0, 0, [])
+    calls.join("again", "alice")
+    assert calls.begun[-1] == "again"
+
+
+def test_a_call_without_a_place_or_a_result_in_time_fails() -> None:
+    calls = Calls()
+    calls.join("first", "a")
+    calls.join("second", "b")
+    calls.clock.advance(10)
+    for name in ("first a", "second b"):
+        (error,) = calls.results[name]
+        assert isinstance(error, SingleFlightError)
+        assert str(error) == "no answer within 10 s"
+    calls.join("third", "b")
+    assert calls.begun == ["first", "second", "third"]
+
+
+def test_a_full_queue_makes_room_at_the_cost_of_who_has_most_in_it() -> None:
+    calls = Calls(max_waiting=3)
+    for number in range(4):
+        calls.join(f"s{number}", "stranger")
+    calls.join("s4", "stranger")
+    assert isinstance(calls.results["s4 stranger"][0], SingleFlightError)
+    calls.join("a", "alice")
+    assert isinstance(calls.results["s3 stranger"][0], SingleFlightError)
+    calls.running["s0"].callback("")
+    calls.running["s1"].callback("")
+    assert calls.begun == ["s0", "s1", "a"]
+
+
+def test_a_long_queue_of_calls_that_end_at_once_is_served_without_recursion() -> None:
+    calls = Calls(max_waiting=5000)
+    calls.join("first", "a")
+    done: list[int] = []
+    failed: list[object] = []
+
+    async def at_once(number: int) -> str:
+        done.append(number)
+        raise ValueError("down")
+
+    for number in range(5000):
+        waiter = calls.flights.join(f"{number}", partial(at_once, number), turn="a")
+        assert isinstance(waiter, Deferred)
+        waiter.addErrback(lambda failure: failed.append(failure.type))
+    calls.running["first"].callback("")
+    assert (done, failed) == (list(range(5000)), [ValueError] * 5000)
 
 
 def test_a_waiter_whose_answer_makes_another_one_leave_takes_nothing_from_the_rest() -> None:
-    flights: SingleFlight[str, str] = SingleFlight(Clock(), at_once=1, timeout=10.0)
+    flights: SingleFlight[str, str] = SingleFlight(Clock(), places(1), timeout=10.0)
     answer: Deferred[str] = Deferred()
     seen: list[object] = []
 
     async def ask() -> str:
         return await answer
 
-    first, second, third = (flights.join("question", ask) for _ in range(3))
+    first, second, third = (flights.join("question", ask, turn="a") for _ in range(3))
     assert isinstance(first, Deferred)
     assert isinstance(second, Deferred)
     assert isinstance(third, Deferred)
@@ -35,7 +139,7 @@ def test_a_waiter_whose_answer_makes_another_one_leave_takes_nothing_from_the_re
 
 
 def test_a_failure_reaches_everybody_and_the_next_question_is_asked_anew() -> None:
-    flights: SingleFlight[str, str] = SingleFlight(Clock(), at_once=1, timeout=10.0)
+    flights: SingleFlight[str, str] = SingleFlight(Clock(), places(1), timeout=10.0)
     asked: list[Deferred[str]] = []
     failed: list[Failure] = []
 
@@ -44,19 +148,19 @@ def test_a_failure_reaches_everybody_and_the_next_question_is_asked_anew() -> No
         return await asked[-1]
 
     for _ in range(2):
-        waiter = flights.join("question", ask)
+        waiter = flights.join("question", ask, turn="a")
         assert isinstance(waiter, Deferred)
         waiter.addErrback(failed.append)
     asked[0].errback(ValueError("no"))
     assert [failure.type for failure in failed] == [ValueError, ValueError]
-    flights.join("question", ask)
+    flights.join("question", ask, turn="a")
     assert len(asked) == 2
 
 
 def test_a_question_that_nobody_waits_for_any_more_gives_up_its_place() -> None:
     """Whoever asks and leaves, again and again, must not fill the queue for those who stay."""
     clock = Clock()
-    flights: SingleFlight[str, str] = SingleFlight(clock, at_once=1, timeout=10.0)
+    flights: SingleFlight[str, str] = SingleFlight(clock, places(1), timeout=10.0)
     running: Deferred[str] = Deferred()
     asked: list[str] = []
     left: list[Failure] = []
@@ -65,9 +169,9 @@ def test_a_question_that_nobody_waits_for_any_more_gives_up_its_place() -> None:
         asked.append(name)
         return await running
 
-    stays = flights.join("first", lambda: ask("first"))
+    stays = flights.join("first", lambda: ask("first"), turn="a")
     for number in range(100):
-        gone = flights.join(f"{number}", lambda: ask("of one who leaves"))
+        gone = flights.join(f"{number}", lambda: ask("of one who leaves"), turn="a")
         assert isinstance(gone, Deferred)
         gone.addErrback(left.append)
         gone.cancel()
@@ -81,7 +185,7 @@ def test_a_question_that_nobody_waits_for_any_more_gives_up_its_place() -> None:
 
 
 def test_a_question_under_way_is_not_broken_off_by_one_who_leaves() -> None:
-    flights: SingleFlight[str, str] = SingleFlight(Clock(), at_once=1, timeout=10.0)
+    flights: SingleFlight[str, str] = SingleFlight(Clock(), places(1), timeout=10.0)
     running: Deferred[str] = Deferred()
     kept: list[str] = []
     left: list[Failure] = []
@@ -90,7 +194,7 @@ def test_a_question_under_way_is_not_broken_off_by_one_who_leaves() -> None:
         kept.append(await running)
         return kept[-1]
 
-    gone = flights.join("first", ask)
+    gone = flights.join("first", ask, turn="a")
     assert isinstance(gone, Deferred)
     gone.addErrback(left.append)
     gone.cancel()

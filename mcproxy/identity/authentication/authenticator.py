@@ -38,7 +38,7 @@ class Tokens(Protocol):
     """What is asked of `token_chain.UnionTokenAuthenticator`. Both raise StatusError (401, 503) and log why."""
 
     def at_once(self, token: bytes) -> AuthenticatedUser | None: ...
-    async def authenticate(self, token: bytes) -> AuthenticatedUser: ...
+    async def authenticate(self, token: bytes, client: str) -> AuthenticatedUser: ...
 
 
 class Authenticator:
@@ -100,14 +100,20 @@ class Authenticator:
         return self._tokens.at_once(token)
 
     async def authenticate(
-        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, *, token_decides: bool = False
+        self,
+        peer: TLSPeer | None,
+        headers: IdentityHeaders,
+        path: bytes,
+        *,
+        client: str = "",
+        token_decides: bool = False,
     ) -> AuthenticatedUser:
-        """Return the user, making the reviews that this takes. Raises StatusError (401, 503)."""
+        """Return the user, making the reviews that this takes; `client` is its address. Raises StatusError."""
         caller = self.at_once(peer, headers, path, token_decides=token_decides)
         if caller is None:
             assert headers.token is not None
             assert self._tokens is not None
-            caller = await self._tokens.authenticate(headers.token)
+            caller = await self._tokens.authenticate(headers.token, client)
         return caller
 
     def _by_certificate(self, peer: TLSPeer, headers: IdentityHeaders) -> AuthenticatedUser | None:
@@ -167,7 +173,13 @@ class NoAuthentication:
         return _ANONYMOUS
 
     async def authenticate(
-        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, *, token_decides: bool = False
+        self,
+        peer: TLSPeer | None,
+        headers: IdentityHeaders,
+        path: bytes,
+        *,
+        client: str = "",
+        token_decides: bool = False,
     ) -> AuthenticatedUser:
         return _ANONYMOUS
 

@@ -25,8 +25,9 @@ from mcproxy.identity.authentication.token_authenticator import (
     Unavailable,
 )
 from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash
+from mcproxy.identity.fair_places import FairPlaces, address_key
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
-from mcproxy.identity.singleflight import SingleFlight, SingleFlightTimeoutError
+from mcproxy.identity.singleflight import SingleFlight, SingleFlightError
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
 from mcproxy.upstream.shared import Shared
@@ -42,9 +43,10 @@ _MAX_ACCEPTED = 65536
 _MAX_REFUSED = 16384
 _MAX_BYTES = 64 * 1024 * 1024  # of either
 _REFUSAL_SIZE = 1500  # bytes, about; the causes are short
-_AT_ONCE = 64  # tokens about which a server is asked at the same time
-_MAX_WAITING = 1024  # tokens that wait for an answer
-_PATIENCE = 30.0  # seconds for one token, its wait for a turn included
+_PLACES = 64  # tokens that are reviewed at the same time
+_SHARE = _PLACES // 4  # of them for one client address
+_MAX_WAITING = 960  # tokens that wait for a place; with those under review 1,024
+_TIMEOUT = 30.0  # seconds for one token, its wait for a place included
 _RETRY_AFTER = 1  # seconds, told to a client
 
 _OVERLOAD_TODO = "see that the reviewers answer quickly, and who sends so many tokens (access log, status 401 and 503)"
@@ -90,8 +92,9 @@ class UnionTokenAuthenticator:
         self._accepted: TokenCache[AuthenticatedUser] = TokenCache(max_entries=_MAX_ACCEPTED, max_bytes=_MAX_BYTES)
         self._refused: TokenCache[tuple[_Held | None, ...]] = TokenCache(max_entries=_MAX_REFUSED, max_bytes=_MAX_BYTES)
         self._log = ReviewerLog("the token authenticators")
+        self._places = FairPlaces(_PLACES, share=_SHARE, max_waiting=_MAX_WAITING, seconds=shared.reactor.seconds)
         self._singleflight: SingleFlight[bytes, AuthenticatedUser] = SingleFlight(
-            shared.reactor, at_once=_AT_ONCE, timeout=_PATIENCE
+            shared.reactor, self._places, timeout=_TIMEOUT
         )
 
     @classmethod
@@ -182,24 +185,28 @@ class UnionTokenAuthenticator:
                     return caller
         raise self._refusal(key, refusals)
 
-    async def authenticate(self, token: bytes) -> AuthenticatedUser:
-        """Return who calls with this token.
+    async def authenticate(self, token: bytes, client: str = "") -> AuthenticatedUser:
+        """Return the user of this token; `client` is the address that it came from, "" for a unix socket.
 
-        Raises StatusError: 401 for a token that nobody accepts, 503 where a judge that might accept it cannot tell.
-        May be cancelled; others that wait for the same token go on waiting.
+        Raises StatusError: 401 for a token that nobody accepts, 503 where an authenticator that might accept it cannot
+        tell. May be cancelled; others that wait for the same token go on waiting. Client addresses take turns: nobody
+        is known yet, and a stranger's tokens must not keep others from theirs.
         """
-        caller = self.at_once(token)
-        if caller is not None:
-            return caller
-        if len(self._singleflight) >= _MAX_WAITING:
-            raise self._overloaded(f"{_MAX_WAITING} tokens wait for an answer already")
-        key = self._hash(token)
+        user = self.at_once(token)
+        if user is not None:
+            return user
+        key, turn = self._hash(token), address_key(client)
         try:
-            caller = await self._singleflight.join(key, lambda: self._ask(token, key))
-        except SingleFlightTimeoutError as error:
+            user = await self._singleflight.join(key, lambda: self._ask(token, key), turn=turn)
+        except SingleFlightError as error:
             raise self._overloaded(str(error)) from None
+        except StatusError as error:
+            if error.code == 401:
+                self._places.record(turn, failed=True)
+            raise
+        self._places.record(turn, failed=False)
         self._log.works()
-        return caller
+        return user
 
     async def _ask(self, token: bytes, key: bytes) -> AuthenticatedUser:
         refusals = self._held(key, self._clock.seconds())

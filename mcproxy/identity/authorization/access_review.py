@@ -1,8 +1,8 @@
-"""SubjectAccessReviews: asking a cluster whether somebody may do something, and remembering what it said.
+"""SubjectAccessReviews: a cluster says whether a user may do something, and its decisions are cached.
 
 Source: authorization.k8s.io/v1 and k8s.io/apiserver `plugin/pkg/authorizer/webhook`, whose cache this follows: allowed
-and refused are kept for times of their own, and a question that a client made long is not kept at all. Unlike there a
-reviewer that does not answer is never a "no opinion": the request ends with 503.
+and denied are kept for times of their own, and a review that a client made long is not kept at all. Unlike there a
+reviewer that does not answer is never "no opinion": the request ends with 503.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
 from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.identity.fair_places import FairPlaces
 from mcproxy.identity.review_client import SUCCESS, TIMEOUT, LiveCluster, create_review
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError
-from mcproxy.identity.singleflight import SingleFlight, SingleFlightTimeoutError
+from mcproxy.identity.singleflight import SingleFlight, SingleFlightError
 from mcproxy.identity.strict_json import json_object
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 _GROUP = "authorization.k8s.io"
 _API_VERSION = f"{_GROUP}/v1"
 
-_AT_ONCE = 64  # questions that one cluster is asked at the same time
+_PLACES = 64  # reviews by one cluster at the same time
+_MAX_WAITING = 4096
 _MAX_REASON = 1000  # characters: it is repeated to the client
 _KEPT = 8192
 _MAX_KEPT_QUESTION = 1000  # characters that a client chose; with `_KEPT` it bounds the cache to some 16 MiB
@@ -40,7 +42,7 @@ _NO_REVIEW = "see what answers there: it must speak authorization.k8s.io/v1 Subj
 
 
 class Decision(NamedTuple):
-    """What an authorizer says. `reason` is its own, for the refusal's sentence; "" where it gave none."""
+    """What an authorizer decides. `reason` is its own, for the message of the 403; "" where it gave none."""
 
     allowed: bool
     reason: str = ""
@@ -52,7 +54,7 @@ _Question = tuple[UserInfo, Attributes]
 
 
 class SubjectAccessReviewer:
-    """The reviews of one cluster."""
+    """Sends reviews to one cluster, users taking turns, and caches its decisions."""
 
     def __init__(self, cluster: LiveCluster, settings: model.SubjectAccessReview, clock: IReactorTime) -> None:
         """What the cluster before a reload decided is forgotten when `cluster` gives another one."""
@@ -61,13 +63,14 @@ class SubjectAccessReviewer:
         self._clock = clock
         self._asked: Cluster | None = None
         self._decisions: OrderedDict[_Question, tuple[float, Decision]] = OrderedDict()
+        places = FairPlaces(_PLACES, share=_PLACES, max_waiting=_MAX_WAITING, seconds=clock.seconds)
         self._singleflight: SingleFlight[tuple[Cluster, _Question], Decision] = SingleFlight(
-            clock, at_once=_AT_ONCE, timeout=TIMEOUT
+            clock, places, timeout=TIMEOUT
         )
         self._log = ReviewerLog(f"subjectAccessReview by cluster {cluster().name}")
 
     def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        """Return what the cluster said lately; None: it has to be asked."""
+        """Return the cached decision; None: the cluster must be asked."""
         question = (user, attributes)
         kept = self._decisions.get(question)
         if kept is None:
@@ -79,14 +82,15 @@ class SubjectAccessReviewer:
         return kept[1]
 
     async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
-        """Ask the cluster, or join who asks it the same; raises StatusError (503) if it does not answer."""
+        """Ask the cluster, or join the same review under way; raises StatusError (503) if it does not answer."""
         question = (user, attributes)
         try:
             # With the cluster: who comes after a reload must not be given the answer of the one before.
-            return await self._singleflight.join((self._cluster(), question), lambda: self._ask(question))
-        except (UnavailableError, SingleFlightTimeoutError) as error:
-            trouble = error if isinstance(error, UnavailableError) else UnavailableError("slow", str(error), _SLOW_TODO)
-            self._log.fails(trouble, _EFFECT)
+            key = (self._cluster(), question)
+            return await self._singleflight.join(key, lambda: self._ask(question), turn=user.name)
+        except (UnavailableError, SingleFlightError) as error:
+            known = error if isinstance(error, UnavailableError) else UnavailableError("slow", str(error), _SLOW_TODO)
+            self._log.fails(known, _EFFECT)
             name = self._cluster().name
             raise StatusError(503, f'cluster "{name}" could not be asked whether this is allowed') from None
 

@@ -46,7 +46,7 @@ class Tokens:
             return BOB
         raise StatusError(503, "down") if token == b"down" else StatusError(401, "Unauthorized")
 
-    async def authenticate(self, token: bytes) -> AuthenticatedUser:
+    async def authenticate(self, token: bytes, client: str) -> AuthenticatedUser:
         return await self.asked
 
 

@@ -1,0 +1,171 @@
+"""Places for calls that a server can take at the same time, and the turns of those who wait for one; pure.
+
+Whoever waits does so under a key: a client's address before anybody is known, a user afterwards. Keys take turns, one
+key holds a share of the places at most, and one whose calls often fail waits behind those that do not. So a stranger
+with a thousand made-up tokens delays others by a turn, and cannot use up places or queue.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from typing import Protocol
+
+from mcproxy.dispatch.fair_queue import FairQueue
+
+_OFTEN = 4.5  # failures, older ones counted less, from which on a key waits behind others: five in a moment
+_HALF_LIFE = 60.0  # seconds after which a failure, or a success, counts half
+_KEPT = 4096  # keys whose failures are known
+
+_IPV6_NETWORK = 64  # bits that one client has at the least (RFC 6177)
+
+
+class NoRoomError(Exception):
+    """So many wait already that no more can."""
+
+
+class Waiter(Protocol):
+    """Who waits for a place."""
+
+    def granted(self) -> None:
+        """Called when it has one, which `release` gives back."""
+
+    def evicted(self) -> None:
+        """Called when it has lost its place in the queue to somebody who has fewer there."""
+
+
+class FairPlaces:
+    """The places of one server."""
+
+    __slots__ = (
+        "_failing",
+        "_failures",
+        "_free",
+        "_granting",
+        "_held",
+        "_max_waiting",
+        "_seconds",
+        "_share",
+        "_waiting",
+    )
+
+    def __init__(self, places: int, *, share: int, max_waiting: int, seconds: Callable[[], float]) -> None:
+        """`share` is how many places one key may hold; `seconds` returns the time.
+
+        The key "" (clients of a unix socket, which one server in front may speak for) may hold all of them.
+        """
+        self._free = places
+        self._share = max(1, share)
+        self._max_waiting = max_waiting
+        self._seconds = seconds
+        self._granting = False
+        self._held: dict[str, int] = {}
+        self._waiting: FairQueue[Waiter] = FairQueue()
+        self._failing: FairQueue[Waiter] = FairQueue()  # of keys that failed often when they came
+        self._failures = _Failures()
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return len(self._waiting) + len(self._failing)
+
+    def acquire(self, key: str, waiter: Waiter) -> bool:
+        """Take a place if there is one for `key`; else let `waiter` wait for it and return False.
+
+        Raises NoRoomError if too many wait and none of them has more in the queue than `key` would have.
+        """
+        if self._free and self._has_share(key):
+            self._take(key)
+            return True
+        queue = self._failing if self._failures.often(key, self._seconds()) else self._waiting
+        if len(self) >= self._max_waiting:
+            self._make_room(key, queue)
+        queue.push(key, waiter)
+        return False
+
+    def leave(self, key: str, waiter: Waiter) -> None:
+        """Take a waiter out of the queue; does nothing if it is not there."""
+        for queue in (self._waiting, self._failing):
+            try:
+                queue.remove(key, waiter)
+            except (KeyError, ValueError):
+                continue
+            return
+
+    def release(self, key: str) -> None:
+        """Give a place back, and let whose turn it is have it."""
+        held = self._held[key] - 1
+        if held:
+            self._held[key] = held
+        else:
+            del self._held[key]
+        self._free += 1
+        if self._granting:  # a call that ended at once: the loop below goes on, so that a long queue does not recurse
+            return
+        self._granting = True
+        try:
+            while self._free:
+                turn = self._waiting.pop_eligible(self._has_share) or self._failing.pop_eligible(self._has_share)
+                if turn is None:
+                    return
+                self._take(turn[0])
+                turn[1].granted()
+        finally:
+            self._granting = False
+
+    def record(self, key: str, *, failed: bool) -> None:
+        """Note how a call of `key` ended."""
+        self._failures.record(key, self._seconds(), failed=failed)
+
+    def _has_share(self, key: str) -> bool:
+        return not key or self._held.get(key, 0) < self._share
+
+    def _take(self, key: str) -> None:
+        self._free -= 1
+        self._held[key] = self._held.get(key, 0) + 1
+
+    def _make_room(self, key: str, queue: FairQueue[Waiter]) -> None:
+        if queue is self._waiting and len(self._failing):
+            queue = self._failing
+        elif not queue.can_make_room_for(key):
+            raise NoRoomError
+        queue.pop_newest_of_fullest().evicted()
+
+
+class _Failures:
+    """How often calls of each key failed lately."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, tuple[float, float, float]] = OrderedDict()  # failures, successes, as of when
+
+    def record(self, key: str, now: float, *, failed: bool) -> None:
+        failures, successes = self._current(key, now)
+        self._counts[key] = (failures + failed, successes + (not failed), now)
+        self._counts.move_to_end(key)
+        if len(self._counts) > _KEPT:
+            self._counts.popitem(last=False)
+
+    def often(self, key: str, now: float) -> bool:
+        """Whether calls of a key failed often, and more often than they succeeded."""
+        failures, successes = self._current(key, now)
+        return failures >= _OFTEN and failures > successes
+
+    def _current(self, key: str, now: float) -> tuple[float, float]:
+        failures, successes, then = self._counts.get(key, (0.0, 0.0, now))
+        factor = 0.5 ** ((now - then) / _HALF_LIFE)
+        return failures * factor, successes * factor
+
+
+def address_key(address: str) -> str:
+    """Return the key of a client's address: itself, its /64 for IPv6, since one client has as many as it likes."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return f"{int(parsed) >> (128 - _IPV6_NETWORK):x}::/{_IPV6_NETWORK}"

@@ -1,0 +1,168 @@
+"""Floods of reviews: what a stranger, or one user, leaves to the others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from twisted.internet.protocol import ClientFactory
+from twisted.internet.ssl import CertificateOptions
+
+from mcproxy.config import model
+from mcproxy.identity.authentication import token_union
+from tests.proxy.harness import Client, UpstreamEnd
+from tests.security.authenticating_proxy import (
+    ALICE_TOKEN,
+    BOSS_TOKEN,
+    UNAUTHORIZED,
+    AuthenticatingProxy,
+    bearer,
+    request,
+)
+
+STRANGER, LEGITIMATE = "127.0.0.2", "127.0.0.3"
+
+
+async def client_from(stage: AuthenticatingProxy, source: str, raw: bytes) -> Client:
+    """A client with a source address that has sent `raw`; it names no server by TLS, so it reaches the default one."""
+    client = Client()
+    factory = ClientFactory.forProtocol(lambda: client)
+    factory.noisy = False
+    stage.reactor.connectSSL(
+        "127.0.0.1", stage.port(), factory, CertificateOptions(verify=False), bindAddress=(source, 0)
+    )
+    await stage.until(lambda: client.transport is not None, "a connection")
+    client.send(raw)
+    stage._clients.append(client)
+    return client
+
+
+class Reviews:
+    """Reviews that came to a cluster, each answered when the test says."""
+
+    def __init__(self, stage: AuthenticatingProxy) -> None:
+        self.stage = stage
+        self.held: list[tuple[UpstreamEnd, dict[str, Any]]] = []
+        self.came: list[dict[str, Any]] = []
+
+    def reply(self, end: UpstreamEnd) -> None:
+        head, separator, rest = end.received[end.answered :].partition(b"\r\n\r\n")
+        length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        if not separator or not length or len(rest) < int(length[0][15:]):
+            return
+        end.answered = len(end.received)
+        review = json.loads(rest)
+        self.came.append(review["spec"])
+        self.held.append((end, review))
+
+    def answer(self, index: int, **status: Any) -> None:
+        end, review = self.held.pop(index)
+        self.stage.answer_review(end, {**review, "status": status})
+
+
+def token(kind: str, number: int) -> bytes:
+    return f"{kind}-token-of-nobody-in-particular-{number}".encode()
+
+
+async def test_strangers_tokens_leave_places_to_others(authenticating_proxy: AuthenticatingProxy) -> None:
+    stage = authenticating_proxy
+    reviews = Reviews(stage)
+    stage.judge.reply = reviews.reply
+    for number in range(80):  # more than the 64 that are reviewed at the same time
+        await client_from(stage, STRANGER, request(bearer(token("made-up", number))))
+    await stage.until(lambda: len(reviews.came) >= 16)
+    legitimate = await client_from(stage, LEGITIMATE, request(bearer(token("good", 0))))
+    await stage.until(lambda: len(reviews.came) == 17)
+    assert reviews.came[16]["token"] == token("good", 0).decode()
+    reviews.answer(16, authenticated=True, user={"username": "carol"})
+    assert (await stage.answered(legitimate))[0] == 200
+
+
+async def test_a_queue_that_strangers_filled_makes_room_and_gives_a_turn(
+    authenticating_proxy: AuthenticatingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,300 tokens against 64 places and a queue of 960, on the scale of 4 places and a queue of 8."""
+    for name, value in (("_PLACES", 4), ("_SHARE", 1), ("_MAX_WAITING", 8)):
+        monkeypatch.setattr(token_union, name, value)
+    stage = authenticating_proxy
+    reviews = Reviews(stage)
+    stage.judge.reply = reviews.reply
+    # Another set of authenticators than the fixture's, since one that did not change would be kept.
+    stage_configuration = stage.configuration()
+    corp, guests = stage_configuration.authentication
+    changed = model.Authentication(name="guests", client_ca=guests.client_ca)
+    await stage.serve(stage.configuration(authentication=(with_reviews(corp, cache_failure=0.0), changed)))
+    strangers = [
+        await client_from(stage, f"127.0.1.{source}", request(bearer(token(f"made-up-{source}", number))))
+        for number in range(6)
+        for source in range(1, 5)
+    ]
+    await stage.until(lambda: len(reviews.came) == 4)
+    await stage.until(lambda: sum(b" 503 " in each.received for each in strangers) >= 12)
+    legitimate = await client_from(stage, LEGITIMATE, request(bearer(token("good", 0))))
+    await stage.turns()
+    assert legitimate.received == b""  # it waits, and has not been refused
+    for _ in range(5):
+        reviews.answer(0, authenticated=False)
+        await stage.turns()
+        if reviews.came[-1]["token"] == token("good", 0).decode():
+            break
+    assert reviews.came[-1]["token"] == token("good", 0).decode()
+    reviews.answer(-1, authenticated=True, user={"username": "carol"})
+    assert (await stage.answered(legitimate))[0] == 200
+
+
+def with_reviews(corp: model.Authentication, **settings: Any) -> model.Authentication:
+    return model.Authentication(
+        name="corp", token_file=corp.token_file, token_review=model.TokenReview(cluster="judge", **settings)
+    )
+
+
+async def test_an_address_whose_tokens_fail_waits_behind_others(
+    authenticating_proxy: AuthenticatingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("_PLACES", 1), ("_SHARE", 1)):
+        monkeypatch.setattr(token_union, name, value)
+    stage = authenticating_proxy
+    corp, guests = stage.configuration().authentication
+    await stage.serve(stage.configuration(authentication=(with_reviews(corp), guests)))
+    for number in range(5):
+        stranger = await client_from(stage, STRANGER, request(bearer(token("made-up", number))))
+        assert await stage.answered(stranger) == (401, UNAUTHORIZED)
+    reviews = Reviews(stage)
+    stage.judge.reply = reviews.reply
+    await client_from(stage, "127.0.0.9", request(bearer(token("slow", 0))))
+    await stage.until(lambda: len(reviews.came) == 1)
+    for number in range(5, 8):
+        await client_from(stage, STRANGER, request(bearer(token("made-up", number))))
+    for number in range(3):
+        await client_from(stage, LEGITIMATE, request(bearer(token("good", number))))
+    await stage.turns()
+    for _ in range(4):
+        reviews.answer(0, authenticated=True, user={"username": "carol"})
+        await stage.turns()
+    assert [spec["token"].split("-")[0] for spec in reviews.came] == ["slow", "good", "good", "good", "made"]
+
+
+async def test_one_users_reviews_of_access_leave_another_his_turn(authenticating_proxy: AuthenticatingProxy) -> None:
+    """900 requests of one user, on the scale of 100."""
+    stage = authenticating_proxy
+    delegated = model.Authorization(name="rules", subject_access_review=model.SubjectAccessReview(cluster="judge"))
+    await stage.serve(stage.configuration(authorization=(delegated,)))
+    reviews = Reviews(stage)
+    stage.judge.reply = reviews.reply
+    for number in range(100):
+        target = f"/api/v1/namespaces/n{number}/pods".encode()
+        await client_from(stage, STRANGER, request(bearer(ALICE_TOKEN), target=target))
+    await stage.until(lambda: len(reviews.came) == 64)
+    boss = await client_from(stage, LEGITIMATE, request(bearer(BOSS_TOKEN)))
+    await stage.turns()
+    assert len(reviews.came) == 64
+    for _ in range(2):
+        reviews.answer(0, allowed=True)
+        await stage.turns()
+    assert "boss" in [spec["user"] for spec in reviews.came[64:]]
+    index = next(number for number, (_, review) in enumerate(reviews.held) if review["spec"]["user"] == "boss")
+    reviews.answer(index, allowed=True)
+    assert (await stage.answered(boss))[0] == 200
