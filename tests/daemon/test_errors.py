@@ -14,7 +14,10 @@ from mcproxy.net.contexts import PairError
         (DaemonError("it is wrong", todo="mend it"), ("it is wrong", "mend it")),
         (BindError(TCPBind("::", 443), "Permission denied"), ("cannot listen on [::]:443: Permission denied", "")),
         (PairError("the key does not fit"), ("the key does not fit", "")),
-        (PermissionError(13, "Permission denied", "/etc/x"), ("/etc/x: Permission denied", "")),
+        (
+            PermissionError(13, "Permission denied", "/etc/x"),
+            ("/etc/x: Permission denied", "let the daemon's user open it"),
+        ),
         (OSError(28, "No space left on device"), ("No space left on device", "")),
         (ValueError("a bug"), None),
         (KeyError("a bug"), None),
