@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -14,13 +15,18 @@ import pytest
 from tests.demo.conftest import Lab
 from tests.demo.golden import golden_files, seeding
 from tests.demo.golden.differences import WATCH_DIFFERENCES
-from tests.demo.raw_client import Target, chunks, fetch, open_request
+from tests.demo.raw_client import Answer, Target, chunks, fetch, open_request
 
-STEP = 0.03
-SETTLE = 0.3
+PATIENCE = 30.0
+"""Seconds to wait for what takes milliseconds, on a machine that may be busy."""
+SURPLUS = 0.2
+"""Seconds in which an event that should not come would."""
 SCRIPT: list[dict[str, Any]] = json.loads((golden_files.GOLDEN / "watch" / "script.json").read_text())
 SHORTENED = "timeoutSeconds=14"
-"""A deadline in the recordings that is shortened, since a bookmark is sent two seconds before it."""
+SHORT = "timeoutSeconds=6"
+"""A deadline in the recordings, and a shorter one. A bookmark is sent two seconds before it: by then the changes, which
+take half a second, must have been seen.
+"""
 
 
 def names() -> list[str]:
@@ -56,14 +62,21 @@ async def _replay(targets: dict[str, Target]) -> dict[str, list[dict[str, Any]]]
     for name in names():
         recording = golden_files.load(name)
         target = targets[recording["cluster"]]
-        readers.append(asyncio.create_task(_read(target, recording["request"], lines[name])))
-    await asyncio.sleep(SETTLE)
+        answer = await _open(target, recording["request"])
+        readers.append(asyncio.create_task(_read(answer, lines[name])))
     for step in SCRIPT:
         cluster = "west" if step["step"].startswith("west") else "east"
         await _step(targets[cluster], step)
-        await asyncio.sleep(STEP)
-    await asyncio.sleep(SETTLE)
-    await asyncio.wait(readers, timeout=2.5)
+    expected = {name: len(golden_files.load(name)["response"]["stream"]) for name in lines}
+    deadline = time.monotonic() + PATIENCE
+    while any(
+        len(lines[name]) < count and not reader.done()
+        for (name, count), reader in zip(expected.items(), readers, strict=True)
+    ):
+        if time.monotonic() > deadline:
+            break  # the comparison says what is missing
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(SURPLUS)
     for reader in readers:
         reader.cancel()
     await asyncio.gather(*readers, return_exceptions=True)
@@ -79,10 +92,13 @@ async def _step(target: Target, step: dict[str, Any]) -> None:
     assert answer.status == step["status"], (step["step"], answer.body)
 
 
-async def _read(target: Target, request: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+async def _open(target: Target, request: dict[str, Any]) -> Answer:
+    """Begin a watch: when its head has come it sees all changes from then on."""
     headers = [(name, value) for name, value in request["headers"]]
-    path = request["path"].replace(SHORTENED, "timeoutSeconds=3")
-    answer = await open_request(target, request["method"], path, headers, None)
+    return await open_request(target, request["method"], request["path"].replace(SHORTENED, SHORT), headers, None)
+
+
+async def _read(answer: Answer, lines: list[dict[str, Any]]) -> None:
     rest = b""
     try:
         async for chunk in chunks(answer):
