@@ -88,6 +88,10 @@ class Client:
     ) -> http.client.HTTPResponse:
         """Send a request, read the head of the answer."""
         self.send(method, target, headers, body, raw=raw)
+        return self.receive(method)
+
+    def receive(self, method: str) -> http.client.HTTPResponse:
+        """Read the head of the answer to what was sent."""
         response = http.client.HTTPResponse(self._socket, method=method)
         response.begin()
         return response
