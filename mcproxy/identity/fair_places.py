@@ -51,10 +51,7 @@ class FairPlaces:
     )
 
     def __init__(self, places: int, *, share: int, max_waiting: int, seconds: Callable[[], float]) -> None:
-        """`share` is how many places one key may hold; `seconds` returns the time.
-
-        The key "" (clients of a unix socket, which one server in front may speak for) may hold all of them.
-        """
+        """`share` is how many places one key may hold; `seconds` returns the time."""
         self._free = places
         self._share = max(1, share)
         self._max_waiting = max_waiting
@@ -118,7 +115,7 @@ class FairPlaces:
         self._failures.record(key, self._seconds(), failed=failed)
 
     def _has_share(self, key: str) -> bool:
-        return not key or self._held.get(key, 0) < self._share
+        return self._held.get(key, 0) < self._share
 
     def _take(self, key: str) -> None:
         self._free -= 1

@@ -76,12 +76,6 @@ def test_one_key_holds_a_share_at_most_even_while_places_are_free() -> None:
     assert room.inside == ["stranger/1", "alice/0", "alice/1", "stranger/2"]
 
 
-def test_clients_without_an_address_have_no_share() -> None:
-    room = Room(3, share=1)
-    flood(room, "", 3)
-    assert room.inside == ["/0", "/1", "/2"]
-
-
 def test_a_key_at_its_share_does_not_hold_up_those_behind_it() -> None:
     room = Room(3, share=2)
     flood(room, "a", 4)

@@ -69,20 +69,20 @@ async def test_strangers_tokens_leave_places_to_others(authenticating_proxy: Aut
     stage = authenticating_proxy
     reviews = Reviews(stage)
     stage.judge.reply = reviews.reply
-    for number in range(80):  # more than the 64 that are reviewed at the same time
+    for number in range(80):  # more than the 64 places that an address may hold
         await client_from(stage, STRANGER, request(bearer(token("made-up", number))))
-    await stage.until(lambda: len(reviews.came) >= 16)
+    await stage.until(lambda: len(reviews.came) >= 64)
     legitimate = await client_from(stage, LEGITIMATE, request(bearer(token("good", 0))))
-    await stage.until(lambda: len(reviews.came) == 17)
-    assert reviews.came[16]["token"] == token("good", 0).decode()
-    reviews.answer(16, authenticated=True, user={"username": "carol"})
+    await stage.until(lambda: len(reviews.came) == 65)
+    assert reviews.came[64]["token"] == token("good", 0).decode()
+    reviews.answer(64, authenticated=True, user={"username": "carol"})
     assert (await stage.answered(legitimate))[0] == 200
 
 
 async def test_a_queue_that_strangers_filled_makes_room_and_gives_a_turn(
     authenticating_proxy: AuthenticatingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1,300 tokens against 64 places and a queue of 960, on the scale of 4 places and a queue of 8."""
+    """1,300 tokens against 256 places and a queue of 960, on the scale of 4 places and a queue of 8."""
     for name, value in (("_PLACES", 4), ("_SHARE", 1), ("_MAX_WAITING", 8)):
         monkeypatch.setattr(token_union, name, value)
     stage = authenticating_proxy

@@ -43,9 +43,9 @@ _MAX_ACCEPTED = 65536
 _MAX_REFUSED = 16384
 _MAX_BYTES = 64 * 1024 * 1024  # of either
 _REFUSAL_SIZE = 1500  # bytes, about; the causes are short
-_PLACES = 64  # tokens that are reviewed at the same time
+_PLACES = 256  # tokens that are reviewed at the same time
 _SHARE = _PLACES // 4  # of them for one client address
-_MAX_WAITING = 960  # tokens that wait for a place; with those under review 1,024
+_MAX_WAITING = 960  # tokens that wait for a place; with those of one address under review 1,024
 _TIMEOUT = 30.0  # seconds for one token, its wait for a place included
 _RETRY_AFTER = 1  # seconds, told to a client
 
