@@ -290,6 +290,53 @@ EVERYWHERE = model.Server(
     authentication="corp",
     authorization="rules",
 )
+
+
+class TestWebPages:
+    """A server that asks for no credential, of a cluster that gets the proxy's own identity."""
+
+    SITE = b"https://ui.example.com"
+
+    def server(self, **more: Any) -> model.Server:
+        backend = model.ClusterBackend("own")
+        return model.Server(name=NAME, listeners=("tls",), server_names=(NAME,), backend=backend, **more)
+
+    @pytest.mark.parametrize("cors", [False, True])
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            (b"Origin: https://evil.test",),
+            (b"Origin: null",),
+            (b"Sec-Fetch-Site: cross-site",),
+            (b"Sec-Fetch-Site: same-site",),
+        ],
+    )
+    @pytest.mark.parametrize("method", [b"GET", b"POST"])
+    async def test_pages_of_another_origin_are_refused(
+        self, authenticating_proxy: AuthenticatingProxy, method: bytes, fields: tuple[bytes, ...], cors: bool
+    ) -> None:
+        stage = authenticating_proxy
+        allowed = model.CORS(allowed_origins=(self.SITE.decode(),)) if cors else None
+        await stage.serve(stage.configuration(servers=(self.server(cors=allowed),)))
+        message = "web pages of another origin may not use the proxy's own rights"
+        lines = request(*fields, b"Content-Length: 0", method=method)
+        await stage.refuses(lines, 403, status(403, "Forbidden", message))
+        await stage.passes(request(b"Origin: https://" + NAME.encode(), b"Sec-Fetch-Site: same-origin"))
+
+    async def test_those_that_the_file_allows_are_not(self, authenticating_proxy: AuthenticatingProxy) -> None:
+        stage = authenticating_proxy
+        cors = model.CORS(allowed_origins=(self.SITE.decode(),))
+        await stage.serve(stage.configuration(servers=(self.server(cors=cors),)))
+        await stage.passes(request(b"Origin: " + self.SITE, b"Sec-Fetch-Site: cross-site"))
+
+    async def test_where_a_credential_is_asked_for_it_is_the_credentials_say(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage = authenticating_proxy
+        await stage.serve(stage.configuration(servers=(self.server(authentication="corp", authorization="rules"),)))
+        await stage.passes(request(b"Origin: https://ui.test", b"Sec-Fetch-Site: cross-site", bearer(ALICE_TOKEN)))
+
+
 SUBPROTOCOL = b"Sec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authorization.k8s.io."
 
 

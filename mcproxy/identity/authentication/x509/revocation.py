@@ -63,7 +63,7 @@ class RevocationLists:
         self._is_signed_by = lru_cache(_SIGNATURES_KEPT)(_is_signed_by)
 
     def check(self, path: Sequence[x509.Certificate], now: float) -> tuple[float, float]:
-        """Check every certificate of a verified path, the anchor last, but the anchor itself.
+        """Check every certificate of a verified path, the anchor last. The anchor needs no list, but must be in none.
 
         Returns from when until when the answer holds; raises RevokedError. Times are seconds since 1970.
         """
@@ -73,10 +73,9 @@ class RevocationLists:
             if certificate.serial_number in current.serials:
                 raise RevokedError("it is revoked" if depth == 0 else "an authority of its chain is revoked")
             since, until = max(since, current.begin), min(until, current.end)
-        if len(path) == 1 and any(
-            each.issuer == path[0].issuer and path[0].serial_number in each.serials for each in self._lists
-        ):
-            raise RevokedError("it is revoked")
+        anchor = path[-1]
+        if any(each.issuer == anchor.issuer and anchor.serial_number in each.serials for each in self._lists):
+            raise RevokedError("it is revoked" if len(path) == 1 else "an authority of its chain is revoked")
         return since, until
 
     def _current(self, issuer: x509.Certificate, now: float, *, authority: bool) -> _List:

@@ -101,6 +101,14 @@ def test_each_authority_of_a_chain_needs_its_list() -> None:
     assert cause(pem(revocations(CA, LOWER), lowers), carol, LOWER) == "an authority of its chain is revoked"
 
 
+def test_an_authority_that_is_revoked_is_none_though_it_is_in_the_bundle() -> None:
+    carol = LOWER.client("carol")
+    for trusted in ((LOWER,), (CA, LOWER), (LOWER, CA)):
+        assert cause(pem(revocations(CA), revocations(LOWER)), carol, LOWER, trusted=trusted) == ""
+        data = pem(revocations(CA, LOWER), revocations(LOWER))
+        assert cause(data, carol, LOWER, trusted=trusted) == "an authority of its chain is revoked"
+
+
 def test_the_lists_of_two_authorities_are_apart() -> None:
     data = pem(revocations(CA, ALICE), revocations(OTHER))
     assert cause(data, OTHER.client("x"), trusted=(CA, OTHER)) == ""
