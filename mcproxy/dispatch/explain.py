@@ -91,7 +91,7 @@ class Explanation:
 
 
 def explain(policies: Sequence[model.Policy], user: UserInfo, info: RequestAttributes, cluster: str) -> Explanation:
-    """Try a server's policies in order: why `PolicyIndex.find` says what it says of a request to `cluster`."""
+    """Try a server's policies in order: why `PolicyIndex.find` returns what it does for a request to `cluster`."""
     tried: list[PolicyVerdict] = []
     for number, policy in enumerate(policies):
         tried.append(PolicyVerdict(number, policy.name, explain_rules(policy.rules, user, info, cluster)))
@@ -114,13 +114,13 @@ def explain_rules(
 
 
 def title(number: int, name: str) -> str:
-    """Return how a policy is called: by its place, and by its name if it has one of its own."""
+    """Return the place of a policy, and its name if it has one of its own."""
     place = f"dispatch[{number}]"
     return place if name == place else f"{place} {shown(name)}"
 
 
 def shown(value: str) -> str:
-    """Return what came from a client or a file in quotes, so that it cannot write to a terminal."""
+    """Return untrusted text in quotes, without control characters for the terminal."""
     return json.dumps(value)
 
 
@@ -132,7 +132,7 @@ def _mismatch(field: str, rule: model.Rule, user: UserInfo, info: RequestAttribu
 
 
 def _values(field: str, user: UserInfo, info: RequestAttributes, cluster: str) -> tuple[str, ...]:
-    """Return what a field of a rule is held against."""
+    """Return the values of a request that a field of a rule is compared with."""
     if field == "user_groups":
         return user.groups
     if field == "resources":

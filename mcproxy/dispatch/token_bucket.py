@@ -1,14 +1,14 @@
-"""Token buckets, one for each key, at the price of one number each; pure, time comes as an argument.
+"""Token buckets by key, of one float each; pure, time is an argument.
 
-A bucket is kept as the time at which it will be full: taking a token moves that time on by 1/qps, and there is a token
-as long as it lies no more than burst/qps ahead. So nothing has to be topped up, and a bucket that nobody used for
-burst/qps seconds is full again, which is how every bucket begins: it can be forgotten without anyone noticing. The
-table has two generations for that. What was not used during a whole one is dropped with it, in one go.
+A bucket is stored as the time at which it will be full: taking a token moves that time on by 1/qps, and there is a
+token as long as it is at most burst/qps ahead. So nothing has to be refilled, and a bucket that was not used for
+burst/qps seconds is full again, as every bucket is at first: it can be dropped without effect. The table has two
+generations for that; what was not used during a whole one is dropped with it at once.
 
-A bucket that is not full is never forgotten: whoever has many names could reset his limit by pushing his own names out.
-When the table has no room even without those that are full, keys that are not in it share one more bucket until there
-is room again. So newcomers are limited more than is their due while somebody uses up the table, and nobody gains by it
-but that one bucket, which all of them share.
+A bucket that is not full is never dropped: a user with many names could reset a limit by pushing names out of the
+table. When the table has no room even without the full ones, keys that are not in it share one overflow bucket until
+there is room again. So new keys are limited more than necessary while somebody fills the table, and nobody gains more
+by it than that one shared bucket.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SEARCH_EVERY = 5.0
 
 
 class TokenBuckets:
-    """TokenBuckets of `burst` tokens that gain `qps` tokens a second. All begin full.
+    """Buckets of `burst` tokens that gain `qps` tokens a second. All begin full.
 
     `time` is in seconds and may be that of a wall clock: if it goes back, it counts as standing still.
     """
@@ -50,7 +50,7 @@ class TokenBuckets:
     )
 
     def __init__(self, qps: float, burst: int, time: float, limit: int = LIMIT) -> None:
-        """`limit`: how many keys at the most are kept apart."""
+        """`limit`: the maximum number of keys with a bucket of their own."""
         self._epoch = time  # times are kept from here on: small numbers are exact ones
         self._now = 0.0
         self._limit = limit
@@ -81,7 +81,7 @@ class TokenBuckets:
         return True
 
     def refund(self, key: str) -> None:
-        """Give back a token that was taken for something that then did not happen."""
+        """Give back a token of a request that was not admitted after all."""
         for table in (self._young, self._old):
             if key in table:
                 table[key] -= self._interval
@@ -94,11 +94,11 @@ class TokenBuckets:
         return self.burst - max(0.0, self._full_at(key) - self._read(time)) / self._interval
 
     def wait(self, key: str, time: float) -> float:
-        """Return in how many seconds there will be a token; 0 if there is one. Only for a burst of at least 1."""
+        """Return the seconds until there is a token; 0 if there is one. Only for a burst of at least 1."""
         return max(0.0, 1.0 - self.fill(key, time)) * self._interval
 
     def resize(self, qps: float, burst: int, time: float) -> None:
-        """Change rate and size; every bucket keeps the tokens that it has, cut to the new size."""
+        """Change rate and size; every bucket keeps its tokens, cut to the new size."""
         now = self._read(time)
         full = max(self._floor, now)  # when those in no table will be full
         added, old_interval = burst - self.burst, self._interval
@@ -143,7 +143,7 @@ class TokenBuckets:
         return self.take(key, time)
 
     def _made_room(self) -> bool:
-        """Drop what is full though it was used a short time ago."""
+        """Drop buckets that are full although they were used recently; return whether there is room now."""
         if self._now < self._search_again:
             return False
         self._search_again = self._now + _SEARCH_EVERY

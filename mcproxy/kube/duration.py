@@ -9,7 +9,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0
 
 
 def parse(text: str) -> float | None:
-    """Return the seconds that `text` means, None if it is no positive duration."""
+    """Return the duration in seconds, None if `text` is not a positive duration."""
     if text == "0":
         return 0.0
     total, position = 0.0, 0

@@ -1,8 +1,8 @@
-"""Request info: what a request is about, worked out from its method and target as kube-apiserver does.
+"""Request info: verb, resource and name of a request, from its method and target as kube-apiserver finds them.
 
 Source: k8s.io/apiserver `pkg/endpoints/request` (RequestInfoFactory) and `pkg/server/filters` (long-running check).
-Where that code decodes and splits a path without looking, this one refuses what two readers could understand
-differently: dot segments anywhere, and empty or encoded-slash segments where a segment says what is asked for.
+Where that code decodes and splits a path without checks, this one refuses paths that two parsers could read
+differently: dot segments anywhere, and empty or encoded-slash segments where a segment names something.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RequestInfo:
 def parse(method: bytes, target: bytes) -> RequestInfo:
     """Return what a request is about; `target` is in origin-form.
 
-    Raises StatusError (400) for a path that cannot be judged safely.
+    Raises StatusError (400) for a path that two parsers could read differently.
     """
     raw_path, _, query = target.partition(b"?")
     if b"/." in raw_path or b"%" in raw_path or b"\\" in raw_path:
@@ -68,7 +68,7 @@ def parse(method: bytes, target: bytes) -> RequestInfo:
     path = unquote_to_bytes(raw_path).decode("utf-8", "replace") if b"%" in raw_path else raw_path.decode("latin-1")
     info = RequestInfo(path, method.decode("latin-1").lower())
     if len(segments) < 3 or segments[0] not in (b"api", b"apis"):
-        _refuse_looks_of_resource(segments)
+        _refuse_ambiguous_path(segments)
         return info
     rest = segments[1:]
     if segments[0] == b"apis":
@@ -85,7 +85,7 @@ def parse(method: bytes, target: bytes) -> RequestInfo:
 
 def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: bytes) -> None:
     info.verb = _VERBS.get(method, "")
-    first = _plain(rest[0])  # decoded, as a server does before it looks for its own words
+    first = _plain(rest[0])  # decoded, as a server does before it compares it
     if first in ("watch", "proxy"):  # deprecated forms that servers still understand
         if len(rest) < 2:
             raise StatusError(400, "unable to determine kind and namespace from the path")
@@ -102,10 +102,10 @@ def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: b
     if len(rest) > 2 and info.verb != "proxy":
         info.subresource = _plain(rest[2])
     if info.subresource != "proxy" and info.verb != "proxy":
-        for segment in rest[3:]:  # below proxy stands the path of somebody else's server
+        for segment in rest[3:]:  # the rest of the path below `proxy` is for another server
             _plain(segment)
     if not info.name:
-        _judge_collection(info, query)
+        _fill_collection(info, query)
     info.long_running = (
         info.verb in ("watch", "proxy")
         or info.subresource in _LONG_RUNNING_SUBRESOURCES
@@ -116,13 +116,13 @@ def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: b
         info.verb = "create"
 
 
-def _judge_collection(info: RequestInfo, query: bytes) -> None:
-    """A request without a name is about a collection, or about the one object that a field selector names."""
+def _fill_collection(info: RequestInfo, query: bytes) -> None:
+    """Set verb and name of a request without a name in its path: a collection, or the object of a field selector."""
     if info.verb == "get":
         info.verb = "watch" if _is_true(_parameter(query, "watch")) else "list"
         info.name = _selected_name(_parameter(query, "fieldSelector") or "")
     elif info.verb == "delete":
-        # A kube-apiserver leaves the name out here; rules about one object shall meet whoever deletes it this way.
+        # A kube-apiserver sets no name here; rules about one object must match its deletion by a selector, too.
         info.verb = "deletecollection"
         info.name = _selected_name(_parameter(query, "fieldSelector") or "")
 
@@ -151,7 +151,7 @@ def _parameter(query: bytes, name: str) -> str | None:
         return None
     for pair in query.split(b"&"):
         key, _, value = pair.partition(b"=")
-        # The cheap judgement first: a query can hold thousands of pairs, and whoever sends it pays nothing for them.
+        # The cheap test first: a query can have thousands of pairs, which cost the client nothing.
         if key != wanted and (b"%" not in key or unquote_to_bytes(key) != wanted):
             continue
         if b";" not in pair and not _BAD_ESCAPE.search(pair):
@@ -177,7 +177,7 @@ def selector_parameters(target: bytes) -> tuple[str, str]:
 
 
 def _plain(segment: bytes) -> str:
-    """Return a segment that decides something, decoded; refuse what another reader could split or skip."""
+    """Return a segment that names something, decoded; refuse what another parser could split or skip."""
     if b"%" in segment:
         segment = unquote_to_bytes(segment)
         if b"/" in segment or b"\\" in segment or b"\x00" in segment or b"%" in segment:
@@ -187,8 +187,8 @@ def _plain(segment: bytes) -> str:
     return segment.decode("utf-8", "replace")
 
 
-def _refuse_looks_of_resource(segments: list[bytes]) -> None:
-    """Refuse a path that is none of a resource here but could be one for a reader that decodes or cleans first."""
+def _refuse_ambiguous_path(segments: list[bytes]) -> None:
+    """Refuse a path that is not of a resource here but could be for a parser that decodes or cleans it first."""
     if any(not segment or b"%" in segment or b"\\" in segment for segment in segments):
         path = unquote_to_bytes(b"/".join(segments)).replace(b"\\", b"/")
         cleaned = [part for part in path.split(b"/") if part]

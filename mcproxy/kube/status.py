@@ -1,7 +1,8 @@
-"""`Status`: how Kubernetes says no.
+"""`Status`, the object of a Kubernetes error response.
 
-Every refusal that a client of the proxy may see is raised as `StatusError` and turned into a response in one place, the
-pipeline. Source: Kubernetes API conventions, "Response Status Kind"; the field order is that of a kube-apiserver.
+Every refusal that a client of the proxy may see is raised as `StatusError` and turned into a response in one place,
+`proxy.request.Request.refuse`. Source: Kubernetes API conventions, "Response Status Kind"; the order of the fields is
+that of a kube-apiserver.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class StatusError(Exception):
 def retry_after(
     code: int, message: str, seconds: int, *, reason: str | None = None, name: str | None = None
 ) -> StatusError:
-    """Return a refusal that asks the client to come back: `Retry-After` and `details.retryAfterSeconds` agree."""
+    """Return a refusal with `Retry-After` and the same `details.retryAfterSeconds`; `seconds` is a whole number."""
     details: dict[str, Any] = {"name": name} if name else {}
     details["retryAfterSeconds"] = seconds
     return StatusError(code, message, reason=reason, details=details, headers=((b"Retry-After", b"%d" % seconds),))

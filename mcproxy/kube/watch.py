@@ -1,4 +1,4 @@
-"""Where one event of a watch ends and the next begins, without decoding any of them.
+"""The boundaries of the events of a watch, found without decoding the events.
 
 Source: Kubernetes API concepts, "Efficient detection of changes": JSON events are lines; protobuf events are frames
 with their length before them (k8s.io/apimachinery `pkg/util/framer`: four bytes, big-endian).
@@ -8,21 +8,21 @@ from __future__ import annotations
 
 
 class EventBoundary:
-    """Follows the bytes of one watch; `clean` tells whether they end at an event's border."""
+    """Follows the bytes of one watch; `clean` is True if they end at the boundary of an event."""
 
     __slots__ = ("_binary", "_head", "_remaining", "_unknown", "clean")
 
     def __init__(self, content_type: bytes | None, content_encoding: bytes | None = None) -> None:
         media_type = (content_type or b"").partition(b";")[0].strip().lower()
         self._binary = media_type == b"application/vnd.kubernetes.protobuf"
-        # Anything else, or compressed, cannot be followed; only its beginning is a border.
+        # Other media types and compressed bodies cannot be followed; only their beginning is a boundary.
         self._unknown = content_encoding is not None or not (self._binary or media_type == b"application/json")
         self._head = b""
         self._remaining = 0
         self.clean = True
 
     def passed(self, data: bytes) -> None:
-        """Take note of the next bytes, which are not empty."""
+        """Follow the next bytes, which are not empty."""
         if self._unknown:
             self.clean = False
         elif not self._binary:

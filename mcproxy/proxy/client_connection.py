@@ -93,10 +93,10 @@ class ClientConnectionInfo:
         A client most often sends the same ones with each request, and a token makes it dear to sort them.
         """
         if fields != self._fields:
-            presented = split_identity_headers(fields)
+            headers = split_identity_headers(fields)
             if len(fields) > _MAX_KEPT_FIELDS:
-                return presented
-            self._fields, self._identity_headers = fields, presented
+                return headers
+            self._fields, self._identity_headers = fields, headers
             self._logged = None
         return self._identity_headers
 

@@ -127,14 +127,12 @@ def _log_refusal(what: str, request: Request, cluster_name: str, refusal: Status
     log.info(what, cause=refusal.message, user=user, client=client, cluster=cluster_name)
 
 
-async def choose_plan(
-    request: Request, info: RequestInfo, server: VirtualServer, cluster: Cluster, target: bytes
-) -> Plan:
+def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, cluster: Cluster, target: bytes) -> Plan:
     """Return the plan of the dispatch policy that applies, whose cluster is the request's from then on.
 
-    `cluster` is the one that the request names; a policy may send it to another one, to which the user must be allowed
-    to go, too. Raises StatusError: 403 if no policy matches, and what a policy rejects with. Both come before flow
-    control and authorization: such a request costs neither a permit nor a review.
+    `cluster` is the one that the request names; a policy may send it to another one, for which impersonation must be
+    authorized again (`impersonate`). Raises StatusError: 403 if no policy matches, and what a policy rejects with. Both
+    come before flow control and authorization: such a request costs neither a permit nor a review.
     """
     user = request.user
     plan = request.plan = server.dispatch.plan(user, info, cluster.name)
@@ -151,8 +149,6 @@ async def choose_plan(
         raise StatusError(plan.reject.code, plan.reject.message, details={})
     if goal.config.identity is Identity.PROXY:
         _refuse_pages(request)
-    if goal is not cluster and request.identity_headers.impersonate:
-        await impersonate(request, server, goal)
     request.cluster = goal
     return plan
 
@@ -174,24 +170,33 @@ def _refuse_pages(request: Request) -> None:
         raise
 
 
-async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
-    """Get the permit that flow control asks for. Raises StatusError (429), and CancelledError if the client left.
+def try_admit(request: Request, info: RequestInfo, plan: Plan) -> bool:
+    """Get the permit of flow control if that needs no waiting; False: await `admit`. Raises StatusError (429).
 
     A request is long-running by what it asks for, never by its headers: a client could escape a limit otherwise.
     """
-    user, long_running = request.user.name, info.long_running
     resource = info.resource if info.group in _GROUPS_OF_EVENTS else ""
-    permit = plan.limits.try_acquire(user, long_running, resource)
-    if permit is None:
-        permit = await _until_gone(request, plan.limits.acquire(user, long_running, resource))
-    request.permit = permit
+    request.permit = plan.limits.try_acquire(request.user.name, info.long_running, resource)
+    return request.permit is not None
 
 
-async def authorize(request: Request, info: RequestInfo, server: VirtualServer, plan: Plan, target: bytes) -> None:
-    """Ask the server's authorizer, if it has one. Raises StatusError (403, 503); the permit then goes back at once."""
-    authorizer = server.authorizer
-    if authorizer is None:
-        return
+async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
+    """Wait for the permit of flow control. Raises StatusError (429), and CancelledError if the client goes away."""
+    resource = info.resource if info.group in _GROUPS_OF_EVENTS else ""
+    waiting = plan.limits.acquire(request.user.name, info.long_running, resource)
+    request.permit = await _until_gone(request, waiting)
+
+
+def is_authorized(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> bool:
+    """Return whether the authorizer is known to allow the request; False: `authorize` must be awaited."""
+    if info.verb != info.request_verb or (authorizer.reviewer is not None and request.caller.cluster):
+        return False  # it takes more than one decision
+    decision = authorizer.at_once(request.user, attributes_of(info, target), plan.cluster.name)
+    return decision is not None and decision.allowed
+
+
+async def authorize(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> None:
+    """Have the request authorized. Raises StatusError (403, 503); its permit is then given back at once."""
     cluster_name = plan.cluster.name
     attributes = attributes_of(info, target)
     if info.verb != info.request_verb:

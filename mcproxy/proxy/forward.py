@@ -78,14 +78,14 @@ class Forward:
         self._balancer = plan.balancer
         self._target = target
         identity = cluster.config.identity
-        presented, server = request.identity_headers, request.server
+        headers, server = request.identity_headers, request.server
         assert server is not None
         if identity is Identity.PASSTHROUGH:
-            self._fields = presented.fields + presented.passed_through(
+            self._fields = headers.fields + headers.passed_through(
                 authenticates=server.authenticates, by_token=request.caller.by_token
             )
         else:
-            self._fields = presented.fields + server.upstream_headers[cluster.name].headers_for(request.user)
+            self._fields = headers.fields + server.upstream_headers[cluster.name].headers_for(request.user)
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._connection: ClientConnection | None = None

@@ -184,16 +184,16 @@ class RandomTraffic:
 def run(seeds: Sequence[int], steps: int) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     for seed in seeds:
-        fates = RandomTraffic(Random(seed))
+        traffic = RandomTraffic(Random(seed))
         for _ in range(steps):
-            fates.step()
-        fates.finish()
-        outcomes += fates.outcomes()
+            traffic.step()
+        traffic.finish()
+        outcomes += traffic.outcomes()
     return outcomes
 
 
 @pytest.mark.parametrize("batch", range(6))
 def test_counts_end_at_zero_and_maxima_hold(batch: int) -> None:
     outcomes = run(range(batch * 20, batch * 20 + 20), steps=250)
-    # Every fate occurs, or the test would prove little.
+    # Every outcome occurs, or the test would prove little.
     assert set(outcomes) == {"at once", "waited", "refused", "timed out", "CancelledError"}

@@ -300,10 +300,10 @@ class AuthenticatingProxy(Harness):
 
 @pytest.fixture
 def authenticating_proxy(reactor: Any, nothing_left_open: None) -> Iterator[AuthenticatingProxy]:
-    stage = AuthenticatingProxy(reactor)
-    pytest_twisted.blockon(Deferred.fromCoroutine(stage.open()))
-    yield stage
-    pytest_twisted.blockon(Deferred.fromCoroutine(stage.close()))
+    proxy = AuthenticatingProxy(reactor)
+    pytest_twisted.blockon(Deferred.fromCoroutine(proxy.open()))
+    yield proxy
+    pytest_twisted.blockon(Deferred.fromCoroutine(proxy.close()))
 
 
 def bearer(token: bytes) -> bytes:

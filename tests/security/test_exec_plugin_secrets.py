@@ -39,7 +39,7 @@ def with_plugin(configuration: model.Config, plugin: model.ExecPlugin, **changed
 async def test_no_client_gets_what_a_plugin_says(
     authenticating_proxy: AuthenticatingProxy, tmp_path: Path, script: str, identity: model.Identity
 ) -> None:
-    stage = authenticating_proxy
+    proxy = authenticating_proxy
     command = tmp_path / "get-token"
     if script:
         command.write_text(f"#!/bin/sh\n{script}\n")
@@ -48,18 +48,18 @@ async def test_no_client_gets_what_a_plugin_says(
         command=str(command), args=("--client-secret", SECRET), env=(("GIVEN", f"env-{SECRET}"),), install_hint="buy it"
     )
     server = model.Server(name="open", listeners=("tls",), default=True, backend=model.ClusterBackend("east"))
-    await stage.serve(with_plugin(stage.configuration(servers=(server,)), plugin, identity=identity))
-    stage.east.reply = always(b"")
-    code, body = await stage.answer(get().replace(b"k8s.test", b"x.test"), server_name="other.test")
+    await proxy.serve(with_plugin(proxy.configuration(servers=(server,)), plugin, identity=identity))
+    proxy.east.reply = always(b"")
+    code, body = await proxy.answer(get().replace(b"k8s.test", b"x.test"), server_name="other.test")
     assert (code, json.loads(body)["message"]) == (
         503,
         'cluster "east" cannot be asked: the proxy has no usable credential for it',
     )
-    lines = [line for line in stage.told() if "credential of cluster east" in line]
+    lines = [line for line in proxy.told() if "credential of cluster east" in line]
     assert len(lines) == 1
     assert str(command) in lines[0]
     for secret in (SECRET, JWT):
-        assert secret not in stage.output()
+        assert secret not in proxy.output()
     if "exit 7" in script:
         assert "cannot log in with *** and ***: token *** at /etc/plugin.json" in lines[0]
 
@@ -67,11 +67,11 @@ async def test_no_client_gets_what_a_plugin_says(
 async def test_nor_does_whoever_asks_for_impersonation_that_cannot_be_reviewed(
     authenticating_proxy: AuthenticatingProxy, tmp_path: Path
 ) -> None:
-    stage = authenticating_proxy
+    proxy = authenticating_proxy
     plugin = model.ExecPlugin(command=str(tmp_path / "get-token"))
-    await stage.serve(with_plugin(stage.configuration(), plugin))
+    await proxy.serve(with_plugin(proxy.configuration(), plugin))
     lines = get(b"/api/v1/pods", bearer(b"boss-0123456789-very-secret-token"), b"Impersonate-User: carol")
-    code, body = await stage.answer(lines)
+    code, body = await proxy.answer(lines)
     assert code == 503
     assert str(tmp_path).encode() not in body
     assert b"get-token" not in body

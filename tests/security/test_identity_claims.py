@@ -24,7 +24,7 @@ ALICE = b"Impersonate-User: alice\r\nImpersonate-Group: dev\r\nImpersonate-Group
 POD = b"/api/v1/namespaces/a/pods/b"
 
 
-def told(stage: AuthenticatingProxy, port: int, lines: bytes, *, host: str = NAME, target: bytes = POD) -> bytes:
+def told(proxy: AuthenticatingProxy, port: int, lines: bytes, *, host: str = NAME, target: bytes = POD) -> bytes:
     """A request as a cluster must hear it, byte for byte."""
     return (
         b"GET %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%bX-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: https\r\n"
@@ -52,10 +52,10 @@ class TestXRemoteOfSomebodyUnentitled:
     async def test_goes_on_as_who_he_is(
         self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
     ) -> None:
-        stage = authenticating_proxy
-        await stage.passes(request(b"A: b", *fields, bearer(ALICE_TOKEN), target=POD))
-        expected = told(stage, stage.east.port, b"A: b\r\n" + ALICE) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
-        assert stage.heard == expected
+        proxy = authenticating_proxy
+        await proxy.passes(request(b"A: b", *fields, bearer(ALICE_TOKEN), target=POD))
+        expected = told(proxy, proxy.east.port, b"A: b\r\n" + ALICE) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
+        assert proxy.heard == expected
 
     async def test_is_nobody_without_a_credential(
         self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
@@ -65,20 +65,20 @@ class TestXRemoteOfSomebodyUnentitled:
     async def test_does_not_reach_a_cluster_that_is_told_by_headers(
         self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         lines = request(*fields, bearer(ALICE_TOKEN), host=ALL, target=b"/clusters/headers" + POD)
-        await stage.passes(lines, server_name=ALL)
+        await proxy.passes(lines, server_name=ALL)
         remote = ALICE.replace(b"Impersonate-", b"X-Remote-")
-        assert stage.heard == told(stage, stage.headers.port, remote, host=ALL) + b"\r\n"
+        assert proxy.heard == told(proxy, proxy.headers.port, remote, host=ALL) + b"\r\n"
 
     async def test_does_not_pass_where_the_clients_own_word_passes(
         self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         lines = request(*fields, bearer(ALICE_TOKEN), host=ALL, target=b"/clusters/pass" + POD)
-        await stage.passes(lines, server_name=ALL)
+        await proxy.passes(lines, server_name=ALL)
         own = b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n"
-        assert stage.heard == told(stage, stage.pass_.port, own, host=ALL) + b"\r\n"
+        assert proxy.heard == told(proxy, proxy.pass_.port, own, host=ALL) + b"\r\n"
 
 
 class TestXRemoteOfAFrontProxy:
@@ -87,10 +87,10 @@ class TestXRemoteOfAFrontProxy:
     async def test_is_believed_without_the_groups_of_kubernetes(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        await stage.passes(request(*self.REMOTE, target=POD), certificate=holder("front", "front"))
+        proxy = authenticating_proxy
+        await proxy.passes(request(*self.REMOTE, target=POD), certificate=holder("front", "front"))
         bob = ALICE.replace(b"alice", b"bob")
-        assert stage.heard == told(stage, stage.east.port, bob) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
+        assert proxy.heard == told(proxy, proxy.east.port, bob) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
 
     @pytest.mark.parametrize(
         "certificate",
@@ -107,10 +107,10 @@ class TestXRemoteOfAFrontProxy:
     async def test_a_client_with_the_name_of_a_front_proxy_is_itself(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        await stage.passes(request(*self.REMOTE), certificate=holder("clients", "front"))
-        assert b"Impersonate-User: front\r\nImpersonate-Group: system:authenticated\r\n" in stage.heard
-        assert b"bob" not in stage.heard
+        proxy = authenticating_proxy
+        await proxy.passes(request(*self.REMOTE), certificate=holder("clients", "front"))
+        assert b"Impersonate-User: front\r\nImpersonate-Group: system:authenticated\r\n" in proxy.heard
+        assert b"bob" not in proxy.heard
 
     async def test_a_front_proxy_that_says_nothing_is_nobody(self, authenticating_proxy: AuthenticatingProxy) -> None:
         await authenticating_proxy.refuses(request(), 401, UNAUTHORIZED, certificate=holder("front", "front"))
@@ -169,13 +169,13 @@ class TestImpersonation:
     async def test_by_anybody_of_a_server_that_authenticates_nobody_is_403(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         east = model.ClusterBackend("east")
         server = model.Server(name="open", listeners=("tls",), default=True, backend=east, authorization="rules")
-        await stage.serve(stage.configuration(servers=(server,)))
+        await proxy.serve(proxy.configuration(servers=(server,)))
         asked = not_allowed("users", "admin", "system:anonymous")
-        await stage.refuses(request(b"Impersonate-User: admin", bearer(BOSS_TOKEN)), 403, asked)
-        await stage.refuses(request(b"Impersonate-User: admin"), 403, asked, certificate=holder("clients", "boss"))
+        await proxy.refuses(request(b"Impersonate-User: admin", bearer(BOSS_TOKEN)), 403, asked)
+        await proxy.refuses(request(b"Impersonate-User: admin"), 403, asked, certificate=holder("clients", "boss"))
 
     async def test_a_group_without_a_user_is_400(self, authenticating_proxy: AuthenticatingProxy) -> None:
         message = "requested [{Group  system:masters    }] without impersonating a user"
@@ -193,7 +193,7 @@ class TestImpersonation:
     async def test_a_policy_that_sends_it_elsewhere_is_no_way_round(
         self, authenticating_proxy: AuthenticatingProxy, away: str
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         everything = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",), non_resource_urls=("*",))
         server = model.Server(
             name=NAME,
@@ -213,31 +213,31 @@ class TestImpersonation:
                 ),
             ),
         )
-        await stage.serve(stage.configuration(servers=(server,), authorization=(rules,)))
+        await proxy.serve(proxy.configuration(servers=(server,), authorization=(rules,)))
         body = not_allowed("users", "carol", "boss")
         if away == "own":
             message = "impersonation is not possible here: the cluster is told the proxy's own identity"
             body = status(403, "Forbidden", message)
-        await stage.refuses(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)), 403, body)
-        await stage.passes(request(bearer(BOSS_TOKEN)))
+        await proxy.refuses(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)), 403, body)
+        await proxy.passes(request(bearer(BOSS_TOKEN)))
 
     async def test_by_somebody_who_may_is_told_exactly_once(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         fields = (b"Impersonate-User: carol", b"Impersonate-Group: dev", b"impersonate-group: dev")
-        await stage.passes(request(*fields, bearer(BOSS_TOKEN), target=POD))
+        await proxy.passes(request(*fields, bearer(BOSS_TOKEN), target=POD))
         carol = ALICE.replace(b"alice", b"carol")
-        assert stage.heard == told(stage, stage.east.port, carol) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
-        assert (stage.records[-1].user, stage.records[-1].impersonated) == ("boss", "carol")
+        assert proxy.heard == told(proxy, proxy.east.port, carol) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
+        assert (proxy.records[-1].user, proxy.records[-1].impersonated) == ("boss", "carol")
 
     @pytest.mark.parametrize("name", [b"a\tb", b" ", "x\u0085y".encode()])
     async def test_a_name_that_would_not_survive_is_refused(
         self, authenticating_proxy: AuthenticatingProxy, name: bytes
     ) -> None:
-        stage = authenticating_proxy
-        code, _ = await stage.answer(
+        proxy = authenticating_proxy
+        code, _ = await proxy.answer(
             request(b"Impersonate-User: carol", b"Impersonate-Group: " + name, bearer(BOSS_TOKEN))
         )
-        assert (code, stage.heard) == (403, b"") or not name.strip()
+        assert (code, proxy.heard) == (403, b"") or not name.strip()
 
 
 CONNECTION = status(400, "BadRequest", "Connection lists an end-to-end field")
@@ -267,11 +267,11 @@ async def test_connection_may_not_name_what_says_who_calls(
     ],
 )
 async def test_trailers_say_nothing_of_identity(authenticating_proxy: AuthenticatingProxy, trailer: bytes) -> None:
-    stage = authenticating_proxy
+    proxy = authenticating_proxy
     head = request(b"Transfer-Encoding: chunked", bearer(ALICE_TOKEN), target=POD, method=b"PUT")
-    stage.east.reply = lambda end: end.send(OK) if b"0\r\n" in end.received else None
-    await stage.passes(head + b"2\r\n{}\r\n0\r\n" + trailer + b"\r\nKept: yes\r\n\r\n")
-    assert stage.heard.endswith(b"\r\n\r\n2\r\n{}\r\n0\r\nKept: yes\r\n\r\n")
+    proxy.east.reply = lambda end: end.send(OK) if b"0\r\n" in end.received else None
+    await proxy.passes(head + b"2\r\n{}\r\n0\r\n" + trailer + b"\r\nKept: yes\r\n\r\n")
+    assert proxy.heard.endswith(b"\r\n\r\n2\r\n{}\r\n0\r\nKept: yes\r\n\r\n")
 
 
 UPGRADE = (b"Connection: Upgrade", b"Upgrade: websocket")
@@ -281,14 +281,14 @@ EXEC = POD + b"/exec?command=sh"
 
 class TestUpgradedConnections:
     async def test_the_head_is_judged_as_any_other(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
-        stage.east.reply = lambda end: end.send(SWITCH)
+        proxy = authenticating_proxy
+        proxy.east.reply = lambda end: end.send(SWITCH)
         claims = (b"X-Remote-User: admin", b"X_Remote_Group: system:masters")
-        client = await stage.asks(request(*UPGRADE, *claims, bearer(ALICE_TOKEN), target=EXEC))
-        await stage.until(lambda: b" 101 " in client.received)
-        expected = told(stage, stage.east.port, ALICE, target=EXEC) + b"Authorization: Bearer " + LENT + b"\r\n"
+        client = await proxy.asks(request(*UPGRADE, *claims, bearer(ALICE_TOKEN), target=EXEC))
+        await proxy.until(lambda: b" 101 " in client.received)
+        expected = told(proxy, proxy.east.port, ALICE, target=EXEC) + b"Authorization: Bearer " + LENT + b"\r\n"
         upgrade = b"X-Forwarded-Uri: " + EXEC + b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-        assert stage.heard == expected + upgrade
+        assert proxy.heard == expected + upgrade
 
     @pytest.mark.parametrize("claim", [b"X-Remote-User: admin", b"Sec-WebSocket-Protocol: v4.channel.k8s.io"])
     async def test_without_a_credential_it_is_401(
@@ -303,28 +303,28 @@ class TestUpgradedConnections:
     async def test_a_connection_that_is_not_upgraded_does_not_become_a_way_round(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         smuggled = request(b"X-Remote-User: admin", b"Impersonate-User: admin", b"Smuggled: yes")
-        client = await stage.asks(request(*UPGRADE, bearer(ALICE_TOKEN), target=EXEC) + smuggled)
-        await stage.until(lambda: client.received.endswith(UNAUTHORIZED))
+        client = await proxy.asks(request(*UPGRADE, bearer(ALICE_TOKEN), target=EXEC) + smuggled)
+        await proxy.until(lambda: client.received.endswith(UNAUTHORIZED))
         assert client.received.startswith(OK)
-        assert b"Smuggled" not in stage.heard
+        assert b"Smuggled" not in proxy.heard
 
     async def test_what_is_said_in_a_tunnel_is_not_for_others(self, authenticating_proxy: AuthenticatingProxy) -> None:
         """The bytes of a tunnel go to its own connection, which serves no other client afterwards."""
-        stage = authenticating_proxy
-        stage.east.reply = lambda end: end.send(SWITCH)
-        client = await stage.asks(request(*UPGRADE, bearer(ALICE_TOKEN), target=EXEC))
-        await stage.until(lambda: b" 101 " in client.received)
-        stage.east.reply = None
+        proxy = authenticating_proxy
+        proxy.east.reply = lambda end: end.send(SWITCH)
+        client = await proxy.asks(request(*UPGRADE, bearer(ALICE_TOKEN), target=EXEC))
+        await proxy.until(lambda: b" 101 " in client.received)
+        proxy.east.reply = None
         inside = request(b"X-Remote-User: admin", b"Impersonate-User: admin")
         client.send(inside)
-        await stage.until(lambda: stage.heard.endswith(inside))
+        await proxy.until(lambda: proxy.heard.endswith(inside))
         client.close()
-        await stage.until(lambda: stage.east.last.over)
-        stage.east.reply = lambda end: end.send(OK)
-        await stage.passes(request(bearer(ALICE_TOKEN)))
-        assert len(stage.east.connections) == 2
+        await proxy.until(lambda: proxy.east.last.over)
+        proxy.east.reply = lambda end: end.send(OK)
+        await proxy.passes(request(bearer(ALICE_TOKEN)))
+        assert len(proxy.east.connections) == 2
 
 
 MALFORMED = [
@@ -344,21 +344,21 @@ MALFORMED = [
 
 @pytest.mark.parametrize("field", MALFORMED)
 async def test_what_is_no_field_is_400_and_one_line(authenticating_proxy: AuthenticatingProxy, field: bytes) -> None:
-    stage = authenticating_proxy
-    code, body = await stage.answer(request(field, bearer(ALICE_TOKEN)))
+    proxy = authenticating_proxy
+    code, body = await proxy.answer(request(field, bearer(ALICE_TOKEN)))
     assert (code, body[:8]) == (400, b'{"kind":')
-    assert stage.heard == b""
-    assert len(stage.told()) == 1
-    assert ALICE_TOKEN.decode() not in stage.output()
+    assert proxy.heard == b""
+    assert len(proxy.told()) == 1
+    assert ALICE_TOKEN.decode() not in proxy.output()
 
 
 async def test_another_host_on_a_kept_connection_is_another_server(authenticating_proxy: AuthenticatingProxy) -> None:
     """Without a TLS name Host chooses, request by request, and with it who vouches for the client."""
-    stage = authenticating_proxy
-    client = await stage.client("127.0.0.1", certificate=holder("clients", "alice", "dev"))
+    proxy = authenticating_proxy
+    client = await proxy.client("127.0.0.1", certificate=holder("clients", "alice", "dev"))
     client.send(request(target=POD))
-    assert await stage.answered(client) == (200, b"{}")
-    heard = stage.heard
+    assert await proxy.answered(client) == (200, b"{}")
+    heard = proxy.heard
     for host, answer in (
         (OTHER, UNAUTHORIZED),
         (NAME, b"{}"),
@@ -367,6 +367,6 @@ async def test_another_host_on_a_kept_connection_is_another_server(authenticatin
     ):
         client.received = b""
         client.send(request(host=host, target=POD))
-        assert (await stage.answered(client))[1] == answer
-    assert stage.west.received == b""
-    assert stage.heard == heard * 2
+        assert (await proxy.answered(client))[1] == answer
+    assert proxy.west.received == b""
+    assert proxy.heard == heard * 2

@@ -105,18 +105,18 @@ class TestTokens:
     async def test_a_good_one_is_who_it_says_without_the_groups_of_kubernetes(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        await stage.passes(request(bearer(id_token(groups=["dev", "system:masters", "system:nodes"]))))
+        proxy = authenticating_proxy
+        await proxy.passes(request(bearer(id_token(groups=["dev", "system:masters", "system:nodes"]))))
         groups = b"Impersonate-Group: dev\r\nImpersonate-Group: system:authenticated\r\n"
-        assert b"Impersonate-User: alice\r\n" + groups + b"X-Forwarded-For" in stage.heard
+        assert b"Impersonate-User: alice\r\n" + groups + b"X-Forwarded-For" in proxy.heard
 
     async def test_a_line_of_the_token_file_gives_no_group_of_kubernetes(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        await stage.passes(request(bearer(MALLORY_TOKEN)))
-        assert b"Impersonate-Group: dev\r\n" in stage.heard
-        assert b"system:masters" not in stage.heard
+        proxy = authenticating_proxy
+        await proxy.passes(request(bearer(MALLORY_TOKEN)))
+        assert b"Impersonate-Group: dev\r\n" in proxy.heard
+        assert b"system:masters" not in proxy.heard
 
     @pytest.mark.parametrize(
         "field",
@@ -165,11 +165,11 @@ class TestTokens:
 
     @pytest.mark.parametrize("token", [b"0123456789" * 100_000, b"a." * 500_000])
     async def test_a_huge_one_is_431(self, authenticating_proxy: AuthenticatingProxy, token: bytes) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         body = status(431, "", "the request head is longer than 65536 bytes")
-        await stage.refuses(request(bearer(token)), 431, body)
-        assert "0123456789" not in stage.output()
-        assert "a.a.a" not in stage.output()
+        await proxy.refuses(request(bearer(token)), 431, body)
+        assert "0123456789" not in proxy.output()
+        assert "a.a.a" not in proxy.output()
 
     async def test_a_bad_one_beside_a_good_certificate_is_good(self, authenticating_proxy: AuthenticatingProxy) -> None:
         await authenticating_proxy.passes(request(bearer(b"guess")), certificate=holder("clients", "alice"))
@@ -178,15 +178,15 @@ class TestTokens:
     async def test_where_anonymous_requests_pass_a_bad_one_is_401_all_the_same(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         known = (corp(anonymous=model.Anonymous(enabled=True)), model.Authentication(name="guests"))
-        await stage.serve(stage.configuration(authentication=known))
-        await stage.passes(request())
-        heard = stage.heard
+        await proxy.serve(proxy.configuration(authentication=known))
+        await proxy.passes(request())
+        heard = proxy.heard
         assert b"Impersonate-User: system:anonymous\r\nImpersonate-Group: system:unauthenticated\r\nX-" in heard
-        await stage.refuses(request(bearer(b"guess")), 401, UNAUTHORIZED)
-        await stage.refuses(request(), 401, UNAUTHORIZED, certificate=holder("others", "alice"))
-        assert stage.heard == heard
+        await proxy.refuses(request(bearer(b"guess")), 401, UNAUTHORIZED)
+        await proxy.refuses(request(), 401, UNAUTHORIZED, certificate=holder("others", "alice"))
+        assert proxy.heard == heard
 
 
 def vouched(name: str, *groups: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -201,33 +201,33 @@ def nobody_in(name: str, cluster: str) -> bytes:
 class TestAccountsOfOneCluster:
     @pytest.mark.parametrize("name", ["system:serviceaccount:kube-system:default", "system:node:worker-1"])
     async def test_are_nobody_in_another(self, authenticating_proxy: AuthenticatingProxy, name: str) -> None:
-        stage = authenticating_proxy
-        stage.verdict = vouched(name, "system:serviceaccounts")
-        await stage.refuses(request(bearer(b"of-the-account")), 403, nobody_in(name, "east"))
+        proxy = authenticating_proxy
+        proxy.verdict = vouched(name, "system:serviceaccounts")
+        await proxy.refuses(request(bearer(b"of-the-account")), 403, nobody_in(name, "east"))
         for other in ("west", "pass", "own", "headers"):
             lines = request(bearer(b"of-the-account"), host=ALL, target=f"/clusters/{other}/api/v1/pods".encode())
-            await stage.refuses(lines, 403, nobody_in(name, other), server_name=ALL)
-        await stage.passes(
+            await proxy.refuses(lines, 403, nobody_in(name, other), server_name=ALL)
+        await proxy.passes(
             request(bearer(b"of-the-account"), host=ALL, target=b"/clusters/judge/api/v1/pods"), server_name=ALL
         )
-        assert f"Impersonate-User: {name}\r\n".encode() in stage.judge.received
-        assert len(stage.asked) == 1
-        assert "of-the-account" not in stage.output()
+        assert f"Impersonate-User: {name}\r\n".encode() in proxy.judge.received
+        assert len(proxy.asked) == 1
+        assert "of-the-account" not in proxy.output()
 
     async def test_do_not_get_there_by_impersonation_either(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         name = "system:serviceaccount:a:b"
-        stage.verdict = vouched(name)
+        proxy.verdict = vouched(name)
         anybody = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",))
         rules = model.Authorization(name="rules", rules=(anybody,))
-        await stage.serve(stage.configuration(authorization=(rules,)))
+        await proxy.serve(proxy.configuration(authorization=(rules,)))
         lines = request(bearer(b"of-the-account"), b"Impersonate-User: alice")
-        await stage.refuses(lines, 403, nobody_in(name, "east"))
+        await proxy.refuses(lines, 403, nobody_in(name, "east"))
 
     async def test_do_not_get_there_by_a_policy(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         name = "system:serviceaccount:a:b"
-        stage.verdict = vouched(name)
+        proxy.verdict = vouched(name)
         everything = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",), non_resource_urls=("*",))
         away = model.Policy(name="away", rules=(everything,), backend=model.ClusterBackend("west"))
         server = model.Server(
@@ -238,8 +238,8 @@ class TestAccountsOfOneCluster:
             authentication="corp",
             dispatch=(away,),
         )
-        await stage.serve(stage.configuration(servers=(server,)))
-        await stage.refuses(request(bearer(b"of-the-account")), 403, nobody_in(name, "west"))
+        await proxy.serve(proxy.configuration(servers=(server,)))
+        await proxy.refuses(request(bearer(b"of-the-account")), 403, nobody_in(name, "west"))
 
     async def test_another_user_of_its_reviews_is_known_everywhere(
         self, authenticating_proxy: AuthenticatingProxy
@@ -256,40 +256,40 @@ class TestRevokedCertificates:
         )
 
     async def test_are_401_and_a_reload_takes_new_lists(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         alice = holder("clients", "alice")
-        await stage.serve(stage.configuration(authentication=(corp(client_crl=self.crl()),), servers=(CORP,)))
-        client = await stage.asks(request(), certificate=alice)
-        assert (await stage.answered(client))[0] == 200
-        await stage.serve(stage.configuration(authentication=(corp(client_crl=self.crl(alice)),), servers=(CORP,)))
-        await stage.refuses(request(), 401, UNAUTHORIZED, certificate=alice)
+        await proxy.serve(proxy.configuration(authentication=(corp(client_crl=self.crl()),), servers=(CORP,)))
+        client = await proxy.asks(request(), certificate=alice)
+        assert (await proxy.answered(client))[0] == 200
+        await proxy.serve(proxy.configuration(authentication=(corp(client_crl=self.crl(alice)),), servers=(CORP,)))
+        await proxy.refuses(request(), 401, UNAUTHORIZED, certificate=alice)
         client.received = b""
         client.send(request())  # on the connection that is open
-        assert (await stage.answered(client))[0] == 401
-        await stage.passes(request(), certificate=holder("clients", "bob"))
+        assert (await proxy.answered(client))[0] == 401
+        await proxy.passes(request(), certificate=holder("clients", "bob"))
 
     async def test_after_the_lists_end_none_is_accepted_and_one_line_says_so(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         expired = corp(client_crl=self.crl(valid=(-400, -300)))
-        await stage.serve(stage.configuration(authentication=(expired,), servers=(CORP,)))
+        await proxy.serve(proxy.configuration(authentication=(expired,), servers=(CORP,)))
         for name in ("alice", "bob"):
-            code, _ = await stage.answer(request(), certificate=holder("clients", name))
+            code, _ = await proxy.answer(request(), certificate=holder("clients", name))
             assert code == 401
-        assert len([line for line in stage.told() if "no client certificate of" in line]) == 1
-        await stage.passes(request(bearer(ALICE_TOKEN)), certificate=holder("clients", "alice"))
+        assert len([line for line in proxy.told() if "no client certificate of" in line]) == 1
+        await proxy.passes(request(bearer(ALICE_TOKEN)), certificate=holder("clients", "alice"))
 
 
 class TestRequiredClaims:
     async def test_a_token_needs_them(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         oidc = issuer.config(username_prefix="", required_claims=(("hd", "example.com"),))
-        await stage.serve(stage.configuration(authentication=(corp(oidc=(oidc,)),), servers=(CORP,)))
-        await stage.refuses(request(bearer(id_token())), 401, UNAUTHORIZED)
-        await stage.refuses(request(bearer(id_token(hd="evil.com"))), 401, UNAUTHORIZED)
-        await stage.passes(request(bearer(id_token(hd="example.com"))))
-        await stage.passes(request(bearer(id_token(hd=["a", "example.com"]))))
+        await proxy.serve(proxy.configuration(authentication=(corp(oidc=(oidc,)),), servers=(CORP,)))
+        await proxy.refuses(request(bearer(id_token())), 401, UNAUTHORIZED)
+        await proxy.refuses(request(bearer(id_token(hd="evil.com"))), 401, UNAUTHORIZED)
+        await proxy.passes(request(bearer(id_token(hd="example.com"))))
+        await proxy.passes(request(bearer(id_token(hd=["a", "example.com"]))))
 
 
 CORP = model.Server(
@@ -334,18 +334,18 @@ class TestCertificates:
     async def test_authorities_that_a_reload_replaced_vouch_for_nobody_on_a_kept_connection(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        client = await stage.client(certificate=holder("clients", "alice"))
+        proxy = authenticating_proxy
+        client = await proxy.client(certificate=holder("clients", "alice"))
         client.send(request())
-        assert await stage.answered(client) == (200, b"{}")
-        heard = stage.heard
-        await stage.serve(
-            stage.configuration(authentication=(corp(client_ca=pem("others")), model.Authentication(name="guests")))
+        assert await proxy.answered(client) == (200, b"{}")
+        heard = proxy.heard
+        await proxy.serve(
+            proxy.configuration(authentication=(corp(client_ca=pem("others")), model.Authentication(name="guests")))
         )
         client.received = b""
         client.send(request())
-        assert await stage.answered(client) == (401, UNAUTHORIZED)
-        assert stage.heard == heard
+        assert await proxy.answered(client) == (401, UNAUTHORIZED)
+        assert proxy.heard == heard
 
     async def test_an_expired_one_is_nobodys(self, authenticating_proxy: AuthenticatingProxy) -> None:
         old = ca("clients").issue(user("alice"), valid=(-300, -200))
@@ -497,108 +497,108 @@ UNKNOWN = b"of-nobody-0123456789"
 class TestReviewsUnderWay:
     """The moment between a question and its answer."""
 
-    async def held(self, stage: AuthenticatingProxy, raw: bytes) -> Any:
+    async def held(self, proxy: AuthenticatingProxy, raw: bytes) -> Any:
         """A client whose token is being reviewed, without an answer yet."""
-        before = len(stage.asked)
-        client = await stage.asks(raw)
-        await stage.until(lambda: len(stage.asked) > before, "the review")
+        before = len(proxy.asked)
+        client = await proxy.asks(raw)
+        await proxy.until(lambda: len(proxy.asked) > before, "the review")
         return client
 
-    def let_go(self, stage: AuthenticatingProxy, name: str) -> None:
-        self.answer(stage, stage.judge.connections[0], stage.asked[0], name)
+    def let_go(self, proxy: AuthenticatingProxy, name: str) -> None:
+        self.answer(proxy, proxy.judge.connections[0], proxy.asked[0], name)
 
-    def answer(self, stage: AuthenticatingProxy, end: UpstreamEnd, review: dict[str, Any], name: str) -> None:
-        stage.answer_review(end, {**review, "status": {"authenticated": True, "user": {"username": name}}})
+    def answer(self, proxy: AuthenticatingProxy, end: UpstreamEnd, review: dict[str, Any], name: str) -> None:
+        proxy.answer_review(end, {**review, "status": {"authenticated": True, "user": {"username": name}}})
 
-    async def one_at_a_time(self, stage: AuthenticatingProxy) -> None:
+    async def one_at_a_time(self, proxy: AuthenticatingProxy) -> None:
         one = model.FlowControl(name="one", type=model.FlowControlType.MAX_REQUESTS_INFLIGHT, max=1)
-        await stage.serve(stage.configuration(east={"flow_controls": ("one",)}, flow_controls=(one,)))
-        stage.verdict = lambda _: None
+        await proxy.serve(proxy.configuration(east={"flow_controls": ("one",)}, flow_controls=(one,)))
+        proxy.verdict = lambda _: None
 
     async def test_a_client_that_leaves_sends_nothing_and_holds_nothing(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        await self.one_at_a_time(stage)
-        client = await self.held(stage, request(bearer(UNKNOWN), method=b"DELETE"))
+        proxy = authenticating_proxy
+        await self.one_at_a_time(proxy)
+        client = await self.held(proxy, request(bearer(UNKNOWN), method=b"DELETE"))
         client.abort()
-        await stage.until(lambda: stage.records, "the end of the request")
-        self.let_go(stage, "carol")
-        await stage.turns()
-        assert stage.heard == b""
-        assert [record.reason for record in stage.records] == ["client_closed"]
-        await stage.passes(request(bearer(ALICE_TOKEN)))  # the one permit is free
-        await stage.passes(request(bearer(UNKNOWN)))  # the answer was not lost
-        assert len(stage.asked) == 1
+        await proxy.until(lambda: proxy.records, "the end of the request")
+        self.let_go(proxy, "carol")
+        await proxy.turns()
+        assert proxy.heard == b""
+        assert [record.reason for record in proxy.records] == ["client_closed"]
+        await proxy.passes(request(bearer(ALICE_TOKEN)))  # the one permit is free
+        await proxy.passes(request(bearer(UNKNOWN)))  # the answer was not lost
+        assert len(proxy.asked) == 1
 
     async def test_nothing_is_asked_for_one_that_left_before_its_turn(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        stage.verdict = lambda _: None
+        proxy = authenticating_proxy
+        proxy.verdict = lambda _: None
         at_once = 64
-        stay = [await stage.asks(request(bearer(b"of-nobody-%d" % number))) for number in range(at_once)]
-        await stage.until(lambda: len(stage.asked) == at_once, "the reviews")
-        leaves = await stage.asks(request(bearer(UNKNOWN)))
-        await stage.turns()
+        stay = [await proxy.asks(request(bearer(b"of-nobody-%d" % number))) for number in range(at_once)]
+        await proxy.until(lambda: len(proxy.asked) == at_once, "the reviews")
+        leaves = await proxy.asks(request(bearer(UNKNOWN)))
+        await proxy.turns()
         leaves.abort()
-        await stage.until(lambda: stage.records, "the end of the request")
-        stage.verdict = lambda _: {"authenticated": False}
-        for end in stage.judge.connections:
-            stage.answer_review(end, {**stage.asked[0], "status": {"authenticated": False}})
+        await proxy.until(lambda: proxy.records, "the end of the request")
+        proxy.verdict = lambda _: {"authenticated": False}
+        for end in proxy.judge.connections:
+            proxy.answer_review(end, {**proxy.asked[0], "status": {"authenticated": False}})
         for client in stay:
-            assert await stage.answered(client) == (401, UNAUTHORIZED)
-        assert len(stage.asked) == at_once
+            assert await proxy.answered(client) == (401, UNAUTHORIZED)
+        assert len(proxy.asked) == at_once
 
     async def test_nor_does_one_that_leaves_amidst_a_body(self, authenticating_proxy: AuthenticatingProxy) -> None:
         """It is not read on meanwhile, so that it left is seen only afterwards."""
-        stage = authenticating_proxy
-        await self.one_at_a_time(stage)
-        client = await self.held(stage, request(bearer(UNKNOWN), b"Content-Length: 5", method=b"PUT") + b"he")
+        proxy = authenticating_proxy
+        await self.one_at_a_time(proxy)
+        client = await self.held(proxy, request(bearer(UNKNOWN), b"Content-Length: 5", method=b"PUT") + b"he")
         client.abort()
-        self.let_go(stage, "carol")
-        await stage.until(lambda: stage.records, "the end of the request")
-        assert [record.reason for record in stage.records] == ["client_closed"]
-        await stage.passes(request(bearer(ALICE_TOKEN)))
+        self.let_go(proxy, "carol")
+        await proxy.until(lambda: proxy.records, "the end of the request")
+        assert [record.reason for record in proxy.records] == ["client_closed"]
+        await proxy.passes(request(bearer(ALICE_TOKEN)))
 
     async def test_each_request_gets_the_answer_about_its_own_token(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        stage.verdict = lambda _: None
+        proxy = authenticating_proxy
+        proxy.verdict = lambda _: None
         tokens = [b"token-of-carol", b"token-of-dave", b"token-of-carol"]
-        clients = [await stage.asks(request(bearer(token))) for token in tokens]
-        await stage.until(lambda: len(stage.asked) == 2, "two reviews")
-        ends = {end.received.rpartition(b"token-of-")[2].partition(b'"')[0]: end for end in stage.judge.connections}
-        for review in reversed(stage.asked):
+        clients = [await proxy.asks(request(bearer(token))) for token in tokens]
+        await proxy.until(lambda: len(proxy.asked) == 2, "two reviews")
+        ends = {end.received.rpartition(b"token-of-")[2].partition(b'"')[0]: end for end in proxy.judge.connections}
+        for review in reversed(proxy.asked):
             name = review["spec"]["token"].removeprefix("token-of-")
-            self.answer(stage, ends[name.encode()], review, name)
-            await stage.turns(1)
+            self.answer(proxy, ends[name.encode()], review, name)
+            await proxy.turns(1)
         for client in clients:
-            assert (await stage.answered(client))[0] == 200
-        assert stage.heard.count(b"Impersonate-User: carol\r\n") == 2
-        assert stage.heard.count(b"Impersonate-User: dave\r\n") == 1
+            assert (await proxy.answered(client))[0] == 200
+        assert proxy.heard.count(b"Impersonate-User: carol\r\n") == 2
+        assert proxy.heard.count(b"Impersonate-User: dave\r\n") == 1
 
     async def test_a_request_keeps_its_configuration_and_the_next_has_the_new_one(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        stage.verdict = lambda _: None
-        client = await self.held(stage, request(bearer(UNKNOWN)))
+        proxy = authenticating_proxy
+        proxy.verdict = lambda _: None
+        client = await self.held(proxy, request(bearer(UNKNOWN)))
         alone = corp(token_review=None, token_file=None, oidc=())
-        await stage.serve(stage.configuration(authentication=(alone, model.Authentication(name="guests"))))
-        self.let_go(stage, "carol")
-        assert await stage.answered(client) == (200, b"{}")
+        await proxy.serve(proxy.configuration(authentication=(alone, model.Authentication(name="guests"))))
+        self.let_go(proxy, "carol")
+        assert await proxy.answered(client) == (200, b"{}")
         client.received = b""
         client.send(request(bearer(UNKNOWN)))
-        assert await stage.answered(client) == (401, UNAUTHORIZED)
-        assert stage.heard.count(b"Impersonate-User: carol\r\n") == 1
+        assert await proxy.answered(client) == (401, UNAUTHORIZED)
+        assert proxy.heard.count(b"Impersonate-User: carol\r\n") == 1
 
     async def test_a_reviewer_that_is_down_is_503(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
-        stage.judge_breaks()
+        proxy = authenticating_proxy
+        proxy.judge_breaks()
         message = "the token cannot be checked now; try again later"
         body = status(503, "ServiceUnavailable", message, details={"retryAfterSeconds": 1})
-        await stage.refuses(request(bearer(UNKNOWN)), 503, body)
-        await stage.refuses(request(bearer(id_token(aud="other"))), 401, UNAUTHORIZED)
-        assert UNKNOWN.decode() not in stage.output()
+        await proxy.refuses(request(bearer(UNKNOWN)), 503, body)
+        await proxy.refuses(request(bearer(id_token(aud="other"))), 401, UNAUTHORIZED)
+        assert UNKNOWN.decode() not in proxy.output()

@@ -46,67 +46,67 @@ class TestImpersonation:
     async def test_a_star_never_makes_somebody_system_masters(
         self, authenticating_proxy: AuthenticatingProxy, verbs: tuple[str, ...]
     ) -> None:
-        stage = authenticating_proxy
-        stage.allows = lambda _: True
-        await stage.serve(stage.configuration(authorization=rules(model.Rule(verbs=verbs, **EVERYTHING))))
+        proxy = authenticating_proxy
+        proxy.allows = lambda _: True
+        await proxy.serve(proxy.configuration(authorization=rules(model.Rule(verbs=verbs, **EVERYTHING))))
         lines = request(*MASTERS, bearer(ALICE_TOKEN), target=SECRETS)
-        await stage.refuses(lines, 403, cannot("impersonate", "users", "root"))
-        assert stage.reviewed == []
+        await proxy.refuses(lines, 403, cannot("impersonate", "users", "root"))
+        assert proxy.reviewed == []
 
     @pytest.mark.parametrize("path", [b"/clusters/east", b"/clusters/west", b"/clusters/headers"])
     async def test_a_rule_that_allows_it_does_not_replace_the_clusters_word(
         self, authenticating_proxy: AuthenticatingProxy, path: bytes
     ) -> None:
-        stage = authenticating_proxy
-        stage.allows = lambda spec: spec["resourceAttributes"]["resource"] == "users"
+        proxy = authenticating_proxy
+        proxy.allows = lambda spec: spec["resourceAttributes"]["resource"] == "users"
         everybody = model.Rule(verbs=("impersonate", "get", "list"), **EVERYTHING)
-        await stage.serve(stage.configuration(authorization=rules(everybody)))
+        await proxy.serve(proxy.configuration(authorization=rules(everybody)))
         lines = request(*MASTERS, bearer(ALICE_TOKEN), host=ALL, target=path + SECRETS)
-        await stage.refuses(lines, 403, cannot("impersonate", "groups", "system:masters"), server_name=ALL)
-        asked = [spec["resourceAttributes"] for spec in stage.reviewed]
+        await proxy.refuses(lines, 403, cannot("impersonate", "groups", "system:masters"), server_name=ALL)
+        asked = [spec["resourceAttributes"] for spec in proxy.reviewed]
         assert asked == [
             {"verb": "impersonate", "version": "v1", "resource": "users", "name": "root"},
             {"verb": "impersonate", "version": "v1", "resource": "groups", "name": "system:masters"},
         ]
-        assert {(spec["user"], *spec["groups"]) for spec in stage.reviewed} == {
+        assert {(spec["user"], *spec["groups"]) for spec in proxy.reviewed} == {
             ("alice", "dev", "system:authenticated")
         }
 
     async def test_both_allowing_it_is_enough(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
-        await stage.passes(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)))
-        assert b"Impersonate-User: carol\r\n" in stage.heard
+        proxy = authenticating_proxy
+        await proxy.passes(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)))
+        assert b"Impersonate-User: carol\r\n" in proxy.heard
 
     async def test_an_extra_that_would_be_lost_is_403_that_names_it(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         fields = (b"Impersonate-User: carol", b"Impersonate-Extra-Scopes: read", b"Impersonate-Extra-A%2Fb: c")
         message = 'forbidden: the extra "a/b" is not passed on to cluster "east"'
         lines = request(*fields, bearer(BOSS_TOKEN))
-        await stage.refuses(lines, 403, status(403, "Forbidden", message, details={}))
-        await stage.passes(request(*fields[:2], bearer(BOSS_TOKEN)))
-        assert b"Impersonate-Extra-scopes: read\r\n" in stage.heard
-        await stage.serve(stage.configuration(east={"impersonate_extras": ("*",)}))
-        await stage.passes(lines)
-        assert b"Impersonate-Extra-a%2Fb: c\r\n" in stage.heard
+        await proxy.refuses(lines, 403, status(403, "Forbidden", message, details={}))
+        await proxy.passes(request(*fields[:2], bearer(BOSS_TOKEN)))
+        assert b"Impersonate-Extra-scopes: read\r\n" in proxy.heard
+        await proxy.serve(proxy.configuration(east={"impersonate_extras": ("*",)}))
+        await proxy.passes(lines)
+        assert b"Impersonate-Extra-a%2Fb: c\r\n" in proxy.heard
 
     async def test_with_passthrough_the_cluster_judges_what_a_rule_allows(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        stage.allows = lambda _: False
+        proxy = authenticating_proxy
+        proxy.allows = lambda _: False
         lines = request(b"Impersonate-User: x", bearer(BOSS_TOKEN), host=ALL, target=b"/clusters/pass" + POD)
-        await stage.passes(lines, server_name=ALL)
-        assert b"Impersonate-User: x\r\nAuthorization: Bearer " + BOSS_TOKEN not in stage.heard
-        assert b"Authorization: Bearer " + BOSS_TOKEN + b"\r\nImpersonate-User: x\r\n" in stage.heard
+        await proxy.passes(lines, server_name=ALL)
+        assert b"Impersonate-User: x\r\nAuthorization: Bearer " + BOSS_TOKEN not in proxy.heard
+        assert b"Authorization: Bearer " + BOSS_TOKEN + b"\r\nImpersonate-User: x\r\n" in proxy.heard
 
     async def test_a_cluster_that_cannot_be_asked_is_503(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
-        stage.east.reply = lambda end: end.send(b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n")
-        code, _ = await stage.answer(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)))
+        proxy = authenticating_proxy
+        proxy.east.reply = lambda end: end.send(b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n")
+        code, _ = await proxy.answer(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)))
         assert code == 503
-        assert b"carol" not in stage.heard.replace(b'"name":"carol"', b"")
+        assert b"carol" not in proxy.heard.replace(b'"name":"carol"', b"")
 
 
 READERS = rules(model.Rule(verbs=("get", "list", "watch"), **EVERYTHING))
@@ -124,48 +124,48 @@ class TestStreams:
     async def test_a_reader_gets_none(
         self, authenticating_proxy: AuthenticatingProxy, cluster: bytes, stream: str, fields: tuple[bytes, ...]
     ) -> None:
-        stage = authenticating_proxy
-        await stage.serve(stage.configuration(authorization=READERS))
+        proxy = authenticating_proxy
+        await proxy.serve(proxy.configuration(authorization=READERS))
         target = b"/clusters/" + cluster + POD + b"/" + stream.encode() + b"?command=sh"
         lines = request(*fields, bearer(ALICE_TOKEN), host=ALL, target=target)
         body = cannot("create", f"pods/{stream}", "b", IN_A, "pods")
-        await stage.refuses(lines, 403, body, server_name=ALL)
-        assert stage.records[-1].verb == "get"  # as a kube-apiserver's audit log has it
+        await proxy.refuses(lines, 403, body, server_name=ALL)
+        assert proxy.records[-1].verb == "get"  # as a kube-apiserver's audit log has it
 
     async def test_who_may_only_create_gets_none_by_get(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
-        await stage.serve(stage.configuration(authorization=OPENERS))
+        proxy = authenticating_proxy
+        await proxy.serve(proxy.configuration(authorization=OPENERS))
         body = cannot("get", "pods/exec", "b", IN_A, "pods")
-        await stage.refuses(request(*UPGRADE, bearer(ALICE_TOKEN), target=POD + b"/exec"), 403, body)
-        stage.east.reply = lambda end: end.send(SWITCH)
-        client = await stage.asks(request(*UPGRADE, bearer(ALICE_TOKEN), target=POD + b"/exec", method=b"POST"))
-        await stage.until(lambda: b" 101 " in client.received)
+        await proxy.refuses(request(*UPGRADE, bearer(ALICE_TOKEN), target=POD + b"/exec"), 403, body)
+        proxy.east.reply = lambda end: end.send(SWITCH)
+        client = await proxy.asks(request(*UPGRADE, bearer(ALICE_TOKEN), target=POD + b"/exec", method=b"POST"))
+        await proxy.until(lambda: b" 101 " in client.received)
 
     async def test_who_may_do_both_gets_it(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
-        await stage.serve(stage.configuration(authorization=BOTH))
-        stage.own.reply = lambda end: end.send(SWITCH)
+        proxy = authenticating_proxy
+        await proxy.serve(proxy.configuration(authorization=BOTH))
+        proxy.own.reply = lambda end: end.send(SWITCH)
         lines = request(*UPGRADE, bearer(ALICE_TOKEN), host=ALL, target=b"/clusters/own" + POD + b"/exec")
-        client = await stage.asks(lines, server_name=ALL)
-        await stage.until(lambda: b" 101 " in client.received)
+        client = await proxy.asks(lines, server_name=ALL)
+        await proxy.until(lambda: b" 101 " in client.received)
 
     async def test_reviews_ask_for_both(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         review = model.SubjectAccessReview()
-        await stage.serve(
-            stage.configuration(authorization=(model.Authorization(name="rules", subject_access_review=review),))
+        await proxy.serve(
+            proxy.configuration(authorization=(model.Authorization(name="rules", subject_access_review=review),))
         )
-        stage.allows = lambda spec: spec["resourceAttributes"]["verb"] == "get"
+        proxy.allows = lambda spec: spec["resourceAttributes"]["verb"] == "get"
         body = cannot("create", "pods/exec", "b", IN_A, "pods")
-        await stage.refuses(request(*UPGRADE, bearer(ALICE_TOKEN), target=POD + b"/exec"), 403, body)
+        await proxy.refuses(request(*UPGRADE, bearer(ALICE_TOKEN), target=POD + b"/exec"), 403, body)
         verbs = [
-            (spec["resourceAttributes"]["verb"], spec["resourceAttributes"]["subresource"]) for spec in stage.reviewed
+            (spec["resourceAttributes"]["verb"], spec["resourceAttributes"]["subresource"]) for spec in proxy.reviewed
         ]
         assert verbs == [("get", "exec"), ("create", "exec")]
 
     @pytest.mark.parametrize("method", [b"GET", b"POST"])
     async def test_policies_see_a_create(self, authenticating_proxy: AuthenticatingProxy, method: bytes) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         pods: dict[str, Any] = {"api_groups": ("",), "resources": ("*",)}
         dispatch = (
             model.Policy(name="readers", rules=(model.Rule(verbs=("get", "list", "watch"), **pods),)),
@@ -181,10 +181,10 @@ class TestStreams:
             authentication="corp",
             dispatch=dispatch,
         )
-        await stage.serve(stage.configuration(servers=(server,)))
+        await proxy.serve(proxy.configuration(servers=(server,)))
         lines = request(*UPGRADE, bearer(ALICE_TOKEN), target=POD + b"/exec?command=sh", method=method)
-        await stage.refuses(lines, 403, status(403, "Forbidden", "read only", details={}))
-        await stage.passes(request(bearer(ALICE_TOKEN), target=POD))
+        await proxy.refuses(lines, 403, status(403, "Forbidden", "read only", details={}))
+        await proxy.passes(request(bearer(ALICE_TOKEN), target=POD))
 
 
 def vouched(name: str, *groups: str) -> Any:
@@ -214,72 +214,72 @@ class TestNamesOfTheSystem:
     async def test_its_users_are_nobody_elsewhere(
         self, authenticating_proxy: AuthenticatingProxy, name: str, share: bool
     ) -> None:
-        stage = authenticating_proxy
-        stage.verdict = vouched(name, "system:masters")
-        await stage.serve(
-            stage.configuration(authentication=(corp(share_service_accounts=share),), servers=(EVERYWHERE,))
+        proxy = authenticating_proxy
+        proxy.verdict = vouched(name, "system:masters")
+        await proxy.serve(
+            proxy.configuration(authentication=(corp(share_service_accounts=share),), servers=(EVERYWHERE,))
         )
         for cluster in ("east", "pass", "own", "headers"):
             message = f'forbidden: User "{name}" of cluster "judge" is nobody in cluster "{cluster}"'
             body = status(403, "Forbidden", message, details={})
-            await stage.refuses(of_judge(f"/clusters/{cluster}/api/v1/pods"), 403, body, server_name=ALL)
-        await stage.passes(of_judge("/clusters/judge/api/v1/pods"), server_name=ALL)
-        assert f"Impersonate-User: {name}\r\nImpersonate-Group: system:masters\r\n".encode() in stage.judge.received
+            await proxy.refuses(of_judge(f"/clusters/{cluster}/api/v1/pods"), 403, body, server_name=ALL)
+        await proxy.passes(of_judge("/clusters/judge/api/v1/pods"), server_name=ALL)
+        assert f"Impersonate-User: {name}\r\nImpersonate-Group: system:masters\r\n".encode() in proxy.judge.received
 
     @pytest.mark.parametrize("share", [False, True])
     async def test_its_groups_are_dropped_elsewhere(
         self, authenticating_proxy: AuthenticatingProxy, share: bool
     ) -> None:
-        stage = authenticating_proxy
-        stage.verdict = vouched("carol", "system:masters", "dev", "system:nodes", "system:bootstrappers")
-        await stage.serve(
-            stage.configuration(authentication=(corp(share_service_accounts=share),), servers=(EVERYWHERE,))
+        proxy = authenticating_proxy
+        proxy.verdict = vouched("carol", "system:masters", "dev", "system:nodes", "system:bootstrappers")
+        await proxy.serve(
+            proxy.configuration(authentication=(corp(share_service_accounts=share),), servers=(EVERYWHERE,))
         )
-        await stage.passes(of_judge("/clusters/east/api/v1/pods"), server_name=ALL)
+        await proxy.passes(of_judge("/clusters/east/api/v1/pods"), server_name=ALL)
         carol = b"Impersonate-User: carol\r\nImpersonate-Group: dev\r\nImpersonate-Group: system:authenticated\r\n"
-        assert carol + b"X-F" in stage.heard
-        assert b"masters" not in stage.heard
-        assert stage.records[-1].impersonated == ""
+        assert carol + b"X-F" in proxy.heard
+        assert b"masters" not in proxy.heard
+        assert proxy.records[-1].impersonated == ""
 
     async def test_shared_accounts_keep_their_own_groups_alone(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         name = "system:serviceaccount:a:b"
-        stage.verdict = vouched(name, "system:serviceaccounts", "system:serviceaccounts:a", "system:masters")
-        await stage.serve(
-            stage.configuration(authentication=(corp(share_service_accounts=True),), servers=(EVERYWHERE,))
+        proxy.verdict = vouched(name, "system:serviceaccounts", "system:serviceaccounts:a", "system:masters")
+        await proxy.serve(
+            proxy.configuration(authentication=(corp(share_service_accounts=True),), servers=(EVERYWHERE,))
         )
-        await stage.passes(of_judge("/clusters/east/api/v1/pods"), server_name=ALL)
-        assert b"Impersonate-Group: system:serviceaccounts:a\r\n" in stage.heard
-        assert b"masters" not in stage.heard
+        await proxy.passes(of_judge("/clusters/east/api/v1/pods"), server_name=ALL)
+        assert b"Impersonate-Group: system:serviceaccounts:a\r\n" in proxy.heard
+        assert b"masters" not in proxy.heard
 
     async def test_rules_do_not_see_them_elsewhere(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
-        stage.verdict = vouched("carol", "system:masters")
+        proxy = authenticating_proxy
+        proxy.verdict = vouched("carol", "system:masters")
         masters = model.Rule(user_groups=("system:masters",), verbs=("*",), **EVERYTHING)
-        await stage.serve(stage.configuration(servers=(EVERYWHERE,), authorization=rules(masters)))
-        code, _ = await stage.answer(of_judge("/clusters/own/api/v1/pods"), server_name=ALL)
-        assert (code, stage.heard) == (403, b"")
-        await stage.passes(of_judge("/clusters/judge/api/v1/pods"), server_name=ALL)
+        await proxy.serve(proxy.configuration(servers=(EVERYWHERE,), authorization=rules(masters)))
+        code, _ = await proxy.answer(of_judge("/clusters/own/api/v1/pods"), server_name=ALL)
+        assert (code, proxy.heard) == (403, b"")
+        await proxy.passes(of_judge("/clusters/judge/api/v1/pods"), server_name=ALL)
 
     @pytest.mark.parametrize("name", ["system:serviceaccount:a:b", "carol"])
     async def test_nor_does_another_cluster_that_reviews_access(
         self, authenticating_proxy: AuthenticatingProxy, name: str
     ) -> None:
-        stage = authenticating_proxy
-        stage.verdict = vouched(name, "system:masters", "dev")
-        stage.allows = lambda _: True
+        proxy = authenticating_proxy
+        proxy.verdict = vouched(name, "system:masters", "dev")
+        proxy.allows = lambda _: True
         review = model.Authorization(
             name="rules", subject_access_review=model.SubjectAccessReview(cluster="east", cache_allowed=0)
         )
-        await stage.serve(stage.configuration(servers=(EVERYWHERE,), authorization=(review,)))
-        code, _ = await stage.answer(of_judge("/clusters/judge/api/v1/pods"), server_name=ALL)
+        await proxy.serve(proxy.configuration(servers=(EVERYWHERE,), authorization=(review,)))
+        code, _ = await proxy.answer(of_judge("/clusters/judge/api/v1/pods"), server_name=ALL)
         if name == "carol":
             assert code == 200
-            assert [(spec["user"], spec["groups"]) for spec in stage.reviewed] == [
+            assert [(spec["user"], spec["groups"]) for spec in proxy.reviewed] == [
                 ("carol", ["dev", "system:authenticated"])
             ]
         else:
-            assert (code, stage.reviewed) == (403, [])
+            assert (code, proxy.reviewed) == (403, [])
 
 
 EVERYWHERE = model.Server(
@@ -350,58 +350,58 @@ class TestPassthrough:
     async def test_the_token_decides_even_beside_a_good_certificate(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         certificate = holder("clients", "boss")
-        await stage.passes(passing(bearer(ALICE_TOKEN)), server_name=ALL, certificate=certificate)
-        assert stage.records[-1].user == "alice"
-        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in stage.heard
-        await stage.refuses(passing(bearer(b"guess")), 401, UNAUTHORIZED, server_name=ALL, certificate=certificate)
+        await proxy.passes(passing(bearer(ALICE_TOKEN)), server_name=ALL, certificate=certificate)
+        assert proxy.records[-1].user == "alice"
+        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in proxy.heard
+        await proxy.refuses(passing(bearer(b"guess")), 401, UNAUTHORIZED, server_name=ALL, certificate=certificate)
 
     async def test_nor_does_a_front_proxys_word_count_beside_a_token(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         lines = passing(b"X-Remote-User: boss", bearer(ALICE_TOKEN))
-        await stage.passes(lines, server_name=ALL, certificate=holder("front", "front"))
-        assert stage.records[-1].user == "alice"
+        await proxy.passes(lines, server_name=ALL, certificate=holder("front", "front"))
+        assert proxy.records[-1].user == "alice"
 
     async def test_elsewhere_a_good_certificate_beside_a_bad_token_is_good(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        await stage.passes(request(bearer(b"guess")), certificate=holder("clients", "alice"))
-        assert stage.records[-1].user == "alice"
+        proxy = authenticating_proxy
+        await proxy.passes(request(bearer(b"guess")), certificate=holder("clients", "alice"))
+        assert proxy.records[-1].user == "alice"
 
     @pytest.mark.parametrize("scheme", [b"Basic YTpi", b"Bearer  two-blanks", b"Negotiate x"])
     async def test_what_was_not_judged_does_not_pass_beside_a_certificate(
         self, authenticating_proxy: AuthenticatingProxy, scheme: bytes
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         lines = passing(b"Authorization: " + scheme)
-        await stage.passes(lines, server_name=ALL, certificate=holder("clients", "alice"))
-        assert b"uthorization" not in stage.heard
+        await proxy.passes(lines, server_name=ALL, certificate=holder("clients", "alice"))
+        assert b"uthorization" not in proxy.heard
 
     async def test_of_two_tokens_only_the_one_that_was_judged_passes(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         lines = passing(bearer(ALICE_TOKEN), SUBPROTOCOL + b"Ym9zcw", *UPGRADE)
-        client = await stage.asks(lines, server_name=ALL)
-        await stage.until(lambda: client.received.endswith(OK))
-        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in stage.heard
-        assert b"bearer.authorization" not in stage.heard
-        assert b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n" in stage.heard
+        client = await proxy.asks(lines, server_name=ALL)
+        await proxy.until(lambda: client.received.endswith(OK))
+        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in proxy.heard
+        assert b"bearer.authorization" not in proxy.heard
+        assert b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n" in proxy.heard
 
     async def test_what_follows_the_token_does_not_pass(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
-        await stage.passes(passing(bearer(ALICE_TOKEN) + b" " + BOSS_TOKEN), server_name=ALL)
-        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in stage.heard
-        assert BOSS_TOKEN not in stage.heard
+        proxy = authenticating_proxy
+        await proxy.passes(passing(bearer(ALICE_TOKEN) + b" " + BOSS_TOKEN), server_name=ALL)
+        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in proxy.heard
+        assert BOSS_TOKEN not in proxy.heard
 
     async def test_a_policy_that_sends_it_there_passes_no_token_that_was_not_judged(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         everything = model.Rule(verbs=("*",), **EVERYTHING)
         server = model.Server(
             name=NAME,
@@ -411,9 +411,9 @@ class TestPassthrough:
             authentication="corp",
             dispatch=(model.Policy(name="away", rules=(everything,), backend=model.ClusterBackend("pass")),),
         )
-        await stage.serve(stage.configuration(servers=(server,)))
-        await stage.passes(request(bearer(BOSS_TOKEN)), certificate=holder("clients", "alice"))
-        assert stage.records[-1].user == "alice"
-        assert b"GET /api/v1/pods" in stage.pass_.received
-        assert b"uthorization" not in stage.heard
-        assert LENT not in stage.heard
+        await proxy.serve(proxy.configuration(servers=(server,)))
+        await proxy.passes(request(bearer(BOSS_TOKEN)), certificate=holder("clients", "alice"))
+        assert proxy.records[-1].user == "alice"
+        assert b"GET /api/v1/pods" in proxy.pass_.received
+        assert b"uthorization" not in proxy.heard
+        assert LENT not in proxy.heard

@@ -37,9 +37,9 @@ def lines(method: str, target: str) -> bytes:
     return request(bearer(ALICE_TOKEN), host=ALL, target=b"/clusters/own" + target.encode(), method=method.encode())
 
 
-async def opened(stage: AuthenticatingProxy) -> AuthenticatingProxy:
-    await stage.serve(stage.configuration(authorization=(LITTLE,)))
-    return stage
+async def opened(proxy: AuthenticatingProxy) -> AuthenticatingProxy:
+    await proxy.serve(proxy.configuration(authorization=(LITTLE,)))
+    return proxy
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ async def opened(stage: AuthenticatingProxy) -> AuthenticatingProxy:
     ],
 )
 async def test_what_is_allowed_passes(authenticating_proxy: AuthenticatingProxy, method: str, target: str) -> None:
-    stage = await opened(authenticating_proxy)
-    client = await stage.asks(lines(method, target), server_name=ALL)
-    await stage.until(lambda: b"\r\n\r\n" in client.received)
+    proxy = await opened(authenticating_proxy)
+    client = await proxy.asks(lines(method, target), server_name=ALL)
+    await proxy.until(lambda: b"\r\n\r\n" in client.received)
     assert client.received.startswith(b"HTTP/1.1 200 ")
-    assert stage.own.received.startswith(f"{method} {target} HTTP/1.1\r\n".encode())
+    assert proxy.own.received.startswith(f"{method} {target} HTTP/1.1\r\n".encode())
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ async def test_what_is_allowed_passes(authenticating_proxy: AuthenticatingProxy,
     ],
 )
 async def test_what_is_not_does_not(authenticating_proxy: AuthenticatingProxy, method: str, target: str) -> None:
-    stage = await opened(authenticating_proxy)
-    code, body = await stage.answer(lines(method, target), server_name=ALL)
-    await stage.turns(1)
+    proxy = await opened(authenticating_proxy)
+    code, body = await proxy.answer(lines(method, target), server_name=ALL)
+    await proxy.turns(1)
     assert code in (400, 403)
     assert body.startswith(b'{"kind":"Status",')
-    assert stage.heard == b""
+    assert proxy.heard == b""
 
 
 ELSEWHERE = [
@@ -167,32 +167,32 @@ ELSEWHERE = [
 
 @pytest.mark.parametrize("target", ELSEWHERE)
 async def test_another_way_to_a_cluster_is_none(authenticating_proxy: AuthenticatingProxy, target: str) -> None:
-    stage = await opened(authenticating_proxy)
+    proxy = await opened(authenticating_proxy)
     method = b"OPTIONS" if target == "*" else b"GET"
-    code, _ = await stage.answer(
+    code, _ = await proxy.answer(
         request(bearer(ALICE_TOKEN), host=ALL, target=target.encode(), method=method), server_name=ALL
     )
     assert code in (400, 403, 404)
-    assert stage.heard == b""
+    assert proxy.heard == b""
     if target.startswith("/clusters/"):  # which clusters there are is nobody else's business
-        nobody = await stage.answer(request(host=ALL, target=target.encode()), server_name=ALL)
+        nobody = await proxy.answer(request(host=ALL, target=target.encode()), server_name=ALL)
         assert nobody == (401, UNAUTHORIZED)
 
 
 async def test_a_cluster_below_a_cluster_is_that_clusters_own_affair(authenticating_proxy: AuthenticatingProxy) -> None:
-    stage = await opened(authenticating_proxy)
-    await stage.passes(lines("GET", "/clusters/west/version"), server_name=ALL)
-    assert stage.own.received.startswith(b"GET /clusters/west/version HTTP/1.1\r\n")
-    assert stage.west.received == b""
+    proxy = await opened(authenticating_proxy)
+    await proxy.passes(lines("GET", "/clusters/west/version"), server_name=ALL)
+    assert proxy.own.received.startswith(b"GET /clusters/west/version HTTP/1.1\r\n")
+    assert proxy.west.received == b""
 
 
 async def test_anonymous_paths_are_those_paths_and_no_others(authenticating_proxy: AuthenticatingProxy) -> None:
-    stage = authenticating_proxy
+    proxy = authenticating_proxy
     anonymous = model.Authentication(name="corp", anonymous=model.Anonymous(enabled=True, paths=("/livez", "/version")))
-    await stage.serve(stage.configuration(authentication=(anonymous, model.Authentication(name="guests"))))
+    await proxy.serve(proxy.configuration(authentication=(anonymous, model.Authentication(name="guests"))))
     for target in ("/livez", "/livez?verbose=1", "/version"):
-        await stage.passes(request(target=target.encode()))
-    heard = stage.heard
+        await proxy.passes(request(target=target.encode()))
+    heard = proxy.heard
     for target in (
         "/livez/",
         "/livez/x",
@@ -203,7 +203,7 @@ async def test_anonymous_paths_are_those_paths_and_no_others(authenticating_prox
         "/livez;x",
         "/LIVEZ",
     ):
-        await stage.refuses(request(target=target.encode()), 401, UNAUTHORIZED)
+        await proxy.refuses(request(target=target.encode()), 401, UNAUTHORIZED)
     body = status(400, "BadRequest", "the request target has a fragment")
-    await stage.refuses(request(target=b"/livez#/api/v1/pods"), 400, body)
-    assert stage.heard == heard
+    await proxy.refuses(request(target=b"/livez#/api/v1/pods"), 400, body)
+    assert proxy.heard == heard

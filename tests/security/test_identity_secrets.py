@@ -90,10 +90,10 @@ class Tokens:
             request(bearer(GUESSED * 50_000)),
         ]
 
-    async def go(self, stage: AuthenticatingProxy) -> None:
+    async def go(self, proxy: AuthenticatingProxy) -> None:
         for raw in self.ways():
             name = "127.0.0.1" if b"Host: all" in raw else "k8s.test"
-            await stage.answer(raw, server_name=name)
+            await proxy.answer(raw, server_name=name)
 
     def seen_in(self, text: str) -> list[str]:
         return [secret for secret in self.secrets if secret in text]
@@ -106,35 +106,35 @@ def reviewing(review: dict[str, Any]) -> dict[str, Any]:
     return {"authenticated": False, "error": f"no such token: {token[:20]}…"}
 
 
-def written(stage: AuthenticatingProxy) -> str:
+def written(proxy: AuthenticatingProxy) -> str:
     """The log at its most talkative, with the longest tracebacks that Twisted writes; access logs; dumps."""
-    failures = [event["log_failure"] for event in stage.events if isinstance(event.get("log_failure"), Failure)]
+    failures = [event["log_failure"] for event in proxy.events if isinstance(event.get("log_failure"), Failure)]
     tracebacks = [failure.getTraceback(detail=detail) for failure in failures for detail in ("default", "verbose")]
-    runtime = stage.service.runtime
+    runtime = proxy.service.runtime
     assert runtime is not None
     document = effective(runtime.config)
-    lines = map(format_line, stage.events)
-    return "\n".join([stage.output(), *lines, *tracebacks, to_json(document), to_yaml(document), repr(runtime.config)])
+    lines = map(format_line, proxy.events)
+    return "\n".join([proxy.output(), *lines, *tracebacks, to_json(document), to_yaml(document), repr(runtime.config)])
 
 
 async def test_no_way_of_a_token_leaves_it_anywhere(authenticating_proxy: AuthenticatingProxy) -> None:
-    stage, tokens = authenticating_proxy, Tokens()
-    stage.verdict = reviewing
-    await tokens.go(stage)
-    stage.judge_breaks()
-    await tokens.go(stage)
-    await stage.answer(request(bearer(LATE)))
-    assert {record.status for record in stage.records} == {200, 400, 401, 403, 503}
-    assert tokens.seen_in(written(stage)) == []
+    proxy, tokens = authenticating_proxy, Tokens()
+    proxy.verdict = reviewing
+    await tokens.go(proxy)
+    proxy.judge_breaks()
+    await tokens.go(proxy)
+    await proxy.answer(request(bearer(LATE)))
+    assert {record.status for record in proxy.records} == {200, 400, 401, 403, 503}
+    assert tokens.seen_in(written(proxy)) == []
 
 
 async def test_no_object_shows_one(authenticating_proxy: AuthenticatingProxy) -> None:
-    stage, tokens = authenticating_proxy, Tokens()
-    stage.verdict = reviewing
-    held = [await stage.client() for _ in tokens.ways()[:-1]]
+    proxy, tokens = authenticating_proxy, Tokens()
+    proxy.verdict = reviewing
+    held = [await proxy.client() for _ in tokens.ways()[:-1]]
     for client, raw in zip(held, tokens.ways(), strict=False):
         client.send(raw)
-        await stage.answered(client)
+        await proxy.answered(client)
     kinds: set[str] = set()
     for thing in gc.get_objects():
         # A record has the query as it was sent; what is written of it is masked.
@@ -156,8 +156,8 @@ async def test_no_object_shows_one(authenticating_proxy: AuthenticatingProxy) ->
 async def test_nor_does_a_part_that_breaks(
     authenticating_proxy: AuthenticatingProxy, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
-    stage, tokens = authenticating_proxy, Tokens()
-    stage.verdict = reviewing
+    proxy, tokens = authenticating_proxy, Tokens()
+    proxy.verdict = reviewing
 
     def breaks(*arguments: Any, **_: Any) -> Any:
         secret_in_a_local_variable = [getattr(each, "token", each) for each in arguments]
@@ -165,17 +165,17 @@ async def test_nor_does_a_part_that_breaks(
 
     monkeypatch.setattr(owner, name, breaks)
     answers = [
-        await stage.answer(request(field))
+        await proxy.answer(request(field))
         for field in (bearer(ALICE_TOKEN), bearer(REVIEWED), bearer(tokens.id), bearer(GUESSED))
     ]
     monkeypatch.undo()
     assert 500 in [code for code, _ in answers]
     assert all(tokens.seen_in(body.decode()) == [] for _, body in answers)
-    bugs = [line for line in stage.told() if "traceback=" in line]
+    bugs = [line for line in proxy.told() if "traceback=" in line]
     assert bugs
     assert all("broken with" in line and line.count("\n") == 1 for line in bugs)
-    assert tokens.seen_in(written(stage)) == []
-    await stage.passes(request(bearer(ALICE_TOKEN)))  # nothing was left behind that refuses the next
+    assert tokens.seen_in(written(proxy)) == []
+    await proxy.passes(request(bearer(ALICE_TOKEN)))  # nothing was left behind that refuses the next
 
 
 def test_what_a_token_passes_through_shows_nothing() -> None:
