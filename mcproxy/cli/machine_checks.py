@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mcproxy.cli.socket_owner import command_of, listener_of, owners, shows_its_sockets
+from mcproxy.cli.socket_owner import is_mcproxy, listener_of, name_of, owners, shows_its_sockets
 from mcproxy.config.model import Listener, TCPBind
 from mcproxy.config.problem import Problem
 
@@ -81,8 +81,8 @@ class MachineChecks:
         others = sorted(pids - {daemon})
         if daemon in pids:
             return
-        if others and (daemon is not None or not any(_is_mcproxy(pid) for pid in others)):
-            what = f"{listener.bind} is taken by another process: {command_of(others[0])[:80]} (pid {others[0]})"
+        if others and (daemon is not None or not any(is_mcproxy(pid) for pid in others)):
+            what = f"{listener.bind} is taken by another process: {name_of(others[0])} (pid {others[0]})"
             right = "stop it, or bind another address"
             self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
         elif not pids and daemon is not None and shows_its_sockets(daemon):
@@ -145,7 +145,3 @@ def _first_free_port() -> int:
             return int(file.read())
     except (OSError, ValueError):
         return 1024
-
-
-def _is_mcproxy(pid: int) -> bool:
-    return "mcproxy" in command_of(pid)

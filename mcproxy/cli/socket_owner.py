@@ -38,14 +38,21 @@ def listener_of(path: str) -> int | None:
     return pid or None
 
 
-def command_of(pid: int) -> str:
-    """Return the command line of a process, or "?" where it is not to be seen."""
+def name_of(pid: int) -> str:
+    """Return the name of a process's program, without arguments, which may be secrets; "?" if it cannot be read."""
+    return _read(pid, "comm").decode(errors="replace").strip() or "?"
+
+
+def is_mcproxy(pid: int) -> bool:
+    return b"mcproxy" in _read(pid, "cmdline")
+
+
+def _read(pid: int, file: str) -> bytes:
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(4096).split(b"\0")
+        with open(f"/proc/{pid}/{file}", "rb") as opened:
+            return opened.read(4096)
     except OSError:
-        return "?"
-    return b" ".join(words).decode(errors="replace").strip() or "?"
+        return b""
 
 
 def shows_its_sockets(pid: int) -> bool:

@@ -54,9 +54,10 @@ def test_sockets_of_systemd_have_no_owner() -> None:
     assert socket_owner.owners(SystemdBind("a")) == set()
 
 
-def test_processes_have_a_command_and_show_their_sockets() -> None:
-    assert os.path.basename(sys.executable) in socket_owner.command_of(os.getpid())
-    assert socket_owner.command_of(2**30) == "?"
+def test_processes_have_a_name_and_show_their_sockets() -> None:
+    assert socket_owner.name_of(os.getpid()) == Path("/proc/self/comm").read_text().strip()
+    assert socket_owner.name_of(2**30) == "?"
+    assert not socket_owner.is_mcproxy(2**30)
     assert socket_owner.shows_its_sockets(os.getpid())
     assert not socket_owner.shows_its_sockets(2**30)
 
