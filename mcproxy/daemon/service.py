@@ -7,7 +7,7 @@ A listener is kept across a reload for as long as its address stays, whatever el
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -198,20 +198,7 @@ class Service:
         for live in gone:
             live.close()
         self._retired.update(gone)
-        factories = {live.factory for live in gone}
-        servers = {server.name for server in after.config.servers}
-        addresses = {
-            (cluster.name, endpoint.url) for cluster in after.config.clusters for endpoint in cluster.endpoints
-        }
-
-        def removed(request: Request) -> bool:
-            server, endpoint = request.server, request.endpoint
-            return (
-                request.exchange.connection.factory in factories
-                or (server is not None and server.name not in servers)
-                or (endpoint is not None and (endpoint.cluster_name, endpoint.config.url) not in addresses)
-            )
-
+        removed = _Removed(after.config, {live.factory for live in gone}, self._listeners.values())
         requests = self._in_flight.select(removed)
         if requests or gone:
             ending = Deferred.fromCoroutine(self._end_removed(requests, gone, after.config.daemon.drain_timeout))
@@ -282,6 +269,44 @@ def _same_port(old: LiveListener, bind: model.Bind, stay: Collection[str]) -> bo
         and before.port == bind.port != 0
         and str(before) not in stay
     )
+
+
+class _Removed:
+    """Whether a reload has removed what a request uses: its listener, server, cluster or endpoint.
+
+    A cluster that its server no longer serves, and a server that its listener no longer has, count as removed.
+    """
+
+    def __init__(
+        self, config: model.Config, gone: Collection[ServerFactory], listeners: Iterable[LiveListener]
+    ) -> None:
+        self._gone = gone
+        self._listeners = {live.factory: live.config.name for live in listeners}
+        self._servers = {server.name: server for server in config.servers}
+        self._clusters = {server.name: {*server.clusters, *_diversions(server)} for server in config.servers}
+        self._addresses = {
+            (cluster.name, endpoint.url) for cluster in config.clusters for endpoint in cluster.endpoints
+        }
+
+    def __call__(self, request: Request) -> bool:
+        factory, server = request.exchange.connection.factory, request.server
+        if factory in self._gone:
+            return True
+        if server is not None:
+            now = self._servers.get(server.name)
+            if now is None or self._listeners.get(factory, "") not in (*now.listeners, ""):
+                return True
+            if request.cluster is not None and request.cluster.name not in self._clusters[server.name]:
+                return True
+        endpoint = request.endpoint
+        return endpoint is not None and (endpoint.cluster_name, endpoint.config.url) not in self._addresses
+
+
+def _diversions(server: model.Server) -> Iterator[str]:
+    """Yield the clusters to which policies of `server` send requests."""
+    for policy in server.dispatch or ():
+        if policy.backend is not None:
+            yield policy.backend.cluster
 
 
 def _settings(config: model.Listener, runtime: Runtime) -> ListenerSettings:

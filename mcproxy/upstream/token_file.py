@@ -75,13 +75,19 @@ class TokenFile(CredentialSource):
 
     def _read_if_changed(self) -> None:
         info = os.stat(self._path)
-        signature = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size)
+        signature = _signature(info)
         if signature == self._signature:
             return
-        if not stat.S_ISREG(info.st_mode):
-            raise CredentialError(f"the token file {self._path} is not a regular file")
-        with open(self._path, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        # Non-blocking, and checked on the open file: a FIFO put in its place would block the whole daemon.
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode):
+                raise CredentialError(f"the token file {self._path} is not a regular file")
+            data = os.read(descriptor, _MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
+        signature = _signature(info)
         if len(data) > _MAX_BYTES:
             raise CredentialError(f"the token file {self._path} is larger than {_MAX_BYTES} bytes")
         self._header = bearer(data.decode("latin-1"), self._path)
@@ -102,3 +108,7 @@ class TokenFile(CredentialSource):
 
     def __repr__(self) -> str:
         return f"<TokenFile {self._path}>"
+
+
+def _signature(info: os.stat_result) -> _Signature:
+    return (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size)

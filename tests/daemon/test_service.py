@@ -154,6 +154,32 @@ class TestReload:
         await harness.until(lambda: staying.received.endswith(b"[]\n\r\n"))
         await harness.until(lambda: all(connection.over for connection in gone.connections))
 
+    async def test_watches_end_when_their_server_gets_another_cluster(self, harness: Harness) -> None:
+        old, new = harness.upstream(), harness.upstream()
+        old.reply = always(EVENTS)
+        clusters = [cluster(old.endpoint(), name="east"), cluster(new.endpoint(), name="west")]
+        before = config(clusters)
+        await harness.serve(before)
+        client = await watching(harness, old)
+        moved = dataclasses.replace(before.servers[0], backend=model.ClusterBackend("west"))
+        await harness.serve(drains_within(dataclasses.replace(before, servers=(moved,)), 0.5))
+        await harness.until(lambda: client.received.endswith(END), "its clean end: the client is to list the new one")
+
+    async def test_watches_end_when_their_server_leaves_the_listener(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        upstream.reply = always(EVENTS)
+        listeners = [listener("one", tls=False), listener("two", tls=False, port=reserved_port())]
+        server = model.Server(name="main", listeners=("one", "two"), default=True, backend=model.ClusterBackend("east"))
+        await harness.serve(config([cluster(upstream.endpoint())], [server], listeners=listeners))
+        leaving = await watching(harness, upstream, port=harness.port(0), tls=False)
+        staying = await watching(harness, upstream, port=harness.port(1), tls=False)
+        less = dataclasses.replace(server, listeners=("two",))
+        other = dataclasses.replace(server, name="other", listeners=("one",))
+        after = config([cluster(upstream.endpoint())], [less, other], listeners=listeners)
+        await harness.serve(drains_within(after, 0.5))
+        await harness.until(lambda: leaving.received.endswith(END), "its clean end")
+        assert not staying.over
+
     async def test_a_watch_of_a_removed_server_that_begins_only_then_ends_in_time_too(self, harness: Harness) -> None:
         upstream = harness.upstream()
         upstream.reply = always(EVENTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.logger import capturedLogs, formatEvent
@@ -149,3 +150,16 @@ def test_largest_file_that_is_read_has_64_kib(path: Path, clock: FakeReactor) ->
         opened(path, clock).authorization()
     path.write_bytes(b"t" * 65535 + b"\n")
     assert len(opened(path, clock).authorization() or b"") == len(b"Bearer ") + 65535
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_neither_blocks_nor_replaces_the_token(path: Path, clock: FakeReactor, make: Any) -> None:
+    source = opened(path, clock)
+    before = len(os.listdir("/proc/self/fd"))
+    path.unlink()
+    make(path)
+    clock.advance(1.0)
+    with capturedLogs() as events:
+        assert source.authorization() == b"Bearer first"
+    assert "is not a regular file" in formatEvent(events[0])
+    assert len(os.listdir("/proc/self/fd")) == before
