@@ -95,7 +95,6 @@ async def _authorized_impersonation(request: Request, server: VirtualServer, clu
     wanted = requested_impersonation(request.identity_headers)
     if wanted is None:
         return
-    check_extras_are_sent(cluster.config, wanted.user)
     authorizer, cluster_decides = server.impersonation, identity is Identity.PASSTHROUGH
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
@@ -105,7 +104,9 @@ async def _authorized_impersonation(request: Request, server: VirtualServer, clu
         waiting = authorizer.decide(user, attributes, name, cluster_decides=cluster_decides)
         return await _until_answered(request, waiting)
 
-    request.user = await authorize_impersonation(real, wanted, decide)
+    user = await authorize_impersonation(real, wanted, decide)
+    check_extras_are_sent(cluster.config, user)  # afterwards: who may not, gets Kubernetes' own words
+    request.user = user
     request.impersonates = True
 
 
