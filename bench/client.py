@@ -143,7 +143,7 @@ def open_watch(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
 
 
 def is_open(connection: ssl.SSLSocket) -> bool:
-    """Tell whether an idle connection is still there."""
+    """Return whether an idle connection is still there."""
     connection.setblocking(False)
     try:
         return bool(connection.recv(1))

@@ -168,10 +168,10 @@ def _targets(
     names: Sequence[str], good: Sequence[Round], costs: Sequence[dict[Case, float]], rounds: int
 ) -> Iterator[Target]:
     at_few = [{name: cost for (name, count), cost in values.items() if count == FEW} for values in costs]
-    judged = [(name, least) for name, least in TARGETS if name in names]
-    for name, least in judged:
+    wanted = [(name, least) for name, least in TARGETS if name in names]
+    for name, least in wanted:
         yield limit(f"CPU per request, {NGINX} / {name}", paired_ratios(at_few, NGINX, name), at_least=least)
-    for name, _ in judged:
+    for name, _ in wanted:
         for count in CONNECTIONS[1:]:
             named = [{str(number): cost for (one, number), cost in values.items() if one == name} for values in costs]
             ratios = paired_ratios(named, str(count), str(FEW))

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def adds_tokens() -> Callable[[int], object]:
-    """Return what has a chain of judges learn one more token."""
+    """Return what makes a union of token authenticators cache one more token."""
     chain = UnionTokenAuthenticator(
         (cast(Any, _Reviewer()),),
         allow_system_names=False,

@@ -28,9 +28,9 @@ from bench.report import Section, limit
 from bench.stats import paired_ratios, shuffled_rounds, spread
 from bench.subjects import Mcproxy
 
-BARE, SENT, TOKEN = "bare", "token, not judged", "token"
+BARE, SENT, TOKEN = "bare", "token, not reviewed", "token"
 CERTIFICATE, CHAIN, LOGGED, LOG = "certificate", "whole chain", "whole chain, logged", "access log alone"
-#: what is judged, held against what, and the least that is wanted
+#: what is measured, compared with what, and the least ratio that is wanted
 TARGETS = ((TOKEN, SENT, 0.85), (CERTIFICATE, BARE, 0.85), (CHAIN, BARE, 0.8), (LOGGED, BARE, 0.8))
 POLICIES = 50
 CONNECTIONS = 16
@@ -49,7 +49,7 @@ _ACCESS_LOG = {"logging": {"level": "warn", "access": {"file": "/dev/null", "for
 class Setting(Mcproxy):
     """One way to configure mcproxy, and how its clients authenticate."""
 
-    impersonated: str = ""  # the user that the upstream must be told of
+    impersonated: str = ""  # the user that the upstream must see
     shows_certificate: bool = False
     token: str = ""
 

@@ -101,7 +101,7 @@ def opened(port: int, context: ssl.SSLContext, path: str, *, connections: int, f
 
 
 def _is_whole(received: bytes) -> bool:
-    """Tell whether an answer with a Content-Length is complete."""
+    """Return whether an answer with a Content-Length is complete."""
     end = received.find(b"\r\n\r\n")
     if end < 0:
         return False

@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Files of a server or a client: certificate, key, and the authority that vouches for it (all PEM)."""
+    """Files of a server or a client: certificate, key, and the authority that issued it (all PEM)."""
 
     certificate: Path
     key: Path

@@ -1,6 +1,6 @@
 """What a run found: sections with a table, comparisons and targets, as text for a terminal and as Markdown.
 
-The targets themselves are given by the measurement that they belong to; here they are judged and shown.
+The targets themselves are given by the measurement that they belong to; here they are compared and shown.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Section:
 def limit(
     what: str, values: Sequence[float], *, unit: str = "", digits: int = 2, at_least: float = 0.0, at_most: float = 0.0
 ) -> Target:
-    """Judge the median of `values` by one of the two limits; without values the target is missed."""
+    """Compare the median of `values` with one of the two limits; without values the target is missed."""
     suffix = f" {unit}" if unit else ""
     wanted = f"at least {at_least:g}{suffix}" if at_least else f"at most {at_most:g}{suffix}"
     if not values:

@@ -117,7 +117,10 @@ class _Call(Generic[V]):
             self._finished(result)
             self._places.release(turn)
 
-        self._running = Deferred.fromCoroutine(self._function())
+        async def call() -> V:  # whatever fails, it ends in `done`, or the place would be lost
+            return await self._function()
+
+        self._running = Deferred.fromCoroutine(call())
         self._running.addBoth(done)
 
     def lose_turn(self, turn: str) -> None:

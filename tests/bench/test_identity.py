@@ -89,8 +89,8 @@ def test_targets_are_judged_by_ratios_within_a_round() -> None:
     ]
     section = identity.summarise(rounds)
     assert {target.what: target.met for target in section.targets} == {
-        "rate, token / token, not judged": True,
-        "CPU per request, token, not judged / token": True,
+        "rate, token / token, not reviewed": True,
+        "CPU per request, token, not reviewed / token": True,
         "rate, certificate / bare": False,
         "CPU per request, bare / certificate": False,
         "rate, whole chain / bare": False,

@@ -72,7 +72,7 @@ TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 RBAC = "rbac.authorization.k8s.io"
 
 
-class Place:
+class RotationEnvironment:
     """One simulated cluster with two endpoints: the one judges, the other serves."""
 
     def __init__(self, directory: Path) -> None:
@@ -83,7 +83,7 @@ class Place:
         self._daemon: Daemon | None = None
         self._accounts: dict[str, list[str]] = {}
 
-    def start(self) -> Place:
+    def start(self) -> RotationEnvironment:
         directory = self.directory
         self.cluster.start()
         self.control = ControlClient(self.cluster.control_url)
@@ -221,89 +221,89 @@ def write_over(path: Path, text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place(tmp_path_factory.mktemp("changes"))
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RotationEnvironment]:
+    environment = RotationEnvironment(tmp_path_factory.mktemp("changes"))
     try:
-        yield place.start()
+        yield environment.start()
     finally:
-        place.stop()
+        environment.stop()
 
 
-def test_a_replaced_authority_stops_working_with_the_reload(place: Place) -> None:
-    place.trust(place.old)
-    place.reload()
-    with Client(place.address("old")) as old, Client(place.address("new")) as new:
+def test_a_replaced_authority_stops_working_with_the_reload(environment: RotationEnvironment) -> None:
+    environment.trust(environment.old)
+    environment.reload()
+    with Client(environment.address("old")) as old, Client(environment.address("new")) as new:
         assert (old.request("GET", PODS).status, new.request("GET", PODS).status) == (200, 401)
-        place.trust(place.new)
+        environment.trust(environment.new)
         assert (old.request("GET", PODS).status, new.request("GET", PODS).status) == (200, 401)
-        place.reload()
+        environment.reload()
         assert (old.request("GET", PODS).status, new.request("GET", PODS).status) == (401, 200)
-        assert ask(place.address("old"), PODS).status == 401
-        assert ask(place.address("new"), PODS).status == 200
-        place.trust(place.old, place.new)
-        place.reload()
+        assert ask(environment.address("old"), PODS).status == 401
+        assert ask(environment.address("new"), PODS).status == 200
+        environment.trust(environment.old, environment.new)
+        environment.reload()
         assert (old.request("GET", PODS).status, new.request("GET", PODS).status) == (200, 200)
 
 
-def test_a_token_that_the_file_lost_stops_working_with_the_reload(place: Place) -> None:
-    place.write_tokens("first", "second")
-    place.reload()
-    with Client(place.address()) as client:
+def test_a_token_that_the_file_lost_stops_working_with_the_reload(environment: RotationEnvironment) -> None:
+    environment.write_tokens("first", "second")
+    environment.reload()
+    with Client(environment.address()) as client:
         assert [client.request("GET", PODS, bearer(name)).status for name in ("first", "second")] == [200, 200]
-        place.write_tokens("second", "third")
-        place.reload()
+        environment.write_tokens("second", "third")
+        environment.reload()
         statuses = [client.request("GET", PODS, bearer(name)).status for name in ("first", "second", "third")]
         assert statuses == [401, 200, 200]
-        assert ask(place.address(), PODS, headers=bearer("first")).status == 401
+        assert ask(environment.address(), PODS, headers=bearer("first")).status == 401
 
 
-def test_a_revoked_token_stops_within_the_time_of_success(place: Place) -> None:
-    place.account("leaver")
-    token = place.token("leaver")
+def test_a_revoked_token_stops_within_the_time_of_success(environment: RotationEnvironment) -> None:
+    environment.account("leaver")
+    token = environment.token("leaver")
     path = PODS.replace("east", "judge")
-    with Client(place.address()) as client:
+    with Client(environment.address()) as client:
         assert client.request("GET", path, bearer(token)).status == 403  # known, without any right
-        place.revoke("leaver")
+        environment.revoke("leaver")
         begin = time.monotonic()
         wait_until("the token is refused", lambda: client.request("GET", path, bearer(token)).status == 401)
         assert time.monotonic() - begin < KEPT + TIMEOUT / 4
-    assert ask(place.address(), path, headers=bearer(token)).status == 401
+    assert ask(environment.address(), path, headers=bearer(token)).status == 401
 
 
-def test_a_refused_token_is_accepted_once_the_time_of_failure_is_over(place: Place) -> None:
-    place.account("joiner")
-    token = place.token("joiner")
+def test_a_refused_token_is_accepted_once_the_time_of_failure_is_over(environment: RotationEnvironment) -> None:
+    environment.account("joiner")
+    token = environment.token("joiner")
     path = PODS.replace("east", "judge")
     refusal = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": {"authenticated": False}}
     body = json.dumps(refusal).encode()
     head = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-    fault = place.control.fault("raw", paths=[TOKEN_REVIEWS], raw=base64.b64encode(head + body).decode())
-    assert ask(place.address(), path, headers=bearer(token)).status == 401
-    place.control.clear_faults(fault)
+    fault = environment.control.fault("raw", paths=[TOKEN_REVIEWS], raw=base64.b64encode(head + body).decode())
+    assert ask(environment.address(), path, headers=bearer(token)).status == 401
+    environment.control.clear_faults(fault)
     begin = time.monotonic()
-    wait_until("the token is accepted", lambda: ask(place.address(), path, headers=bearer(token)).status == 403)
+    wait_until("the token is accepted", lambda: ask(environment.address(), path, headers=bearer(token)).status == 403)
     assert time.monotonic() - begin < KEPT + TIMEOUT / 4
 
 
-def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(place: Place) -> None:
-    judged = place.address("new", "judged.test")
+def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(environment: RotationEnvironment) -> None:
+    judged = environment.address("new", "judged.test")
     under = PODS.removeprefix("/clusters/east")
     assert ask(judged, under).status == 200
-    place.control.stop_endpoint(0)
+    environment.control.stop_endpoint(0)
     try:
         for number in range(5):
-            answer = ask(place.address(), PODS, headers=bearer(f"unknown-{number}"))
+            answer = ask(environment.address(), PODS, headers=bearer(f"unknown-{number}"))
             assert (answer.status, answer.json["reason"]) == (503, "ServiceUnavailable")
             assert answer.header("Retry-After") == "1"
         wait_until("what was allowed is not known for ever", lambda: ask(judged, under).status == 503)
-        assert ask(place.address("new"), PODS).status == 200
-        assert ask(place.address(), PODS, headers=bearer("second")).status == 200
+        assert ask(environment.address("new"), PODS).status == 200
+        assert ask(environment.address(), PODS, headers=bearer("second")).status == 200
     finally:
-        place.control.start_endpoint(0)
+        environment.control.start_endpoint(0)
     wait_until("requests are judged again", lambda: ask(judged, under).status == 200)
-    answer = ask(place.address(), PODS, headers=bearer("unknown-5"))
+    answer = ask(environment.address(), PODS, headers=bearer("unknown-5"))
     assert answer.status == 401
-    warnings = place.daemon.lines("tokenReview by cluster judge fails", "level=warn")
+    warnings = environment.daemon.lines("tokenReview by cluster judge fails", "level=warn")
     causes = [re.sub(r"\d+", "N", line.partition(" fails: ")[2]) for line in warnings]
     assert causes
     assert all(one != another for one, another in itertools.pairwise(causes))  # not a line for each request
@@ -311,27 +311,29 @@ def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(place: Place) 
 
 @pytest.mark.parametrize("expect", [[], [("Expect", "100-continue")]], ids=["at-once", "expecting"])
 def test_a_body_that_comes_while_its_sender_is_judged_arrives_whole(
-    place: Place, expect: list[tuple[str, str]]
+    environment: RotationEnvironment, expect: list[tuple[str, str]]
 ) -> None:
     data = "0123456789" * 90_000
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": {"a": data}}
     headers = [*bearer("admin-test-token"), ("Content-Type", "application/json"), *expect]
     path = "/api/v1/namespaces/demo/configmaps?dryRun=All"
     reviews = ["/apis/authentication.k8s.io", "/apis/authorization.k8s.io"]
-    fault = place.control.fault("latency", paths=reviews, seconds=0.2)
+    fault = environment.control.fault("latency", paths=reviews, seconds=0.2)
     body = json.dumps(config_map).encode()
-    answer = ask(place.address("", "judged.test"), path, method="POST", headers=headers, body=body)
-    place.control.clear_faults(fault)
+    answer = ask(environment.address("", "judged.test"), path, method="POST", headers=headers, body=body)
+    environment.control.clear_faults(fault)
     assert (answer.status, answer.json["data"]) == (201, {"a": data})
 
 
 class Busy:
     """Clients that ask without a pause; what they are answered with."""
 
-    def __init__(self, place: Place, target: str, count: int = 3) -> None:
+    def __init__(self, environment: RotationEnvironment, target: str, count: int = 3) -> None:
         self.statuses: list[int] = []
         self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(place.address("new"), target)) for _ in range(count)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(environment.address("new"), target)) for _ in range(count)
+        ]
 
     def _run(self, address: Address, target: str) -> None:
         with Client(address) as client:
@@ -355,60 +357,64 @@ class Busy:
 
 
 @pytest.mark.parametrize("cluster", ["east", "plugin"])
-def test_the_proxys_own_credential_rotates_at_the_cost_of_no_request(place: Place, cluster: str) -> None:
+def test_the_proxys_own_credential_rotates_at_the_cost_of_no_request(
+    environment: RotationEnvironment, cluster: str
+) -> None:
     if cluster == "plugin":
-        place.wait_for_the_plugins_turn()
-    mark = place.control.mark()
-    with Busy(place, PODS.replace("east", cluster)) as busy:
-        token = place.rotate(cluster)  # requests with the old token are refused by the cluster from now on
+        environment.wait_for_the_plugins_turn()
+    mark = environment.control.mark()
+    with Busy(environment, PODS.replace("east", cluster)) as busy:
+        token = environment.rotate(cluster)  # requests with the old token are refused by the cluster from now on
         busy.wait_for_more()
     assert set(busy.statuses) == {200}
-    records = place.control.audit(mark, path="/api/v1/namespaces/demo/pods")
+    records = environment.control.audit(mark, path="/api/v1/namespaces/demo/pods")
     assert header_values(records[-1], "Authorization") == [f"Bearer {token}"]
     assert {record["user"] for record in records if record["status"] == 200} == {"alice"}
 
 
-def test_a_write_after_the_rotation_goes_with_the_new_credential(place: Place) -> None:
-    token = place.rotate("east")
+def test_a_write_after_the_rotation_goes_with_the_new_credential(environment: RotationEnvironment) -> None:
+    token = environment.rotate("east")
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {}}
     spec: dict[str, Any] = {"resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "demo"}}
     data = json.dumps({**body, "spec": spec}).encode()
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     content = [("Content-Type", "application/json")]
-    mark = place.control.mark()
-    with Client(place.address("new")) as client:
+    mark = environment.control.mark()
+    with Client(environment.address("new")) as client:
         assert client.request("GET", PODS).status == 200  # a read is repeated with the new token, a write is not
         answer = client.request("POST", f"/clusters/east{path}", content, data)
     assert (answer.status, answer.json["status"]["allowed"]) == (201, True)
-    (record,) = place.control.audit(mark, path=path)
+    (record,) = environment.control.audit(mark, path=path)
     assert header_values(record, "Authorization") == [f"Bearer {token}"]
 
 
-def test_reviews_go_on_while_the_credential_for_them_rotates(place: Place) -> None:
-    place.rotate("judge")
-    assert ask(place.address(), PODS, headers=bearer("unknown-3")).status == 401
+def test_reviews_go_on_while_the_credential_for_them_rotates(environment: RotationEnvironment) -> None:
+    environment.rotate("judge")
+    assert ask(environment.address(), PODS, headers=bearer("unknown-3")).status == 401
     under = PODS.removeprefix("/clusters/east")
-    assert ask(place.address("new", "judged.test"), under).status == 200
+    assert ask(environment.address("new", "judged.test"), under).status == 200
 
 
-def test_the_proxys_own_certificate_changes_with_the_reload_at_the_cost_of_no_request(place: Place) -> None:
-    mark = place.control.mark()
-    with Busy(place, PODS.replace("east", "certificate")) as busy:
-        place.lend_certificate("admin")
+def test_the_proxys_own_certificate_changes_with_the_reload_at_the_cost_of_no_request(
+    environment: RotationEnvironment,
+) -> None:
+    mark = environment.control.mark()
+    with Busy(environment, PODS.replace("east", "certificate")) as busy:
+        environment.lend_certificate("admin")
         busy.wait_for_more()  # nothing is read again before the reload
-        place.reload()
-        after = place.control.mark()
+        environment.reload()
+        after = environment.control.mark()
         busy.wait_for_more(100)
     assert set(busy.statuses) == {200}
     pods = "/api/v1/namespaces/demo/pods"
-    subjects = [record["client_subject"] for record in place.control.audit(mark, path=pods)]
+    subjects = [record["client_subject"] for record in environment.control.audit(mark, path=pods)]
     assert subjects.index("CN=admin,O=system:masters") > 20, set(subjects)
-    late = [record["client_subject"] for record in place.control.audit(after, path=pods)][10:]
+    late = [record["client_subject"] for record in environment.control.audit(after, path=pods)][10:]
     assert set(late) == {"CN=admin,O=system:masters"}
 
 
-def test_no_credential_is_ever_logged(place: Place) -> None:
-    log = place.daemon.log
-    secrets = [(place.directory / name).read_text().strip() for name in ("own-token", "judge-token")]
+def test_no_credential_is_ever_logged(environment: RotationEnvironment) -> None:
+    log = environment.daemon.log
+    secrets = [(environment.directory / name).read_text().strip() for name in ("own-token", "judge-token")]
     for secret in (*secrets, "eyJhbGci", "Bearer ", "-test-token"):
         assert secret not in log

@@ -46,7 +46,7 @@ REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 JSON = [("Content-Type", "application/json")]
 
 
-class Place:
+class RightsEnvironment:
     """A cluster that gives mcproxy nothing, and a proxy before it."""
 
     def __init__(self, directory: Path) -> None:
@@ -56,7 +56,7 @@ class Place:
         )
         self.daemon: Daemon | None = None
 
-    def start(self) -> Place:
+    def start(self) -> RightsEnvironment:
         self.cluster.start()
         for name in ("system:public-info-viewer", "system:discovery", "mcproxy"):
             assert self.direct("DELETE", f"{RBAC}/clusterrolebindings/{name}").status == 200
@@ -102,54 +102,54 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place(tmp_path_factory.mktemp("rights"))
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RightsEnvironment]:
+    environment = RightsEnvironment(tmp_path_factory.mktemp("rights"))
     try:
-        yield place.start()
+        yield environment.start()
     finally:
-        place.stop()
+        environment.stop()
 
 
-def healthy(place: Place) -> bool:
+def healthy(environment: RightsEnvironment) -> bool:
     """A refused endpoint is undecided and takes requests while none is ready, so only the cluster knows."""
-    return bool(place.control.audit(path="/readyz")[-1]["status"] == 200)
+    return bool(environment.control.audit(path="/readyz")[-1]["status"] == 200)
 
 
-def certificate(place: Place) -> bool:
-    found = place.whoami(user="alice")
+def certificate(environment: RightsEnvironment) -> bool:
+    found = environment.whoami(user="alice")
     return (found.get("username"), found.get("groups")) == ("alice", ["dev", "system:authenticated"])
 
 
-def token_with_uid(place: Place) -> bool:
-    found = place.whoami(*bearer("alice-test-token"))
+def token_with_uid(environment: RightsEnvironment) -> bool:
+    found = environment.whoami(*bearer("alice-test-token"))
     return (found.get("username"), found.get("uid")) == ("alice", "alice-uid")
 
 
-def account(place: Place) -> bool:
-    return place.whoami(*bearer(place.account)).get("username") == "system:serviceaccount:demo:builder"
+def account(environment: RightsEnvironment) -> bool:
+    return environment.whoami(*bearer(environment.account)).get("username") == "system:serviceaccount:demo:builder"
 
 
-def extra(key: str) -> Callable[[Place], bool]:
-    def works(place: Place) -> bool:
+def extra(key: str) -> Callable[[RightsEnvironment], bool]:
+    def works(environment: RightsEnvironment) -> bool:
         escaped = key.replace("/", "%2F")
         headers = [("Impersonate-User", "bob"), (f"Impersonate-Extra-{escaped}", "a")]
-        found = place.whoami(*headers, user="admin")
+        found = environment.whoami(*headers, user="admin")
         return found.get("username") == "bob" and found.get("extra") == {key: ["a"]}
 
     return works
 
 
-def refusal(place: Place) -> bool:
-    answer = place.ask("/api/v1/secrets", user="alice")
+def refusal(environment: RightsEnvironment) -> bool:
+    answer = environment.ask("/api/v1/secrets", user="alice")
     return answer.status == 403 and 'User "alice" cannot list' in answer.json["message"]
 
 
-def impersonation_refused(place: Place) -> bool:
-    answer = place.ask("/api/v1/namespaces/demo/pods", ("Impersonate-User", "bob"), user="alice")
+def impersonation_refused(environment: RightsEnvironment) -> bool:
+    answer = environment.ask("/api/v1/namespaces/demo/pods", ("Impersonate-User", "bob"), user="alice")
     return answer.status == 403 and 'User "alice" cannot impersonate' in answer.json["message"]
 
 
-FEATURES: dict[str, Callable[[Place], bool]] = {
+FEATURES: dict[str, Callable[[RightsEnvironment], bool]] = {
     "health": healthy,
     "certificate": certificate,
     "token with uid": token_with_uid,
@@ -161,38 +161,42 @@ FEATURES: dict[str, Callable[[Place], bool]] = {
 }
 
 
-def failing(place: Place) -> list[str]:
-    return [name for name, works in FEATURES.items() if not works(place)]
+def failing(environment: RightsEnvironment) -> list[str]:
+    return [name for name, works in FEATURES.items() if not works(environment)]
 
 
-def test_printed_rights_are_enough_and_each_is_needed(place: Place, kubectl: str) -> None:
-    assert failing(place) == list(FEATURES)
-    printed = mcproxy("rbac", "-c", str(place.directory / "mcproxy.yaml"), "--cluster", "east", "--user", "mcproxy")
+def test_printed_rights_are_enough_and_each_is_needed(environment: RightsEnvironment, kubectl: str) -> None:
+    assert failing(environment) == list(FEATURES)
+    printed = mcproxy(
+        "rbac", "-c", str(environment.directory / "mcproxy.yaml"), "--cluster", "east", "--user", "mcproxy"
+    )
     assert printed.returncode == 0, printed.stderr
-    command = [kubectl, "--kubeconfig", place.cluster.kubeconfig, "apply", "--validate=false", "-f", "-"]
+    command = [kubectl, "--kubeconfig", environment.cluster.kubeconfig, "apply", "--validate=false", "-f", "-"]
     subprocess.run(command, input=printed.stdout, capture_output=True, text=True, timeout=60, check=True)
-    wait_until("all features work", lambda: failing(place) == [])
+    wait_until("all features work", lambda: failing(environment) == [])
     (role,) = [item for item in yaml.safe_load_all(printed.stdout) if item["kind"] == "ClusterRole"]
     path = f"{RBAC}/clusterroles/{role['metadata']['name']}"
     broken: dict[str, list[str]] = {}
     for rule in role["rules"]:
         less = {**role, "rules": [other for other in role["rules"] if other is not rule]}
-        assert place.direct("PUT", path, less).status == 200
-        wait_until(f"something needs {rule}", lambda: failing(place) != [])
-        broken[json.dumps(rule)] = failing(place)
-        assert place.direct("PUT", path, role).status == 200
-        wait_until("all features work again", lambda: failing(place) == [])
+        assert environment.direct("PUT", path, less).status == 200
+        wait_until(f"something needs {rule}", lambda: failing(environment) != [])
+        broken[json.dumps(rule)] = failing(environment)
+        assert environment.direct("PUT", path, role).status == 200
+        wait_until("all features work again", lambda: failing(environment) == [])
     assert {name for names in broken.values() for name in names} == set(FEATURES)
-    assert place.daemon is not None
-    place.daemon.reload()
-    place.daemon.wait_for("cluster east grants the proxy all rights that it needs")
+    assert environment.daemon is not None
+    environment.daemon.reload()
+    environment.daemon.wait_for("cluster east grants the proxy all rights that it needs")
 
 
-def test_missing_rights_are_logged_one_by_one_at_the_start(place: Place) -> None:
-    assert place.daemon is not None
-    printed = mcproxy("rbac", "-c", str(place.directory / "mcproxy.yaml"), "--cluster", "east", "--user", "mcproxy")
+def test_missing_rights_are_logged_one_by_one_at_the_start(environment: RightsEnvironment) -> None:
+    assert environment.daemon is not None
+    printed = mcproxy(
+        "rbac", "-c", str(environment.directory / "mcproxy.yaml"), "--cluster", "east", "--user", "mcproxy"
+    )
     (role,) = [item for item in yaml.safe_load_all(printed.stdout) if item["kind"] == "ClusterRole"]
-    lines = place.daemon.lines("does not grant the proxy the right")
+    lines = environment.daemon.lines("does not grant the proxy the right")
     assert len(lines) == len(role["rules"])
     for rule in role["rules"]:
         (what,) = rule.get("nonResourceURLs") or rule["resources"]

@@ -24,25 +24,25 @@ from tests.security.authenticating_proxy import (
 STRANGER, LEGITIMATE = "127.0.0.2", "127.0.0.3"
 
 
-async def client_from(stage: AuthenticatingProxy, source: str, raw: bytes) -> Client:
+async def client_from(proxy: AuthenticatingProxy, source: str, raw: bytes) -> Client:
     """A client with a source address that has sent `raw`; it names no server by TLS, so it reaches the default one."""
     client = Client()
     factory = ClientFactory.forProtocol(lambda: client)
     factory.noisy = False
-    stage.reactor.connectSSL(
-        "127.0.0.1", stage.port(), factory, CertificateOptions(verify=False), bindAddress=(source, 0)
+    proxy.reactor.connectSSL(
+        "127.0.0.1", proxy.port(), factory, CertificateOptions(verify=False), bindAddress=(source, 0)
     )
-    await stage.until(lambda: client.transport is not None, "a connection")
+    await proxy.until(lambda: client.transport is not None, "a connection")
     client.send(raw)
-    stage._clients.append(client)
+    proxy._clients.append(client)
     return client
 
 
 class Reviews:
     """Reviews that came to a cluster, each answered when the test says."""
 
-    def __init__(self, stage: AuthenticatingProxy) -> None:
-        self.stage = stage
+    def __init__(self, proxy: AuthenticatingProxy) -> None:
+        self.proxy = proxy
         self.held: list[tuple[UpstreamEnd, dict[str, Any]]] = []
         self.came: list[dict[str, Any]] = []
 
@@ -58,7 +58,7 @@ class Reviews:
 
     def answer(self, index: int, **status: Any) -> None:
         end, review = self.held.pop(index)
-        self.stage.answer_review(end, {**review, "status": status})
+        self.proxy.answer_review(end, {**review, "status": status})
 
 
 def token(kind: str, number: int) -> bytes:
@@ -66,17 +66,17 @@ def token(kind: str, number: int) -> bytes:
 
 
 async def test_strangers_tokens_leave_places_to_others(authenticating_proxy: AuthenticatingProxy) -> None:
-    stage = authenticating_proxy
-    reviews = Reviews(stage)
-    stage.judge.reply = reviews.reply
+    proxy = authenticating_proxy
+    reviews = Reviews(proxy)
+    proxy.judge.reply = reviews.reply
     for number in range(80):  # more than the 64 places that an address may hold
-        await client_from(stage, STRANGER, request(bearer(token("made-up", number))))
-    await stage.until(lambda: len(reviews.came) >= 64)
-    legitimate = await client_from(stage, LEGITIMATE, request(bearer(token("good", 0))))
-    await stage.until(lambda: len(reviews.came) == 65)
+        await client_from(proxy, STRANGER, request(bearer(token("made-up", number))))
+    await proxy.until(lambda: len(reviews.came) >= 64)
+    legitimate = await client_from(proxy, LEGITIMATE, request(bearer(token("good", 0))))
+    await proxy.until(lambda: len(reviews.came) == 65)
     assert reviews.came[64]["token"] == token("good", 0).decode()
     reviews.answer(64, authenticated=True, user={"username": "carol"})
-    assert (await stage.answered(legitimate))[0] == 200
+    assert (await proxy.answered(legitimate))[0] == 200
 
 
 async def test_a_queue_that_strangers_filled_makes_room_and_gives_a_turn(
@@ -85,32 +85,32 @@ async def test_a_queue_that_strangers_filled_makes_room_and_gives_a_turn(
     """1,300 tokens against 256 places and a queue of 960, on the scale of 4 places and a queue of 8."""
     for name, value in (("_PLACES", 4), ("_SHARE", 1), ("_MAX_WAITING", 8)):
         monkeypatch.setattr(token_union, name, value)
-    stage = authenticating_proxy
-    reviews = Reviews(stage)
-    stage.judge.reply = reviews.reply
+    proxy = authenticating_proxy
+    reviews = Reviews(proxy)
+    proxy.judge.reply = reviews.reply
     # Another set of authenticators than the fixture's, since one that did not change would be kept.
-    stage_configuration = stage.configuration()
+    stage_configuration = proxy.configuration()
     corp, guests = stage_configuration.authentication
     changed = model.Authentication(name="guests", client_ca=guests.client_ca)
-    await stage.serve(stage.configuration(authentication=(with_reviews(corp, cache_failure=0.0), changed)))
+    await proxy.serve(proxy.configuration(authentication=(with_reviews(corp, cache_failure=0.0), changed)))
     strangers = [
-        await client_from(stage, f"127.0.1.{source}", request(bearer(token(f"made-up-{source}", number))))
+        await client_from(proxy, f"127.0.1.{source}", request(bearer(token(f"made-up-{source}", number))))
         for number in range(6)
         for source in range(1, 5)
     ]
-    await stage.until(lambda: len(reviews.came) == 4)
-    await stage.until(lambda: sum(b" 503 " in each.received for each in strangers) >= 12)
-    legitimate = await client_from(stage, LEGITIMATE, request(bearer(token("good", 0))))
-    await stage.turns()
+    await proxy.until(lambda: len(reviews.came) == 4)
+    await proxy.until(lambda: sum(b" 503 " in each.received for each in strangers) >= 12)
+    legitimate = await client_from(proxy, LEGITIMATE, request(bearer(token("good", 0))))
+    await proxy.turns()
     assert legitimate.received == b""  # it waits, and has not been refused
     for _ in range(5):
         reviews.answer(0, authenticated=False)
-        await stage.turns()
+        await proxy.turns()
         if reviews.came[-1]["token"] == token("good", 0).decode():
             break
     assert reviews.came[-1]["token"] == token("good", 0).decode()
     reviews.answer(-1, authenticated=True, user={"username": "carol"})
-    assert (await stage.answered(legitimate))[0] == 200
+    assert (await proxy.answered(legitimate))[0] == 200
 
 
 def with_reviews(corp: model.Authentication, **settings: Any) -> model.Authentication:
@@ -124,45 +124,45 @@ async def test_an_address_whose_tokens_fail_waits_behind_others(
 ) -> None:
     for name, value in (("_PLACES", 1), ("_SHARE", 1)):
         monkeypatch.setattr(token_union, name, value)
-    stage = authenticating_proxy
-    corp, guests = stage.configuration().authentication
-    await stage.serve(stage.configuration(authentication=(with_reviews(corp), guests)))
+    proxy = authenticating_proxy
+    corp, guests = proxy.configuration().authentication
+    await proxy.serve(proxy.configuration(authentication=(with_reviews(corp), guests)))
     for number in range(5):
-        stranger = await client_from(stage, STRANGER, request(bearer(token("made-up", number))))
-        assert await stage.answered(stranger) == (401, UNAUTHORIZED)
-    reviews = Reviews(stage)
-    stage.judge.reply = reviews.reply
-    await client_from(stage, "127.0.0.9", request(bearer(token("slow", 0))))
-    await stage.until(lambda: len(reviews.came) == 1)
+        stranger = await client_from(proxy, STRANGER, request(bearer(token("made-up", number))))
+        assert await proxy.answered(stranger) == (401, UNAUTHORIZED)
+    reviews = Reviews(proxy)
+    proxy.judge.reply = reviews.reply
+    await client_from(proxy, "127.0.0.9", request(bearer(token("slow", 0))))
+    await proxy.until(lambda: len(reviews.came) == 1)
     for number in range(5, 8):
-        await client_from(stage, STRANGER, request(bearer(token("made-up", number))))
+        await client_from(proxy, STRANGER, request(bearer(token("made-up", number))))
     for number in range(3):
-        await client_from(stage, LEGITIMATE, request(bearer(token("good", number))))
-    await stage.turns()
+        await client_from(proxy, LEGITIMATE, request(bearer(token("good", number))))
+    await proxy.turns()
     for _ in range(4):
         reviews.answer(0, authenticated=True, user={"username": "carol"})
-        await stage.turns()
+        await proxy.turns()
     assert [spec["token"].split("-")[0] for spec in reviews.came] == ["slow", "good", "good", "good", "made"]
 
 
 async def test_one_users_reviews_of_access_leave_another_his_turn(authenticating_proxy: AuthenticatingProxy) -> None:
     """900 requests of one user, on the scale of 100."""
-    stage = authenticating_proxy
+    proxy = authenticating_proxy
     delegated = model.Authorization(name="rules", subject_access_review=model.SubjectAccessReview(cluster="judge"))
-    await stage.serve(stage.configuration(authorization=(delegated,)))
-    reviews = Reviews(stage)
-    stage.judge.reply = reviews.reply
+    await proxy.serve(proxy.configuration(authorization=(delegated,)))
+    reviews = Reviews(proxy)
+    proxy.judge.reply = reviews.reply
     for number in range(100):
         target = f"/api/v1/namespaces/n{number}/pods".encode()
-        await client_from(stage, STRANGER, request(bearer(ALICE_TOKEN), target=target))
-    await stage.until(lambda: len(reviews.came) == 64)
-    boss = await client_from(stage, LEGITIMATE, request(bearer(BOSS_TOKEN)))
-    await stage.turns()
+        await client_from(proxy, STRANGER, request(bearer(ALICE_TOKEN), target=target))
+    await proxy.until(lambda: len(reviews.came) == 64)
+    boss = await client_from(proxy, LEGITIMATE, request(bearer(BOSS_TOKEN)))
+    await proxy.turns()
     assert len(reviews.came) == 64
     for _ in range(2):
         reviews.answer(0, allowed=True)
-        await stage.turns()
+        await proxy.turns()
     assert "boss" in [spec["user"] for spec in reviews.came[64:]]
     index = next(number for number, (_, review) in enumerate(reviews.held) if review["spec"]["user"] == "boss")
     reviews.answer(index, allowed=True)
-    assert (await stage.answered(boss))[0] == 200
+    assert (await proxy.answered(boss))[0] == 200
