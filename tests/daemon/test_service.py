@@ -169,7 +169,9 @@ class TestReload:
         upstream = harness.upstream()
         upstream.reply = always(EVENTS)
         listeners = [listener("one", tls=False), listener("two", tls=False, port=reserved_port())]
-        server = model.Server(name="main", listeners=("one", "two"), default=True, backend=model.ClusterBackend("east"))
+        server = model.Server(
+            name="main", listeners=("one", "two"), server_names=("k8s.test",), backend=model.ClusterBackend("east")
+        )
         await harness.serve(config([cluster(upstream.endpoint())], [server], listeners=listeners))
         leaving = await watching(harness, upstream, port=harness.port(0), tls=False)
         staying = await watching(harness, upstream, port=harness.port(1), tls=False)
