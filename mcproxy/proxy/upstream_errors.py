@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from twisted.logger import Logger
 
 from mcproxy.http.client import ConnectionClosed, ResponseTimeout
 from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.kube.status_body import read_status
 
 if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
@@ -60,18 +60,12 @@ def missing_impersonation_right(body: bytes) -> str:
     kube-apiserver with and without ConstrainedImpersonation (recorded): `users "bob" is forbidden: User "mcproxy"
     cannot impersonate resource "users" …`, `pods is forbidden: User "mcproxy" cannot impersonate-on:user-info:list …`.
     """
-    if b" cannot impersonate" not in body:
+    if b" cannot impersonate" not in body:  # as it stands in JSON and in protobuf
         return ""
-    try:
-        status = json.loads(body)
-    except ValueError:
-        return ""
-    if not isinstance(status, dict) or status.get("kind") != "Status" or status.get("reason") != "Forbidden":
-        return ""
-    message = status.get("message")
-    if not isinstance(message, str) or len(message) > _MAX_MESSAGE:  # the pattern takes quadratic time
-        return ""
-    return message if _CANNOT_IMPERSONATE.match(message) else ""
+    status = read_status(body)
+    if status is None or status.reason != "Forbidden" or len(status.message) > _MAX_MESSAGE:
+        return ""  # the pattern takes quadratic time
+    return status.message if _CANNOT_IMPERSONATE.match(status.message) else ""
 
 
 def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message: str) -> None:

@@ -12,6 +12,7 @@ from twisted.logger import LogEvent, globalLogPublisher
 
 from mcproxy.config import model
 from mcproxy.proxy.upstream_errors import missing_impersonation_right
+from tests.kube.test_status_body import protobuf
 from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -113,6 +114,13 @@ async def test_it_is_503_with_one_line_that_says_what_to_do(
     assert "mcproxy rbac --cluster east" in lines[0]["todo"]
     await harness.turns()
     assert harness.records[-1:] == [] or harness.records[-1].reason == "impersonation_not_granted"
+
+
+async def test_a_client_that_asked_for_protobuf_gets_the_503_too(harness: Harness) -> None:
+    upstream = harness.upstream()
+    await served(harness, upstream)
+    upstream.reply = always(refuses(protobuf(USERS)))
+    assert (await answered(harness, get(b"/api/v1/pods"))).answer()[0] == 503
 
 
 async def test_another_ready_endpoint_is_asked_once(harness: Harness, lines: list[LogEvent]) -> None:
