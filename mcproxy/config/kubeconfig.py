@@ -71,7 +71,15 @@ def read_context(context: Context, file: Place, wanted: Place | None, reference:
         context.error(wanted or reference, what, suggest(name, reader.names(root, "contexts")))
         return None
     access = reader.access(root, found)
+    if access is not None and _has_secrets(access.credentials):
+        context.check_private(file, path)
     return dataclasses.replace(access, kubeconfig=KubeconfigReference(path, name)) if access is not None else None
+
+
+def _has_secrets(found: Credentials) -> bool:
+    """Whether the kubeconfig itself holds what nobody else may read."""
+    embedded_key = found.key is not None and "#" in found.key.path
+    return found.token is not None or found.basic is not None or embedded_key
 
 
 def _assumed(path: str, context: str) -> Access:

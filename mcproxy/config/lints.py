@@ -34,7 +34,7 @@ LINTS = {
     "partial-reject": "a policy that rejects requests by name or namespace, while a list of all of them passes",
     "private-key": "a key set that holds a private key",
     "program-not-found": "a program that is not on PATH",
-    "readable-secret": "a private key or token file that others may read",
+    "readable-secret": "a private key, token file or kubeconfig that every user of the machine may read",
     "shadowed-policy": "a policy that is never reached, because earlier ones match all that it matches",
     "shared-authority": "one authority for client certificates and for the proxies that requestHeader trusts",
     "shared-token-review": "tokens that one cluster reviews and that are accepted for other clusters too",

@@ -62,6 +62,22 @@ def test_a_secret_that_everybody_may_read_is_warned_of(folder: Path, file: str, 
     assert warnings(folder) == []
 
 
+@pytest.mark.parametrize(("user", "warned"), [("{token: t}", True), ("{tokenFile: token}", False)])
+def test_a_kubeconfig_with_secrets_that_everybody_may_read_is_warned_of(folder: Path, user: str, warned: bool) -> None:
+    (folder / "k").write_text(
+        "clusters: [{name: c, cluster: {server: 'https://10.0.0.1'}}]\n"
+        f"users: [{{name: u, user: {user}}}]\n"
+        "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
+    )
+    (folder / "k").chmod(0o644)
+    text = TEXT.replace(
+        'endpoints: [{url: "https://10.0.0.1"}], credentials: {tokenFile: token}', "kubeconfig: {file: k}"
+    )
+    (folder / "mcproxy.yaml").write_text(text)
+    what = "clusters[0].kubeconfig.file: readable-secret: every user of this machine may read k"
+    assert warnings(folder) == ([what] if warned else [])
+
+
 def test_a_certificate_may_be_read_by_everybody(folder: Path) -> None:
     (folder / "a.crt").chmod(0o644)
     assert warnings(folder) == []
