@@ -83,6 +83,6 @@ def small_cluster() -> SimulatedCluster:
     """A cluster with its bootstrap objects and one node, n1."""
     cluster = SimulatedCluster("east", rng=random.Random(1))
     bootstrap.bootstrap(cluster)
-    nodes = objects.find(cluster, "", "nodes")
+    nodes = objects.served_resource(cluster, "", "nodes")
     objects.create(cluster, nodes, "", demo_objects.node("n1", 1, "east"))
     return cluster

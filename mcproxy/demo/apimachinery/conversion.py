@@ -27,7 +27,7 @@ OMITTED_WHEN_EMPTY = ("reportingController", "reportingInstance")
 """Fields that core/v1 writes even if empty, and events.k8s.io/v1 leaves out."""
 
 
-def view(resource: ResourceInfo, stored: JSONDict) -> JSONDict:
+def from_storage(resource: ResourceInfo, stored: JSONDict) -> JSONDict:
     """Return a stored object in the version of `resource`."""
     if stored.get("apiVersion") == resource.group_version:
         return stored

@@ -232,7 +232,7 @@ def _bound_claims(call: Call, reference: Mapping[str, Any]) -> dict[str, JSONDic
         cause = Cause("FieldValueNotSupported", text, "spec.boundObjectRef.kind")
         raise invalid(AUTHENTICATION, "TokenRequest", "", [cause])
     namespace = "" if plural == "nodes" else call.info.namespace
-    found = objects.get(call.cluster, objects.find(call.cluster, "", plural), namespace, name)
+    found = objects.get(call.cluster, objects.served_resource(call.cluster, "", plural), namespace, name)
     uid = found["metadata"]["uid"]
     if reference.get("uid") and reference["uid"] != uid:
         text = f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record."
@@ -260,7 +260,9 @@ async def handle_token(call: Call) -> web.StreamResponse:
     """Serve POST serviceaccounts/{name}/token. Raises APIError 404, 409, 422."""
     body = await negotiation.read_object(call, kind="TokenRequest")
     info = call.info
-    account = objects.get(call.cluster, objects.find(call.cluster, "", "serviceaccounts"), info.namespace, info.name)
+    account = objects.get(
+        call.cluster, objects.served_resource(call.cluster, "", "serviceaccounts"), info.namespace, info.name
+    )
     sent = body.get("spec") or {}
     seconds = int(sent.get("expirationSeconds") or 3600)
     _check_expiry(seconds)

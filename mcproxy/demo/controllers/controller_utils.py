@@ -52,7 +52,7 @@ def create(cluster: SimulatedCluster, key: Key, obj: JSONDict) -> JSONDict | Non
     """Create an object as a controller; None when it is refused (quota, a terminating namespace)."""
     try:
         return objects.create(
-            cluster, objects.find(cluster, *key), obj["metadata"].get("namespace", ""), obj, manager=MANAGER
+            cluster, objects.served_resource(cluster, *key), obj["metadata"].get("namespace", ""), obj, manager=MANAGER
         )
     except APIError:
         return None
@@ -64,7 +64,7 @@ def set_status(cluster: SimulatedCluster, key: Key, obj: JSONDict, status: JSOND
     current = cluster.store.get(key, metadata.get("namespace", ""), metadata["name"])
     if current is None or (current.get("status") or {}) == status:
         return False
-    resource = objects.find(cluster, *key)
+    resource = objects.served_resource(cluster, *key)
     new = {**current, "metadata": dict(current["metadata"]), "status": status}
     namespace = metadata.get("namespace", "")
     objects.update(
@@ -80,7 +80,7 @@ def scale(cluster: SimulatedCluster, key: Key, obj: JSONDict, replicas: int) -> 
     new = copy.deepcopy(obj)
     new["spec"]["replicas"] = replicas
     metadata = obj["metadata"]
-    resource = objects.find(cluster, *key)
+    resource = objects.served_resource(cluster, *key)
     objects.update(
         cluster, resource, metadata["namespace"], metadata["name"], new, subresource="scale", manager=MANAGER
     )
@@ -92,7 +92,9 @@ def delete(cluster: SimulatedCluster, key: Key, obj: JSONDict) -> None:
     metadata = obj["metadata"]
     options = deletion.DeleteOptions(grace=0)
     try:
-        deletion.delete(cluster, objects.find(cluster, *key), metadata["namespace"], metadata["name"], options)
+        deletion.delete(
+            cluster, objects.served_resource(cluster, *key), metadata["namespace"], metadata["name"], options
+        )
     except APIError:
         return
 

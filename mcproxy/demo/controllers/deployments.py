@@ -17,7 +17,7 @@ DEPLOYMENTS, REPLICA_SETS = ("apps", "deployments"), ("apps", "replicasets")
 REVISION = "deployment.kubernetes.io/revision"
 
 
-def step(cluster: SimulatedCluster, deployment: JSONDict) -> bool:
+def reconcile(cluster: SimulatedCluster, deployment: JSONDict) -> bool:
     metadata, spec = deployment["metadata"], deployment["spec"]
     sets = controller_utils.owned(cluster, REPLICA_SETS, deployment)
     code = controller_utils.template_hash(spec["template"])
@@ -65,7 +65,7 @@ def _new_replica_set(cluster: SimulatedCluster, deployment: JSONDict, sets: list
         return False
     new = copy.deepcopy(deployment)
     new["metadata"]["annotations"] = {**(metadata.get("annotations") or {}), REVISION: str(number)}
-    resource = objects.find(cluster, *DEPLOYMENTS)
+    resource = objects.served_resource(cluster, *DEPLOYMENTS)
     namespace, name = metadata["namespace"], metadata["name"]
     objects.update(cluster, resource, namespace, name, new, manager=controller_utils.MANAGER, patch=True)
     return True

@@ -13,7 +13,7 @@ SERVICES, PODS = ("", "services"), ("", "pods")
 SLICES, ENDPOINTS = ("discovery.k8s.io", "endpointslices"), ("", "endpoints")
 
 
-def step(cluster: SimulatedCluster) -> bool:
+def reconcile(cluster: SimulatedCluster) -> bool:
     """Make one pass; return whether anything changed."""
     changed = False
     for service in list(cluster.store.collection(SERVICES).objects.values()):
@@ -104,7 +104,7 @@ def _write(cluster: SimulatedCluster, key: tuple[str, str], obj: JSONDict, field
     """Create an object, or replace it if the given fields differ."""
     namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
     current = cluster.store.get(key, namespace, name)
-    resource = objects.find(cluster, *key)
+    resource = objects.served_resource(cluster, *key)
     manager = "kube-controller-manager"
     try:
         if current is None:

@@ -18,7 +18,7 @@ NAMESPACES = ("", "namespaces")
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
-def step(cluster: SimulatedCluster) -> bool:
+def reconcile(cluster: SimulatedCluster) -> bool:
     """Make one pass over all objects; return whether anything changed."""
     every = list(_all(cluster))
     uids = {obj["metadata"].get("uid") for _, obj in every}

@@ -16,7 +16,7 @@ NODES = ("", "nodes")
 CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 
 
-def step(cluster: SimulatedCluster) -> bool:
+def reconcile(cluster: SimulatedCluster) -> bool:
     """Advance every pod by one step; return whether anything changed."""
     changed = False
     for pod in list(cluster.store.collection(PODS).objects.values()):
@@ -45,7 +45,7 @@ def _gone(cluster: SimulatedCluster, pod: JSONDict) -> bool:
     metadata = pod["metadata"]
     if metadata.get("finalizers"):
         return False
-    resource = objects.find(cluster, *PODS)
+    resource = objects.served_resource(cluster, *PODS)
     try:
         deletion.delete(cluster, resource, metadata["namespace"], metadata["name"], deletion.DeleteOptions(grace=0))
     except APIError:
@@ -152,7 +152,7 @@ def write_status(cluster: SimulatedCluster, pod: JSONDict, status: JSONDict) -> 
     new = {**current, "metadata": dict(current["metadata"]), "status": status}
     return objects.update(
         cluster,
-        objects.find(cluster, *PODS),
+        objects.served_resource(cluster, *PODS),
         metadata["namespace"],
         metadata["name"],
         new,

@@ -30,9 +30,9 @@ BUDGETS = ("policy", "poddisruptionbudgets")
 
 def reconcile(cluster: SimulatedCluster) -> bool:
     """Make one pass; return whether anything changed."""
-    changed = garbage_collector.step(cluster)
+    changed = garbage_collector.reconcile(cluster)
     for key, step in (
-        (deployments.DEPLOYMENTS, deployments.step),
+        (deployments.DEPLOYMENTS, deployments.reconcile),
         (deployments.REPLICA_SETS, _replica_set),
         (STATEFUL_SETS, _stateful_set),
         (DAEMON_SETS, _daemon_set),
@@ -42,11 +42,11 @@ def reconcile(cluster: SimulatedCluster) -> bool:
         for obj in list(cluster.store.collection(key).objects.values()):
             if not obj["metadata"].get("deletionTimestamp"):
                 changed |= step(cluster, obj)
-    changed |= endpointslices.step(cluster)
-    return kubelet.step(cluster) or changed
+    changed |= endpointslices.reconcile(cluster)
+    return kubelet.reconcile(cluster) or changed
 
 
-def settle(cluster: SimulatedCluster, passes: int = 50) -> None:
+def reconcile_until_stable(cluster: SimulatedCluster, passes: int = 50) -> None:
     """Reconcile until a pass changes nothing."""
     for _ in range(passes):
         if not reconcile(cluster):

@@ -24,7 +24,7 @@ class StartingEndpoints:
         """The endpoint has read the roles."""
         self._until.pop(endpoint, None)
 
-    def __call__(self, endpoint: int, now: float) -> bool:
+    def includes(self, endpoint: int, now: float) -> bool:
         """Return whether the endpoint is starting."""
         until = self._until.get(endpoint)
         if until is None:

@@ -170,7 +170,7 @@ def _wanted(clause: Clause) -> str:
     return "aggregated" if wanted and negotiation.matches(negotiation.JSON, clause.media_type) else ""
 
 
-def root(call: Call) -> web.StreamResponse:
+def serve_root(call: Call) -> web.StreamResponse:
     """Answer /api and /apis in the preferred form of the Accept header. Raises APIError 405, 406."""
     if call.request.method in ("HEAD", "OPTIONS"):
         raise status.method_not_allowed()
@@ -205,7 +205,7 @@ def _encoded(cluster: SimulatedCluster, *, core: bool) -> bytes:
     return bytes(body)
 
 
-def below(call: Call) -> web.StreamResponse:
+def serve_group(call: Call) -> web.StreamResponse:
     """Answer /api/v1, /apis/<group> and /apis/<group>/<version>. Raises APIError 404, 405, 406."""
     if call.request.method != "GET":
         raise status.method_not_allowed()

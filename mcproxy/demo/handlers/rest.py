@@ -146,7 +146,7 @@ async def _get(call: Call) -> web.StreamResponse:
 async def _list(call: Call) -> web.StreamResponse:
     accepted = negotiation.negotiate(call, listing=True)
     wanted = list_options.parse(call.query)
-    page = await lists.read(call.cluster.store, call.target, call.info.scope, wanted)
+    page = await lists.list_page(call.cluster.store, call.target, call.info.scope, wanted)
     return representation.answer_list(call, page, accepted)
 
 
@@ -277,7 +277,7 @@ async def _delete_collection(call: Call) -> web.StreamResponse:
     resource, info = call.target, call.info
     accepted = negotiation.negotiate(call, listing=True)
     wanted, dry_run = await write_options.delete_options(call)
-    page = await lists.read(call.cluster.store, resource, info.scope, list_options.parse(call.query))
+    page = await lists.list_page(call.cluster.store, resource, info.scope, list_options.parse(call.query))
     for item in page.items:
         metadata = item["metadata"]
         done = deletion.delete(

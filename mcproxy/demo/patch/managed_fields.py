@@ -73,7 +73,7 @@ def write(obj: JSONDict, entries: Iterable[Entry]) -> None:
         metadata["managedFields"] = [entry.as_dict() for entry in ordered]
 
 
-def take(entries: Iterable[Entry], taken: Iterable[Path]) -> list[Entry]:
+def without_fields(entries: Iterable[Entry], taken: Iterable[Path]) -> list[Entry]:
     """Return the entries without some fields."""
     gone = frozenset(taken)
     return [replace(entry, fields=entry.fields - gone) for entry in entries]
@@ -84,7 +84,7 @@ def with_entry(entries: Iterable[Entry], mine: Entry) -> list[Entry]:
     return [*(entry for entry in entries if entry.identity != mine.identity), mine]
 
 
-def ignored(resource: ResourceInfo, subresource: str, path: Path) -> bool:
+def is_reset_field(resource: ResourceInfo, subresource: str, path: Path) -> bool:
     """Return whether a write to this (sub)resource resets the field, so that the writer does not own it."""
     if subresource == "status":
         return path[0] == "f:spec" or path[:2] in (("f:metadata", "f:labels"), ("f:metadata", "f:annotations"))
@@ -123,10 +123,10 @@ def update(
     before = schemas.completed(resource, {} if old is None else without_entries(old))
     after = schemas.completed(resource, without_entries(new))
     difference = field_sets.compare(schemas.of(resource), before, after)
-    mine = frozenset(path for path in difference.changed if not ignored(resource, subresource, path))
+    mine = frozenset(path for path in difference.changed if not is_reset_field(resource, subresource, path))
     key = Entry(manager, "Update", resource.group_version, subresource, None if subresource == "scale" else now, mine)
     previous = next((entry for entry in entries if entry.identity == key.identity), None)
-    entries = take(entries, mine | difference.removed)
+    entries = without_fields(entries, mine | difference.removed)
     if mine:
         kept = (previous.fields - difference.removed) if previous else field_sets.EMPTY
         entries = with_entry(entries, replace(key, fields=kept | mine))

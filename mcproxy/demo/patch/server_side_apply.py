@@ -66,7 +66,7 @@ def apply(
     conflicts = [(entry, path) for entry in others for path in sorted(entry.fields & difference.changed)]
     if conflicts and not force:
         raise conflict(conflicts)
-    entries = managed_fields.take(others, {path for _, path in conflicts} | difference.removed)
+    entries = managed_fields.without_fields(others, {path for _, path in conflicts} | difference.removed)
     managed_fields.write(merged, [*entries, key])
     return current if current is not None and _same(current, merged) else merged
 

@@ -30,7 +30,7 @@ class Unsupported(Exception):
     """The rule is outside of the supported subset of CEL."""
 
 
-def holds(rule: str, value: Any) -> bool:
+def evaluate(rule: str, value: Any) -> bool:
     """Return whether a value (`self`) fulfils a rule."""
     try:
         return bool(_Parser(_tokens(rule), value).parse())

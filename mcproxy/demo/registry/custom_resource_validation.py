@@ -112,7 +112,7 @@ def _has_rules(schema: Schema) -> bool:
 
 def _rules(schema: Schema, value: Any, path: str, causes: list[Cause]) -> None:
     for rule in schema.get("x-kubernetes-validations") or ():
-        if not cel.holds(rule["rule"], value):
+        if not cel.evaluate(rule["rule"], value):
             text = rule.get("message") or f"failed rule: {rule['rule']}"
             causes.append(Cause("FieldValueInvalid", f"Invalid value: {text}", path))
     if isinstance(value, Mapping):

@@ -35,7 +35,7 @@ def apply(resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) ->
         for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if key in old.get("spec", {}):
                 obj["spec"].setdefault(key, copy.deepcopy(old["spec"][key]))
-    field_order.arrange(resource, obj)
+    field_order.sort_fields(resource, obj)
 
 
 def fill(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) -> None:
@@ -56,7 +56,7 @@ def fill(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, old: 
         obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
     if key in EMPTY_STATUS and not obj.get("status"):
         obj["status"] = copy.deepcopy(EMPTY_STATUS[key])
-    field_order.arrange(resource, obj)
+    field_order.sort_fields(resource, obj)
 
 
 EMPTY_STATUS: Mapping[tuple[str, str], JSONDict] = {

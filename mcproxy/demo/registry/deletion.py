@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from mcproxy.demo.apimachinery import status
-from mcproxy.demo.apimachinery.conversion import to_storage, view
+from mcproxy.demo.apimachinery.conversion import from_storage, to_storage
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.registry import objects
@@ -139,7 +139,7 @@ def _mark(
     objects.set_system_metadata(new["metadata"], values)
     if dry_run:
         return new
-    return view(resource, cluster.store.put(resource.storage, to_storage(resource, new)))
+    return from_storage(resource, cluster.store.put(resource.storage, to_storage(resource, new)))
 
 
 def _remove(

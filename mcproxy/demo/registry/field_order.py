@@ -152,22 +152,22 @@ SPECS: Mapping[tuple[str, str], list[str]] = {
 }
 
 
-def arrange(resource: ResourceInfo, obj: JSONDict) -> None:
+def sort_fields(resource: ResourceInfo, obj: JSONDict) -> None:
     """Sort fields in Go's order, in place: kind, apiVersion, metadata and spec first, status last."""
-    sort(obj, ["kind", "apiVersion", "metadata", "spec"], last="status")
+    sort_keys(obj, ["kind", "apiVersion", "metadata", "spec"], last="status")
     key = (resource.group, resource.plural)
     spec = obj.get("spec")
     if key not in SPECS or not isinstance(spec, dict):
         return
-    sort(spec, SPECS[key])
+    sort_keys(spec, SPECS[key])
     if key == ("", "pods"):
         pod_spec(spec)
     elif key == ("", "services"):
         for port in spec.get("ports") or ():
-            sort(port, SERVICE_PORT)
+            sort_keys(port, SERVICE_PORT)
     elif isinstance((spec.get("template") or {}).get("spec"), dict):
-        sort(spec["template"], ["metadata", "spec"])
-        sort(spec["template"]["spec"], POD_SPEC)
+        sort_keys(spec["template"], ["metadata", "spec"])
+        sort_keys(spec["template"]["spec"], POD_SPEC)
         pod_spec(spec["template"]["spec"])
 
 
@@ -175,12 +175,12 @@ def pod_spec(spec: JSONDict) -> None:
     """Sort the containers of a pod's spec."""
     for kind in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(kind) or ():
-            sort(container, CONTAINER)
+            sort_keys(container, CONTAINER)
             for port in container.get("ports") or ():
-                sort(port, PORT)
+                sort_keys(port, PORT)
 
 
-def sort(value: JSONDict, first: list[str], *, last: str = "") -> None:
+def sort_keys(value: JSONDict, first: list[str], *, last: str = "") -> None:
     """Reorder a dict in place: known keys as given, others after them in their order."""
     known = {key: value[key] for key in first if key in value}
     rest = {key: item for key, item in value.items() if key not in known and key != last}

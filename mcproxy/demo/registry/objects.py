@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcproxy.demo.apimachinery import status
-from mcproxy.demo.apimachinery.conversion import to_storage, view
+from mcproxy.demo.apimachinery.conversion import from_storage, to_storage
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.apimachinery.status import Cause
 from mcproxy.demo.cluster import SimulatedCluster
@@ -59,7 +59,7 @@ CREATE_ON_UPDATE = frozenset(
 """Resources that a PUT may create."""
 
 
-def find(cluster: SimulatedCluster, group: str, plural: str, version: str | None = None) -> ResourceInfo:
+def served_resource(cluster: SimulatedCluster, group: str, plural: str, version: str | None = None) -> ResourceInfo:
     """Return a served resource. Raises APIError 404."""
     info = cluster.resources.get(group, version, plural) if version else cluster.resources.preferred(group, plural)
     if info is None:
@@ -72,7 +72,7 @@ def get(cluster: SimulatedCluster, resource: ResourceInfo, namespace: str, name:
     stored = cluster.store.get(resource.storage, namespace if resource.namespaced else "", name)
     if stored is None:
         raise status.not_found(resource.group, resource.plural, name)
-    return view(resource, stored)
+    return from_storage(resource, stored)
 
 
 def create(
@@ -123,8 +123,8 @@ def create(
     defaults.fill(cluster, resource, obj)
     stored = to_storage(resource, obj)
     if dry_run:
-        return view(resource, stored)
-    return view(resource, cluster.store.put(resource.storage, stored))
+        return from_storage(resource, stored)
+    return from_storage(resource, cluster.store.put(resource.storage, stored))
 
 
 METADATA_ORDER = (
@@ -239,8 +239,8 @@ def update(
         return new
     stored = to_storage(resource, new)
     if dry_run:
-        return view(resource, stored)
-    return view(resource, cluster.store.put(resource.storage, stored))
+        return from_storage(resource, stored)
+    return from_storage(resource, cluster.store.put(resource.storage, stored))
 
 
 def _check_preconditions(resource: ResourceInfo, old: JSONDict, new: JSONDict, *, patch: bool) -> None:

@@ -73,7 +73,7 @@ class Server:
         """Authenticate, impersonate, authorize, then call the handler."""
         cluster = self.cluster
         info = request_info.parse(request.method, request.path, request.query)
-        starting = cluster.starting(self.endpoint, cluster.now().timestamp())
+        starting = cluster.starting.includes(self.endpoint, cluster.now().timestamp())
         caller = authentication.authenticate(cluster, request)
         user = impersonation.impersonate(cluster, request, caller, info, starting=starting)
         note_user(request[RECORD], caller, user)
@@ -99,9 +99,9 @@ async def route(call: Call) -> web.StreamResponse:
     if call.info.is_resource:
         return await rest.handle(call)
     if path.rstrip("/") in ("/api", "/apis"):
-        return documents.root(call)
+        return documents.serve_root(call)
     if documents.is_discovery(path):
-        return documents.below(call)
+        return documents.serve_group(call)
     if path.startswith("/openapi/"):
         return openapi_handler.handle(call)
     if path == "/.well-known/openid-configuration":

@@ -74,7 +74,7 @@ def make_cluster(args: argparse.Namespace) -> SimulatedCluster:
     bootstrap.bootstrap(cluster)
     if not args.empty:
         populate.populate(cluster)
-    users.add(cluster)
+    users.add_rights(cluster)
     return cluster
 
 

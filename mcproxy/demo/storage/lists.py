@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcproxy.demo.apimachinery import list_options, selectors, status
-from mcproxy.demo.apimachinery.conversion import view
+from mcproxy.demo.apimachinery.conversion import from_storage
 from mcproxy.demo.apimachinery.list_options import ListOptions
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.storage.store import Collection, Compacted, ObjectKey, Store
@@ -96,7 +96,7 @@ def wanted_revision(text: str) -> int:
         raise status.bad_request(f"invalid resource version: {error}") from error
 
 
-async def read(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> Page:
+async def list_page(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> Page:
     """Return the page that the options ask for. Raises APIError 400, 410, 504."""
     matchers = compile_selectors(resource, options)
     collection = store.collection(resource.storage)
@@ -159,7 +159,7 @@ def _page(
         if limit and len(items) >= limit:
             remaining += 1
             continue
-        items.append(view(resource, obj))
+        items.append(from_storage(resource, obj))
         last = path
     if not remaining:
         return Page(items, revision)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mcproxy.demo.apimachinery import list_options, selectors, status
-from mcproxy.demo.apimachinery.conversion import view
+from mcproxy.demo.apimachinery.conversion import from_storage
 from mcproxy.demo.apimachinery.list_options import ListOptions
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.storage.lists import compile_selectors, wait_for
@@ -47,7 +47,7 @@ class Watch:
         """Return the selected objects in their current state."""
         found = self.collection.objects
         return [
-            view(self.resource, found[key])
+            from_storage(self.resource, found[key])
             for key in self.collection.keys()  # noqa: SIM118 - in etcd's order, not a mapping
             if (not self.namespace or key[0] == self.namespace) and self.selects(found[key])
         ]
@@ -57,7 +57,7 @@ class Watch:
         for event in self.collection.after(self.position):
             change = self._change(event)
             if change is not None:
-                yield change[0], view(self.resource, change[1])
+                yield change[0], from_storage(self.resource, change[1])
         self.position = max(self.position, revision)
 
     def _change(self, event: Event) -> Change | None:

@@ -13,7 +13,7 @@ PODS = ("", "pods")
 
 
 def create(cluster: SimulatedCluster, key: tuple[str, str], obj: dict[str, Any]) -> dict[str, Any]:
-    return objects.create(cluster, objects.find(cluster, *key), obj["metadata"].get("namespace", ""), obj)
+    return objects.create(cluster, objects.served_resource(cluster, *key), obj["metadata"].get("namespace", ""), obj)
 
 
 def test_a_pod_is_bound_to_the_schedulable_node_with_the_fewest_pods(small_cluster: SimulatedCluster) -> None:

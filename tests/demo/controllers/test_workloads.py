@@ -14,7 +14,7 @@ DEPLOYMENTS, PODS, REPLICA_SETS = ("apps", "deployments"), ("", "pods"), ("apps"
 
 
 def create(cluster: SimulatedCluster, key: tuple[str, str], obj: dict[str, Any]) -> dict[str, Any]:
-    return objects.create(cluster, objects.find(cluster, *key), obj["metadata"].get("namespace", ""), obj)
+    return objects.create(cluster, objects.served_resource(cluster, *key), obj["metadata"].get("namespace", ""), obj)
 
 
 def deployment(image: str = "i:1", replicas: int = 2) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def everything(cluster: SimulatedCluster, key: tuple[str, str]) -> list[dict[str
 
 
 def change(cluster: SimulatedCluster, obj: dict[str, Any]) -> None:
-    resource = objects.find(cluster, *DEPLOYMENTS)
+    resource = objects.served_resource(cluster, *DEPLOYMENTS)
     objects.update(cluster, resource, "default", "web", obj, manager="test", patch=True)
 
 
@@ -49,7 +49,7 @@ def test_a_pod_is_bound_and_then_ready(small_cluster: SimulatedCluster) -> None:
 
 def test_a_deployment_gets_its_replica_set_and_pods(small_cluster: SimulatedCluster) -> None:
     create(small_cluster, DEPLOYMENTS, deployment())
-    workloads.settle(small_cluster)
+    workloads.reconcile_until_stable(small_cluster)
     found = everything(small_cluster, DEPLOYMENTS)[0]
     assert found["status"]["availableReplicas"] == 2
     assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
@@ -62,9 +62,9 @@ def test_a_deployment_gets_its_replica_set_and_pods(small_cluster: SimulatedClus
 
 def test_a_new_template_replaces_the_pods(small_cluster: SimulatedCluster) -> None:
     create(small_cluster, DEPLOYMENTS, deployment())
-    workloads.settle(small_cluster)
+    workloads.reconcile_until_stable(small_cluster)
     change(small_cluster, deployment("i:2"))
-    workloads.settle(small_cluster)
+    workloads.reconcile_until_stable(small_cluster)
     assert [pod["spec"]["containers"][0]["image"] for pod in everything(small_cluster, PODS)] == ["i:2", "i:2"]
     assert sorted(item["spec"]["replicas"] for item in everything(small_cluster, REPLICA_SETS)) == [0, 2]
 
@@ -73,15 +73,15 @@ def test_scaling_makes_and_removes_pods(small_cluster: SimulatedCluster) -> None
     create(small_cluster, DEPLOYMENTS, deployment())
     for replicas in (5, 1, 0):
         change(small_cluster, deployment(replicas=replicas))
-        workloads.settle(small_cluster)
+        workloads.reconcile_until_stable(small_cluster)
         assert len(everything(small_cluster, PODS)) == replicas
 
 
 def test_dependents_are_deleted_with_their_owner(small_cluster: SimulatedCluster) -> None:
     create(small_cluster, DEPLOYMENTS, deployment())
-    workloads.settle(small_cluster)
-    deletion.delete(small_cluster, objects.find(small_cluster, *DEPLOYMENTS), "default", "web")
-    workloads.settle(small_cluster)
+    workloads.reconcile_until_stable(small_cluster)
+    deletion.delete(small_cluster, objects.served_resource(small_cluster, *DEPLOYMENTS), "default", "web")
+    workloads.reconcile_until_stable(small_cluster)
     assert everything(small_cluster, REPLICA_SETS) == []
     assert everything(small_cluster, PODS) == []
 
@@ -89,11 +89,11 @@ def test_dependents_are_deleted_with_their_owner(small_cluster: SimulatedCluster
 @pytest.mark.parametrize(("policy", "left"), [("Foreground", 0), ("Orphan", 1)])
 def test_propagation_policies_are_kept(small_cluster: SimulatedCluster, policy: str, left: int) -> None:
     create(small_cluster, DEPLOYMENTS, deployment())
-    workloads.settle(small_cluster)
+    workloads.reconcile_until_stable(small_cluster)
     options = deletion.DeleteOptions(propagation=policy)
-    deletion.delete(small_cluster, objects.find(small_cluster, *DEPLOYMENTS), "default", "web", options)
+    deletion.delete(small_cluster, objects.served_resource(small_cluster, *DEPLOYMENTS), "default", "web", options)
     assert len(everything(small_cluster, DEPLOYMENTS)) == 1
-    workloads.settle(small_cluster)
+    workloads.reconcile_until_stable(small_cluster)
     assert everything(small_cluster, DEPLOYMENTS) == []
     assert len(everything(small_cluster, REPLICA_SETS)) == left
 
@@ -101,8 +101,8 @@ def test_propagation_policies_are_kept(small_cluster: SimulatedCluster, policy: 
 def test_the_content_of_a_namespace_is_deleted_first(small_cluster: SimulatedCluster) -> None:
     create(small_cluster, ("", "namespaces"), {"metadata": {"name": "tmp"}})
     create(small_cluster, ("", "configmaps"), {"metadata": {"name": "c", "namespace": "tmp"}})
-    deletion.delete(small_cluster, objects.find(small_cluster, "", "namespaces"), "", "tmp")
-    while garbage_collector.step(small_cluster):
+    deletion.delete(small_cluster, objects.served_resource(small_cluster, "", "namespaces"), "", "tmp")
+    while garbage_collector.reconcile(small_cluster):
         pass
     assert small_cluster.store.get(("", "namespaces"), "", "tmp") is None
     assert small_cluster.store.get(("", "configmaps"), "tmp", "c") is None
@@ -112,7 +112,7 @@ def test_a_job_completes(small_cluster: SimulatedCluster) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     job = {"metadata": {"name": "j", "namespace": "default"}, "spec": {"completions": 2, "template": template}}
     create(small_cluster, ("batch", "jobs"), job)
-    workloads.settle(small_cluster)
+    workloads.reconcile_until_stable(small_cluster)
     state = everything(small_cluster, ("batch", "jobs"))[0]["status"]
     assert state["succeeded"] == 2
     assert {item["type"] for item in state["conditions"]} == {"Complete", "SuccessCriteriaMet"}
@@ -122,7 +122,7 @@ def test_services_get_endpoints_of_ready_pods(small_cluster: SimulatedCluster) -
     create(small_cluster, DEPLOYMENTS, deployment())
     service = {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}
     create(small_cluster, ("", "services"), {"metadata": {"name": "web", "namespace": "default"}, "spec": service})
-    workloads.settle(small_cluster)
+    workloads.reconcile_until_stable(small_cluster)
     found = small_cluster.store.get(("", "endpoints"), "default", "web")
     assert found is not None
     assert [len(item["addresses"]) for item in found["subsets"]] == [2]

@@ -187,7 +187,7 @@ def _seed_errors(cluster: SimulatedCluster) -> None:
 
 def _apply_as_one(cluster: SimulatedCluster) -> None:
     """Apply the fields of another manager to the ConfigMap of the folder errors."""
-    resource = objects.find(cluster, "", "configmaps")
+    resource = objects.served_resource(cluster, "", "configmaps")
     body = json.dumps(_config_map("conf", {"b": "1"})).encode()
     current = objects.get(cluster, resource, "demo", "conf")
     applied = patches.apply_patch(
@@ -204,7 +204,7 @@ def _apply_as_one(cluster: SimulatedCluster) -> None:
 
 def _tick(cluster: SimulatedCluster) -> None:
     """Make the change of a ConfigMap between the recordings of two folders."""
-    resource = objects.find(cluster, "", "configmaps")
+    resource = objects.served_resource(cluster, "", "configmaps")
     new = copy.deepcopy(objects.get(cluster, resource, "demo", "app-config"))
     new["data"]["tick"] = "1"
     objects.update(cluster, resource, "demo", "app-config", new)
@@ -328,7 +328,7 @@ def _current(name: str, request: JSONDict, cluster: SimulatedCluster) -> Any:
         return body
     at = parts.index("namespaces")
     group = parts[1] if parts[0] == "apis" else ""
-    resource = objects.find(cluster, group, parts[at + 2])
+    resource = objects.served_resource(cluster, group, parts[at + 2])
     stored = cluster.store.get(resource.storage, parts[at + 1], parts[at + 3])
     if stored is not None:
         metadata["uid"] = stored["metadata"]["uid"]

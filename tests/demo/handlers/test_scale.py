@@ -22,7 +22,7 @@ def deployment(image: str = "i:1", replicas: int = 2) -> dict[str, Any]:
 
 
 def test_scale_of_a_builtin_resource(small_cluster: SimulatedCluster) -> None:
-    resource = objects.find(small_cluster, *DEPLOYMENTS)
+    resource = objects.served_resource(small_cluster, *DEPLOYMENTS)
     obj = {**deployment(), "status": {"replicas": 1}}
     found = scale.get(resource, obj)
     assert found["spec"] == {"replicas": 2}

@@ -126,7 +126,7 @@ def test_more_of_a_custom_schema(cluster: SimulatedCluster, obj: dict[str, Any],
     ],
 )
 def test_rules(rule: str, value: Any, expected: bool) -> None:
-    assert cel.holds(rule, value) is expected
+    assert cel.evaluate(rule, value) is expected
 
 
 def test_unknown_and_repeated_fields_are_named(cluster: SimulatedCluster) -> None:

@@ -43,7 +43,7 @@ def resource(cluster: SimulatedCluster) -> ResourceInfo:
 
 
 def read(cluster: SimulatedCluster, namespace: str = "", **options: Any) -> Page:
-    return asyncio.run(lists.read(cluster.store, resource(cluster), namespace, ListOptions(**options)))
+    return asyncio.run(lists.list_page(cluster.store, resource(cluster), namespace, ListOptions(**options)))
 
 
 def names(page: Page) -> list[str]:
