@@ -207,7 +207,7 @@ class CheckedLoad:
         asked = self.site.control.audit(self._begun, path=f"{CONFIGMAPS}?watch=")
         return int(asked[-1]["endpoint"])
 
-    def forgive(self, *names: str, statuses: tuple[int, ...] = (502,)) -> list[Failure]:
+    def forgive(self, *names: str, statuses: tuple[int, ...] = (502, 504)) -> list[Failure]:
         """Take off the list the writes that failed because they had been sent to an endpoint that died."""
         forgiven = []
         for failure in list(self.clients.failures):
