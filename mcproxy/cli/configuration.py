@@ -1,4 +1,4 @@
-"""The configuration file, as commands name it and read it: the option, and its faults on standard error."""
+"""The configuration file of commands: the option that names it, and reading it with errors on standard error."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def read(path: str, *, only_yaml: bool = False) -> model.Config | None:
-    """Return what the file says; None where it has faults, which have been shown: the command ends with BAD_CONFIG.
+    """Return the configuration; None if it has errors, which have been printed: the command ends with BAD_CONFIG.
 
-    With `only_yaml`, files that it names and that cannot be read here count as good.
+    With `only_yaml`, other files that cannot be read count as good.
     """
     from mcproxy.config.load import load
     from mcproxy.config.problem import ConfigErrors

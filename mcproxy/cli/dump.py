@@ -1,4 +1,4 @@
-"""`mcproxy dump`: the configuration as the daemon understands it, defaults filled in and secrets masked."""
+"""`mcproxy dump`: the effective configuration, with defaults filled in and secrets masked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it on standard output; 78 and the errors on standard error where the file has faults."""
+    """Show it on standard output; 78 and the errors on standard error if the file has errors."""
     from mcproxy.config.dump import effective, resolved, to_json, to_yaml
 
     config = configuration.read(args.config)

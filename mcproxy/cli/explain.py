@@ -1,4 +1,4 @@
-"""`mcproxy check --explain METHOD PATH`: what the file makes of one request, step by step, and why.
+"""`mcproxy check --explain METHOD PATH`: how the file has one request handled, step by step, and why.
 
 It goes the way of a request as far as the file alone decides: server, cluster, authentication, policy and its limits,
 authorization. What is asked at run time (a review, the cluster itself) is named; nothing is connected to.
@@ -22,18 +22,18 @@ from mcproxy.kube.user import ANONYMOUS, ANONYMOUS_NAME, AUTHENTICATED, UNAUTHEN
 from mcproxy.proxy import cluster_path
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_WIDTH = 15  # of the words in front
+_WIDTH = 15  # of the labels
 
 
-class WrongQuestion(Exception):
-    """What was asked cannot be answered by any file, or not by this one."""
+class ExplainError(Exception):
+    """The request or the server cannot be explained: no client could send it, or the file has no such server."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to those of `check`."""
     group = parser.add_argument_group(
         "explain a request",
-        "Instead of checking further, show what the file makes of a request. Exit status: 0 it goes to a cluster, "
+        "Instead of checking further, show how the file has a request handled. Exit status: 0 it goes to a cluster, "
         "1 it is refused, 2 wrong usage, 78 errors in the file.",
     )
     group.add_argument(
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name, or the TLS name that a client sends (default: the only or the default server)",
     )
-    group.add_argument("--user", metavar="NAME", help="who asks, as authenticated (default: nobody)")
+    group.add_argument("--user", metavar="NAME", help="the user, as authenticated (default: nobody)")
     group.add_argument("--group", metavar="NAME", action="append", default=[], help="a group of the user; repeatable")
 
 
@@ -60,23 +60,23 @@ def misused(args: argparse.Namespace) -> str | None:
 
 
 def run(args: argparse.Namespace, config: model.Config) -> int:
-    """Explain on standard output; 0 the request goes to a cluster, 1 it is refused, 2 the question is wrong."""
+    """Explain on standard output; 0 the request goes to a cluster, 1 it is refused, 2 it cannot be explained."""
     try:
         method, target = _request_line(*args.explain)
-        story = Story(config, find_server(config.servers, args.server), _user(args.user, args.group))
-    except WrongQuestion as wrong:
+        trace = RequestTrace(config, find_server(config.servers, args.server), _user(args.user, args.group))
+    except ExplainError as wrong:
         print(f"mcproxy check: {wrong}", file=sys.stderr)
         return USAGE
-    for word, text in story.lines(method, target):
-        print(f"{word:{_WIDTH}}{text}".rstrip())
-    return OK if story.refusal is None else FAILED
+    for label, text in trace.lines(method, target):
+        print(f"{label:{_WIDTH}}{text}".rstrip())
+    return OK if trace.refusal is None else FAILED
 
 
 def find_server(servers: Sequence[model.Server], name: str | None) -> model.Server:
     """Return the server of a name, else the one that a client with that TLS server name reaches: of an exact server
     name, of a wildcard, else the default one. Without a name the only server, else the default one.
 
-    Raises WrongQuestion where that is not one: listeners may have servers of the same server name.
+    Raises ExplainError where that is not one: listeners may have servers of the same server name.
     """
     if name is None:
         found = [server for server in servers if server.default] if len(servers) > 1 else list(servers)
@@ -92,16 +92,16 @@ def find_server(servers: Sequence[model.Server], name: str | None) -> model.Serv
         return found[0]
     names = ", ".join(server.name for server in found or servers) or "none"
     what = "--server must say which server" if name is None else f"no single server is called {shown(name)}"
-    raise WrongQuestion(f"{what}; there are: {names}")
+    raise ExplainError(f"{what}; there are: {names}")
 
 
 def _request_line(method: str, path: str) -> tuple[bytes, bytes]:
     if method.upper() not in _METHODS:
-        raise WrongQuestion(
+        raise ExplainError(
             f"{shown(method)} is not a HTTP method ({', '.join(_METHODS)}); a watch is GET with ?watch=1"
         )
     if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
-        raise WrongQuestion(f"{shown(path)} is not a path; it begins with / and is percent-encoded, as in a URL")
+        raise ExplainError(f"{shown(path)} is not a path; it begins with / and is percent-encoded, as in a URL")
     return method.upper().encode(), path.partition("#")[0].encode()
 
 
@@ -115,8 +115,8 @@ def _user(name: str | None, groups: Sequence[str]) -> UserInfo:
     return UserInfo(name, tuple(dict.fromkeys((*groups, *own, everybody))))
 
 
-class Story:
-    """The way of one request to a server; `refusal` is what first stops it."""
+class RequestTrace:
+    """The way of one request through a server; `refusal` is the first thing that stops it."""
 
     def __init__(self, config: model.Config, server: model.Server, user: UserInfo) -> None:
         self.config = config
@@ -126,7 +126,7 @@ class Story:
         self._clusters = {cluster.name: cluster for cluster in config.clusters}
 
     def lines(self, method: bytes, target: bytes) -> Iterator[tuple[str, str]]:
-        """Yield the story, as a word and a string for each line."""
+        """Yield the lines, each as a label and a text."""
         yield "server", shown(self.server.name)
         try:
             cluster, target = self._destination(target)
@@ -142,7 +142,7 @@ class Story:
             if policy is None:
                 self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
             else:
-                yield from self._gives(policy, self._clusters[goal], info)
+                yield from self._effects(policy, self._clusters[goal], info)
             for attributes in required_attributes(info, target):
                 yield from self._authorization(attributes, goal)
         yield "result", self.refusal or "goes to the cluster, which may have its own say"
@@ -160,7 +160,7 @@ class Story:
     def _identity(self, target: bytes) -> Iterator[tuple[str, str]]:
         name = self.server.authentication
         if name is None and self.user.name != ANONYMOUS_NAME:
-            yield "note", f"the server authenticates nobody: it does not learn that {shown(self.user.name)} asks"
+            yield "note", f"the server authenticates nobody: it does not know that the user is {shown(self.user.name)}"
             self.user = ANONYMOUS
         yield "user", f"{shown(self.user.name)}, groups {_listed(self.user.groups)}"
         found = next((one for one in self.config.authentication if one.name == name), None)
@@ -168,11 +168,11 @@ class Story:
             return
         path, anonymous = target.partition(b"?")[0].decode(), found.anonymous
         if not anonymous.enabled or (anonymous.paths and path not in anonymous.paths):
-            yield "note", f"authentication {shown(found.name)} wants a credential here; --user says who asks"
+            yield "note", f"authentication {shown(found.name)} needs a credential here; --user names the user"
             self._refuse(401, "Unauthorized")
 
     def _authorization(self, attributes: Attributes, cluster: str) -> Iterator[tuple[str, str]]:
-        """Tell what the authorizer says of a request to `cluster`, which is where its policy sends it."""
+        """Yield what the authorizer decides about a request to `cluster`, where its policy sends it."""
         config = next((one for one in self.config.authorization if one.name == self.server.authorization), None)
         if config is None:
             yield "authorization", "none here: the cluster decides"
@@ -186,13 +186,13 @@ class Story:
         if verdicts and verdicts[-1].matches:
             return
         if review is not None:
-            yield "authorization", f"{called}: cluster {shown(review.cluster or cluster)} is asked for a review"
+            yield "authorization", f"{called}: cluster {shown(review.cluster or cluster)} reviews it"
         else:
-            yield "authorization", f"{called}: no rule allows it, and nobody else is asked"
+            yield "authorization", f"{called}: no rule allows it, and there is no review"
             self._refuse(403, f"authorization {called} does not allow it")
 
     def _policy(self, info: RequestInfo, cluster: str) -> Generator[tuple[str, str], None, model.Policy | None]:
-        """Tell which policies are tried, and return the one that applies."""
+        """Yield which policies are tried, and return the one that applies."""
         policies = self.server.dispatch
         if policies is None:
             yield "policy", "none: the server has no dispatch, so everything passes"
@@ -203,7 +203,7 @@ class Story:
         yield "policy", _applies(explanation)
         return None if explanation.policy is None else policies[explanation.policy.number]
 
-    def _gives(self, policy: model.Policy, cluster: model.Cluster, info: RequestInfo) -> Iterator[tuple[str, str]]:
+    def _effects(self, policy: model.Policy, cluster: model.Cluster, info: RequestInfo) -> Iterator[tuple[str, str]]:
         if policy.backend is not None:
             yield "backend", f"cluster {shown(cluster.name)}"
         yield "access log", "on" if self.server.access_log and policy.access_log is not False else "off"
@@ -221,7 +221,7 @@ class Story:
             self._refuse(503, "every endpoint that it could go to is disabled")
 
     def _limits(self, named: str | None, cluster: model.Cluster, info: RequestInfo) -> Iterator[tuple[str, str]]:
-        """Tell of the policy's flow control and the cluster's, in the order in which they are asked, each once."""
+        """Yield the flow controls of the policy and the cluster, in the order in which they apply, each once."""
         controls = {control.name: control for control in self.config.flow_controls}
         own = () if named is None else (named,)
         for name in dict.fromkeys((*own, *cluster.flow_controls)):

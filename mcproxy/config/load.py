@@ -38,7 +38,7 @@ T = TypeVar("T")
 class Loaded:
     config: Config
     warnings: tuple[Problem, ...]  # sorted by place
-    # (section, name) or (section, key) -> where that is written, for faults found later; holds the whole file, so it is
+    # (section, name) or (section, key) -> where that is written, for errors found later; holds the whole file, so it is
     # not to be kept.
     places: Mapping[tuple[str, str], Place] = field(default_factory=dict)
 

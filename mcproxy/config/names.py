@@ -41,7 +41,7 @@ def is_ip(name: str) -> bool:
 
 
 def is_server_name(name: str) -> bool:
-    """Whether a lower-case name can be told by SNI or Host: a DNS name, ``*.`` and a DNS name, or an IP address."""
+    """Whether a lower-case name can be in SNI or Host: a DNS name, ``*.`` and a DNS name, or an IP address."""
     if is_ip(name):
         return True
     if len(name) > 253 or not _DNS_NAME.match(name):

@@ -194,7 +194,7 @@ def test_the_authorizer_is_asked_about_the_cluster_that_the_policy_sends_to(ask:
     _, told = ask("GET", "/api/v1/pods", "--user", "alice", config=config)
     assert told["authorization"] == [
         '"local", rules[0]: clusters ["east"] does not admit "west"',
-        '"local": cluster "west" is asked for a review',
+        '"local": cluster "west" reviews it',
     ]
 
 
@@ -255,24 +255,24 @@ def test_rules_of_authorization_decide(ask: Explain) -> None:
     assert (status, told["result"]) == (1, ['refused: 403, authorization "local" does not allow it'])
     assert told["authorization"] == [
         '"local", rules[0]: users ["alice"] does not admit "bob"',
-        '"local": no rule allows it, and nobody else is asked',
+        '"local": no rule allows it, and there is no review',
     ]
 
 
 def test_a_review_is_named_and_not_asked_for(ask: Explain) -> None:
     status, told = ask("GET", "/api/v1/pods", "--server", "asked", "--user", "bob")
-    assert (status, told["authorization"][-1]) == (0, '"asked": cluster "east" is asked for a review')
+    assert (status, told["authorization"][-1]) == (0, '"asked": cluster "east" reviews it')
     status, told = ask("GET", "/api/v1/pods", "--server", "asked", "--user", "alice")
     assert (status, told["authorization"]) == (0, ['"asked", rules[0]: matches'])
     status, told = ask("GET", "/api/v1/pods", "--server", "reviewed", "--user", "bob")
-    assert (status, told["authorization"]) == (0, ['"reviewed": cluster "west" is asked for a review'])
+    assert (status, told["authorization"]) == (0, ['"reviewed": cluster "west" reviews it'])
     assert told["access log"] == ["off"]
 
 
 def test_a_server_that_authenticates_nobody_sees_nobody(ask: Explain) -> None:
     status, told = ask("GET", "/api/v1/pods", "--server", "local", "--user", "alice")
     assert status == 1
-    assert told["note"] == ['the server authenticates nobody: it does not learn that "alice" asks']
+    assert told["note"] == ['the server authenticates nobody: it does not know that the user is "alice"']
     assert told["user"] == ['"system:anonymous", groups "system:unauthenticated"']
 
 

@@ -123,7 +123,7 @@ class Cluster:
     identity: Identity = Identity.IMPERSONATE
     impersonate_extras: tuple[str, ...] = ()  # keys, lower case; ("*",): all
     front_proxy: FrontProxy | None = None  # given where identity is RequestHeader
-    flow_controls: tuple[str, ...] = ()  # names; limits on the whole cluster, whoever dispatches to it
+    flow_controls: tuple[str, ...] = ()  # names; limits on the whole cluster, whatever their server and policy
     health_check: HealthCheck = HealthCheck()
     connections: Connections = Connections()
     preserve_host: bool = False

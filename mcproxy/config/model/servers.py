@@ -9,7 +9,7 @@ from mcproxy.config.model.dispatch import ClusterBackend, Policy
 
 @dataclass(frozen=True, slots=True)
 class ClustersBackend:
-    """No API at the root; each cluster under /clusters/NAME/… (`"*"` is already spelt out)."""
+    """No API at the root; each cluster under /clusters/NAME/… (`"*"` is already resolved)."""
 
     clusters: tuple[str, ...]
 
@@ -33,7 +33,7 @@ class Sessions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     name: str
-    listeners: tuple[str, ...]  # names; already spelt out where the file leaves them out
+    listeners: tuple[str, ...]  # names; already resolved where the file leaves them out
     server_names: tuple[str, ...] = ()  # lower case; exact or one-label wildcard
     default: bool = False
     backend: Backend

@@ -33,7 +33,7 @@ def build_rules(
     clusters: Sequence[str],
     served: Sequence[str] | None = None,
 ) -> tuple[Rule, ...]:
-    """Return the rules in the list at `places`; faulty items are reported and left out.
+    """Return the rules in the list at `places`; wrong items are reported and left out.
 
     `clusters` are the names in the file, `served` those that the server serves (None: any of the file).
     """
