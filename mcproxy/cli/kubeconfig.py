@@ -29,7 +29,7 @@ class _UnknownError(Exception):
 
 
 class _Place(NamedTuple):
-    """Where a client finds a server. `name` is the TLS server name to ask for, "" where the host itself is it."""
+    """The address of a server for clients. `name` is the TLS server name to send, "" if it is the host itself."""
 
     url: str
     name: str
@@ -127,7 +127,7 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
     if not mine:
         raise _UnknownError(f"server {server.name} is on no listener")
     by_address = [listener for listener in mine if isinstance(listener.bind, TCPBind)]
-    # With TLS first: there a name is enough, and nothing is sent in the clear.
+    # TLS first: a name is enough there, and nothing is sent in the clear.
     listener = min(by_address, key=lambda listener: listener.tls is None, default=mine[0])
     bind = listener.bind
     port = bind.port if isinstance(bind, TCPBind) else 0
@@ -264,7 +264,7 @@ def _user(config: model.Config, server: model.Server, name: str | None) -> tuple
 
 
 def _unauthenticated(config: model.Config, server: model.Server) -> list[str]:
-    """Notes on a server that authenticates nobody: with Passthrough it is the cluster that does."""
+    """Return notes on a server that authenticates nobody: with Passthrough the cluster does."""
     from mcproxy.config.model import Identity
 
     clusters = {cluster.name: cluster for cluster in config.clusters}

@@ -22,7 +22,7 @@ _TOKEN_SECRET = "mcproxy-token"
 
 
 class _Subject(NamedTuple):
-    """Whom the cluster knows the proxy as, and how that is known."""
+    """The user name of the proxy in the cluster, and where it was found."""
 
     user: str
     because: str
@@ -150,7 +150,7 @@ def _binding(cluster: model.Cluster, user: str) -> Iterator[str]:
 
 
 def _role_name(cluster: model.Cluster) -> str:
-    """With the cluster's name, since two entries of the file may be one real cluster."""
+    """Return the role's name; it has the cluster's, since two entries of the file may be one real cluster."""
     return f"mcproxy:{cluster.name}"
 
 
@@ -166,7 +166,7 @@ def _body(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _named_by(credentials: model.Credentials) -> _Subject | None:
-    """Read from the proxy's credential whose it is, where it says so.
+    """Return the user name that the proxy's credential has in it, or None.
 
     A client certificate comes first, as it does for a cluster that gets both.
     """
@@ -197,7 +197,7 @@ def _token(credentials: model.Credentials) -> str:
 
 
 def _account_of(token: str) -> str | None:
-    """Return the user name in a service account's token (a JWT); nothing is believed by it, so nothing is verified."""
+    """Return the user name in a service account's token (a JWT), which is not verified: it is only printed."""
     from mcproxy.kube.user import service_account
 
     try:

@@ -1,4 +1,4 @@
-"""`mcproxy run`: the daemon, in the foreground; systemd or a shell keeps it."""
+"""`mcproxy run`: the daemon, in the foreground, under systemd or a shell."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "run",
         help="run the daemon",
-        description="Run the daemon in the foreground. HUP reloads, TERM stops, USR1 opens log files anew.",
+        description="Run the daemon in the foreground. HUP reloads, TERM stops, USR1 reopens log files.",
     )
     configuration.add_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until stopped. The imports stand here so that asking for help costs nothing."""
+    """Run until stopped. The imports are local so that `--help` does not load them."""
     if args.config == "-":
         print("mcproxy run: standard input cannot be read again at a reload; name a file", file=sys.stderr)
         return USAGE

@@ -1,8 +1,8 @@
 """The signal handlers of the daemon.
 
-HUP reloads, TERM and INT stop (a second one at once, a third one by the kernel, should the reactor be stuck), USR1
-opens log files anew, PIPE is ignored. Python runs a handler between two bytecodes of whatever is going on, so each
-handler only asks the reactor to call something.
+HUP reloads; TERM and INT shut down (a second one ends everything at once, a third one is the kernel's, in case the
+reactor is blocked); USR1 reopens log files; PIPE is ignored. Python runs a handler between two bytecodes of arbitrary
+code, so each handler only schedules a call in the reactor.
 """
 
 from __future__ import annotations
