@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
@@ -186,42 +186,3 @@ def test_closed_in_an_orderly_way_from_here_it_ends_on_both_sides(play: Play) ->
     assert play.client.closed
     play.client.settle()
     assert play.behind.closed
-
-
-class Connection:
-    """What a tunnel needs of one of its two connections, the transport included."""
-
-    def __init__(self) -> None:
-        self.transport = self
-        self.written = b""
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def nothing(self) -> None:
-        """For all that these tests do not look at."""
-
-    unregisterProducer = loseConnection = tunnel_ended = nothing
-
-
-class TestBytesAfterTheOtherSideEnded:
-    """The connection that is being closed may still deliver what its peer had sent."""
-
-    def joined(self) -> tuple[TunnelSide, TunnelSide, Connection]:
-        one, other = Connection(), Connection()
-        side, peer = TunnelSide(cast(Any, one)), TunnelSide(cast(Any, other))
-        side.join(peer)
-        return side, peer, other
-
-    def test_nothing_is_written_to_a_connection_that_is_lost(self) -> None:
-        side, peer, other = self.joined()
-        peer.connection_lost(clean=True)
-        side.received(b"late")
-        assert other.written == b""
-
-    def test_nothing_is_written_after_the_end_was_sent(self) -> None:
-        side, peer, other = self.joined()
-        side.received(b"in time")
-        peer.close(clean=True)
-        side.received(b"late")
-        assert other.written == b"in time"
