@@ -5,7 +5,7 @@
           '---- nothing was sent, or nothing came back and it is safe ---'
 
 `Forward` stands between the two engines: it is the handler of the client's exchange and the sink of the upstream's
-response. What passes, what changes and how failures are handled: docs/architecture.md, "Forwarding".
+response (`response_relay`). What passes, what changes and how failures are handled: docs/architecture.md, "Forwarding".
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from mcproxy.config.model import Identity
 from mcproxy.dispatch.plan import Plan
 from mcproxy.http.client import ClientConnection, ConnectionClosed
 from mcproxy.http.framing import encode_chunk, encode_last_chunk
-from mcproxy.http.messages import CHUNKED, Header, ResponseHead
-from mcproxy.http.tunnel import TunnelSide
-from mcproxy.kube.status import StatusError, retry_after
-from mcproxy.kube.watch import EventBoundary
+from mcproxy.http.messages import CHUNKED, Header
+from mcproxy.kube.status import retry_after
 from mcproxy.net.errors import ConnectError
 from mcproxy.proxy.coroutines import start
-from mcproxy.proxy.cors import replace_fields
 from mcproxy.proxy.request import Request
-from mcproxy.proxy.responses import restore_prefix
+from mcproxy.proxy.response_relay import ResponseRelay
 from mcproxy.proxy.upstream_errors import (
     missing_impersonation_right,
     no_credential,
@@ -38,46 +35,36 @@ from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
-_MAX_HELD = 8192  # bytes of a 403 that are read before it is passed on; a Status has some hundreds
 _WITH_OWN_CREDENTIAL = frozenset({Identity.IMPERSONATE, Identity.PROXY})
 _ASSERTS_THE_USER = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
 
 
-class Forward:
+class Forward(ResponseRelay):
     """One request's way to a cluster and back."""
 
     __slots__ = (
         "_authorization",
         "_balancer",
-        "_boundary",
         "_chunked_body",
         "_cluster",
-        "_connection",
-        "_exchange",
         "_fields",
-        "_finishing",
         "_fresh",
-        "_held",
-        "_impersonates",
         "_picked",
         "_refused_elsewhere",
         "_renewed",
         "_repeated",
-        "_request",
         "_target",
         "_tried",
-        "_tunnel",
         "_uses_own_credential",
     )
 
     def __init__(self, request: Request, plan: Plan, target: bytes) -> None:
         """Prepare; `target` is the path and query as the cluster is asked. Raises StatusError."""
-        self._request = request
-        self._exchange = exchange = request.exchange
         self._cluster = cluster = plan.cluster
         self._balancer = plan.balancer
         self._target = target
         identity = cluster.config.identity
+        super().__init__(request, impersonates=identity is Identity.IMPERSONATE)
         headers, server = request.identity_headers, request.server
         assert server is not None
         if identity is Identity.PASSTHROUGH:
@@ -88,20 +75,13 @@ class Forward:
             self._fields = headers.fields + server.upstream_headers[cluster.name].headers_for(request.user)
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
-        self._connection: ClientConnection | None = None
         self._fresh = False  # the connection was opened for this request
         self._picked: Endpoint | None = None  # chosen, but a connection must be opened
         self._tried: list[Endpoint] = []
         self._renewed = False
         self._repeated = False
-        self._chunked_body = exchange.head.length == CHUNKED
-        self._boundary: EventBoundary | None = None
-        self._finishing = False
-        self._impersonates = identity is Identity.IMPERSONATE
+        self._chunked_body = request.exchange.head.length == CHUNKED
         self._refused_elsewhere = False  # another endpoint has refused to let the proxy impersonate
-        #: A 403 whose body says if it is for the user or for the proxy; that is read first.
-        self._held: tuple[ResponseHead, list[bytes]] | None = None
-        self._tunnel: TunnelSide | None = None
 
     def try_send(self) -> bool:
         """Send the request if that needs no waiting: the usual case, with a credential and an idle connection ready.
@@ -224,99 +204,7 @@ class Forward:
     def resume_request(self) -> None:
         self._exchange.resume_body()
 
-    # -- the response -------------------------------------------------------------------------------------------
-
-    def response_interim(self, head: ResponseHead) -> None:
-        self._exchange.send_interim(head.status, head.reason, head.fields)
-
-    def response_head(self, head: ResponseHead) -> None:
-        if head.status == 401 and self._handled_unauthorized():
-            return
-        info = self._request.info
-        if info is not None and info.verb == "watch" and head.status == 200 and head.length < 0:
-            self._boundary = EventBoundary(head.header(b"content-type"), head.header(b"content-encoding"))
-        elif head.status == 403 and self._impersonates and head.length and head.length <= _MAX_HELD:
-            self._held = head, []
-            return
-        self._respond(head)
-
-    def _respond(self, head: ResponseHead) -> None:
-        request = self._request
-        fields = self._fields_of(head)
-        self._exchange.respond(head.status, head.reason, fields, head.length, head.declared_length)
-        if request.info is not None and request.info.long_running:
-            request.begin_session()
-
-    def _fields_of(self, head: ResponseHead) -> bytes:
-        """Return the fields for the client."""
-        request, fields = self._request, head.fields
-        if request.location_prefix:
-            fields = restore_prefix(fields, request.location_prefix)
-        if request.response_fields:
-            fields = replace_fields(fields, request.response_fields)
-        return fields
-
-    def response_whole(self, head: ResponseHead, body: bytes) -> None:
-        self._connection = None
-        if head.status == 401 and self._handled_unauthorized():
-            return
-        if head.status == 403 and self._impersonates and self._handled_impersonation_refusal(body):
-            return
-        self._exchange.answer(head.status, self._fields_of(head), body, head.reason)
-
-    def response_data(self, data: bytes) -> None:
-        if self._held is not None:
-            _, body = self._held
-            body.append(data)
-            if sum(map(len, body)) > _MAX_HELD:
-                self._pass_on_held()
-            return
-        if self._boundary is not None:
-            self._boundary.passed(data)
-        self._exchange.write(data)
-
-    def response_flush(self) -> None:
-        self._exchange.flush()
-        if self._finishing:
-            self.finish_up()
-
-    def response_end(self, trailers: list[Header]) -> None:
-        self._connection = None
-        if self._held is not None:
-            if self._handled_impersonation_refusal(b"".join(self._held[1])):
-                return
-            self._pass_on_held()
-        self._exchange.end(trailers)
-
-    def _pass_on_held(self) -> None:
-        assert self._held is not None
-        (head, body), self._held = self._held, None
-        self._respond(head)
-        for data in body:
-            self._exchange.write(data)
-
-    def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
-        self._connection = None
-        request = self._request
-        if request.info is not None and not request.info.long_running and not self._switched_to_long_running():
-            side.close(clean=False)
-            return
-        upgrade = head.upgrade or self._exchange.head.upgrade or b""
-        self._tunnel = self._exchange.switch_protocols(head.reason, head.fields, upgrade)
-        self._tunnel.join(side)
-        if not self._exchange.ended:
-            request.begin_session()
-
-    def _switched_to_long_running(self) -> bool:
-        """Count the tunnel of a short request as long-running from now on; False if it was refused instead."""
-        request = self._request
-        try:
-            if request.permit is not None and request.plan is not None:
-                request.permit = request.plan.limits.switch_to_long_running(request.permit, request.user.name)
-        except StatusError as refusal:
-            request.refuse(refusal, "flow_control")
-            return False
-        return True
+    # -- failures -----------------------------------------------------------------------------------------------
 
     def response_failed(self, problem: Exception) -> None:
         connection, self._connection = self._connection, None
@@ -337,56 +225,6 @@ class Forward:
                 self._retry()
                 return
         refuse_unanswered(request, self._cluster, endpoint, problem)
-
-    def _truncated(self, problem: Exception) -> None:
-        """End a response whose rest will not come, so that the client cannot take it for complete.
-
-        A watch between two events has lost nothing: it ends cleanly, and an informer resumes instead of relisting.
-        """
-        if self._boundary is not None and isinstance(problem, ConnectionClosed):
-            self._end_watch(self._boundary)
-        else:
-            self._request.reason = "upstream_broken"
-            self._exchange.abort()
-
-    def _end_watch(self, boundary: EventBoundary) -> None:
-        if boundary.clean:
-            self._request.reason = "upstream_closed_watch"
-            self._exchange.end()
-        else:
-            self._request.reason = "upstream_broken"
-            self._exchange.abort()
-
-    # -- the client ---------------------------------------------------------------------------------------------
-
-    def finish_up(self) -> None:
-        if self._tunnel is not None:
-            self._tunnel.close(clean=True)
-        elif not self._exchange.responded or (self._boundary is not None and not self._boundary.clean):
-            self._finishing = True  # inside an event: at the next boundary
-        elif self._boundary is not None:
-            self._drop_connection()
-            self._exchange.end()
-        # else: no other response can be ended early in an orderly way
-
-    def cancelled(self) -> None:
-        if self._tunnel is not None:
-            self._tunnel.close(clean=False)
-        self._drop_connection()
-
-    def _drop_connection(self) -> None:
-        """Close the connection to the cluster, if an answer on it is outstanding."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.cancel()
-
-    def pause_response(self) -> None:
-        if self._connection is not None:
-            self._connection.pause()
-
-    def resume_response(self) -> None:
-        if self._connection is not None:
-            self._connection.resume()
 
     def endpoint_out(self) -> None:
         """The endpoint went out: retry on a ready one if no answer has begun and it is safe.

@@ -75,6 +75,11 @@ class Pending:
         return b"\r\nUpgrade:" in self.head
 
     @property
+    def console(self) -> bool:
+        """It asks for an upgrade, but is long-running only from its 101 on, or refused then."""
+        return b"/console " in self.head
+
+    @property
     def long_running(self) -> bool:
         return self.upgrade or b"watch=" in self.head
 
@@ -153,6 +158,7 @@ class RandomTraffic:
             authentication="set",
             authorization=pick(["asked", None]),
             dispatch=policies,
+            sessions=model.Sessions(max_age=pick([0.0, 0.1, 1.0]), end_with_credential=pick([True, False])),
         )
         return config(
             [each for each in clusters if each.name in live],
@@ -207,6 +213,7 @@ class RandomTraffic:
             lambda: get(b"/api/v1/namespaces/a/pods", *who, b"Content-Length: 4", method=b"POST") + b"bo",
             lambda: get(b"/api/v1/pods?watch=1", *who),
             lambda: get(pod + b"/exec?command=sh", *who, *UPGRADE, method=b"POST"),
+            lambda: get(b"/apis/subresources.kubevirt.io/v1/namespaces/a/vms/b/console", *who, *UPGRADE),
         ]
         self.clients.append(await self.harness.asks(self.random.choice(requests)()))
 
@@ -313,7 +320,10 @@ class RandomTraffic:
             in_use = whole.in_use_long_running if long_running else whole.in_use
             allowed = self._allowed[long_running]
             assert in_use <= allowed
-            there = sum(each.alive and not each.review and each.long_running == long_running for each in self.pending)
+            there = sum(
+                each.alive and not each.review and not each.console and each.long_running == long_running
+                for each in self.pending
+            )
             assert there <= allowed
             self._allowed[long_running] = max(self._maximum(long_running), min(allowed, in_use))
 
