@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from mcproxy.cli.control_socket import find_control_socket
@@ -83,7 +84,7 @@ def _runs_another_file(answer: dict[str, Any], config: str) -> bool:
 
 
 def _socket_of_running_daemon(config: str, known: str | None) -> str | None:
-    for path in listening_sockets(config):
+    for path in listening_sockets(config, _trusted_users(known)):
         if path == known:
             continue
         try:
@@ -94,6 +95,15 @@ def _socket_of_running_daemon(config: str, known: str | None) -> str | None:
         if status.get("ok") is True and isinstance(file, str) and os.path.realpath(file) == os.path.realpath(config):
             return path
     return None
+
+
+def _trusted_users(control_socket: str | None) -> set[int]:
+    """Return root, the caller, and who owns the directory that the file gives the control socket."""
+    users = {0, os.geteuid()}
+    with suppress(OSError):
+        if control_socket is not None:
+            users.add(os.stat(os.path.dirname(control_socket)).st_uid)
+    return users
 
 
 def _advice(error: OSError) -> str:

@@ -1,29 +1,30 @@
 """Finds the unix sockets on which a running daemon listens, by its configuration file (proc(5)).
 
 It is needed where a file has moved `daemon.controlSocket`: the daemon that is to read the file still listens on the old
-path. Other users' processes, which cannot be read, are left out.
+path. Anybody can start a process that looks like a daemon, and would be told what is meant for it and believed what it
+answers; so only processes of users whom the caller trusts are taken.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from mcproxy.cli import DEFAULT_FILE
 
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON in the column Flags of /proc/net/unix
 
 
-def listening_sockets(config: str, proc: str = "/proc") -> list[str]:
-    """Return the paths of the unix sockets on which daemons that run the file `config` listen."""
+def listening_sockets(config: str, users: Collection[int], proc: str = "/proc") -> list[str]:
+    """Return the paths of the unix sockets on which daemons of `users` (ids) that run the file `config` listen."""
     found: list[str] = []
     for pid in sorted(filter(str.isdigit, os.listdir(proc)), key=int):
         process = os.path.join(proc, pid)
         try:
-            file = _configuration_of(process)
+            file = _configuration_of(process) if os.stat(process).st_uid in users else None
             if file is not None and os.path.realpath(file) == os.path.realpath(config):
                 found += _sockets_of(process)
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # it has ended, or may not be read
             continue
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,8 @@ def test_a_daemon_of_the_file(tmp_path: Path, argv: list[str]) -> None:
     proc = tmp_path / "proc"
     process(proc, 7, [word.format(file=file) for word in argv], tmp_path, {1: "/run/a b.sock", 2: "@abstract"})
     (proc / "self").mkdir()
-    assert listening_sockets(str(file), str(proc)) == ["/run/a b.sock"]
+    assert listening_sockets(str(file), {os.geteuid()}, str(proc)) == ["/run/a b.sock"]
+    assert listening_sockets(str(file), {os.geteuid() + 1}, str(proc)) == []
 
 
 @pytest.mark.parametrize(
@@ -60,4 +62,4 @@ def test_any_other_process(tmp_path: Path, argv: list[str]) -> None:
     proc = tmp_path / "proc"
     process(proc, 7, argv, tmp_path, {1: "/run/a.sock"})
     (proc / "8").mkdir()  # one that has ended
-    assert listening_sockets(str(tmp_path / "mcproxy.yaml"), str(proc)) == []
+    assert listening_sockets(str(tmp_path / "mcproxy.yaml"), {os.geteuid()}, str(proc)) == []
