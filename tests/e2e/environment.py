@@ -1,4 +1,4 @@
-"""Two simulated clusters and a proxy before them, with a kubeconfig that leads to each of them in every way."""
+"""Two simulated clusters behind a proxy, with a kubeconfig that has a context for each route to them."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ logging: {{access: {{file: access.log}}}}
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to a cluster, for clients that are no kubectl."""
+class Route:
+    """One route to a cluster, for clients other than kubectl."""
 
     name: str
     address: Address
     path: str
-    """What stands before the API's paths."""
+    """The prefix of the API paths."""
     token: str
 
     @property
@@ -120,7 +120,7 @@ class Environment:
     def control(self, name: str = "east") -> ControlClient:
         return ControlClient((self.east if name == "east" else self.west).control_url)
 
-    def way(self, name: str) -> Way:
+    def route(self, name: str) -> Route:
         """direct, path, name, west, own (path form, the client's own token), own-name."""
         mine = ssl.create_default_context(cadata=self.authority.pem.decode())
         theirs = ssl.create_default_context(cafile=self.east.ca)
@@ -134,18 +134,18 @@ class Environment:
             "direct-alice": (Address(self.east.ports[0], theirs), "", "alice-test-token"),
         }
         address, path, token = ways[name]
-        return Way(name, address, path, token)
+        return Route(name, address, path, token)
 
     def _kubeconfig(self) -> dict[str, Any]:
         clusters, users, contexts = [], [], []
         for name in ("direct", "direct-alice", "path", "name", "west", "own", "own-name"):
-            way = self.way(name)
+            route = self.route(name)
             ca = self.east.ca if name.startswith("direct") else str(self.ca)
-            cluster = {"server": way.server, "certificate-authority": ca}
-            if way.address.server_name:
-                cluster["tls-server-name"] = way.address.server_name
+            cluster = {"server": route.server, "certificate-authority": ca}
+            if route.address.server_name:
+                cluster["tls-server-name"] = route.address.server_name
             clusters.append({"name": name, "cluster": cluster})
-            users.append({"name": name, "user": {"token": way.token or "to-be-ignored"}})
+            users.append({"name": name, "user": {"token": route.token or "to-be-ignored"}})
             contexts.append({"name": name, "context": {"cluster": name, "user": name, "namespace": "demo"}})
         return {
             "apiVersion": "v1",
@@ -156,8 +156,8 @@ class Environment:
             "current-context": "path",
         }
 
-    def kubectl(self, program: str, way: str) -> Kubectl:
-        return Kubectl(program, str(self.kubeconfig), way, self.home)
+    def kubectl(self, program: str, route: str) -> Kubectl:
+        return Kubectl(program, str(self.kubeconfig), route, self.home)
 
 
 def query(**values: object) -> str:

@@ -1,4 +1,4 @@
-"""Two simulated clusters and a proxy that authenticates: one of the clusters is told in every way who calls."""
+"""Two simulated clusters behind a proxy that authenticates; one of them is reached by every kind of identity."""
 
 from __future__ import annotations
 
@@ -148,9 +148,9 @@ class Site:
 
 
 class IdentityEnvironment:
-    """The clusters `east` and `west`; the proxy knows the first by several names, one for each way of telling it."""
+    """The clusters `east` and `west`; the first has several names in the proxy, one for each kind of identity."""
 
-    WAYS = ("direct", "east", "token", "front", "own", "lent", "west")
+    ROUTES = ("direct", "east", "token", "front", "own", "lent", "west")
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -265,13 +265,13 @@ class IdentityEnvironment:
 
     def _kubeconfig(self) -> dict[str, Any]:
         clusters: list[dict[str, Any]] = []
-        for way in self.WAYS:
-            server = self.east.url if way == "direct" else f"https://127.0.0.1:{self.port}/clusters/{way}"
-            ca = self.east.ca if way == "direct" else str(self.directory / "ca.crt")
+        for route in self.ROUTES:
+            server = self.east.url if route == "direct" else f"https://127.0.0.1:{self.port}/clusters/{route}"
+            ca = self.east.ca if route == "direct" else str(self.directory / "ca.crt")
             cluster = {"server": server, "certificate-authority": ca}
-            if way in REVIEWERS:
-                cluster["tls-server-name"] = f"{way}.{DOMAIN}"
-            clusters.append({"name": way, "cluster": cluster})
+            if route in REVIEWERS:
+                cluster["tls-server-name"] = f"{route}.{DOMAIN}"
+            clusters.append({"name": route, "cluster": cluster})
         users: list[dict[str, Any]] = []
         for name in BY_CERTIFICATE:
             pair = self.east.user(name.partition("-")[0])
@@ -279,9 +279,12 @@ class IdentityEnvironment:
         tokens = {**{name: f"{name.partition('-')[0]}-test-token" for name in BY_TOKEN}, "nobody": "nonsense"}
         users += [{"name": name, "user": {"token": token}} for name, token in tokens.items()]
         contexts = [
-            {"name": f"{user['name']}@{way}", "context": {"cluster": way, "user": user["name"], "namespace": "demo"}}
+            {
+                "name": f"{user['name']}@{route}",
+                "context": {"cluster": route, "user": user["name"], "namespace": "demo"},
+            }
             for user in users
-            for way in self.WAYS
+            for route in self.ROUTES
         ]
         return {
             "apiVersion": "v1",
@@ -292,8 +295,8 @@ class IdentityEnvironment:
             "current-context": "",
         }
 
-    def kubectl(self, program: str, user: str, way: str) -> Kubectl:
-        return Kubectl(program, str(self.kubeconfig), f"{user}@{way}", self.home)
+    def kubectl(self, program: str, user: str, route: str) -> Kubectl:
+        return Kubectl(program, str(self.kubeconfig), f"{user}@{route}", self.home)
 
 
 def right_to_pass(key: str) -> list[dict[str, Any]]:

@@ -75,16 +75,16 @@ def refused(answer: Answer, status: int, word: str) -> None:
 
 
 def test_a_token_of_the_file_names_its_user(identities: IdentityEnvironment) -> None:
-    for way in ("east", "token", "front"):
-        user = user_of(whoami(identities.proxy(), f"/clusters/{way}", bearer("filed-token")))
+    for route in ("east", "token", "front"):
+        user = user_of(whoami(identities.proxy(), f"/clusters/{route}", bearer("filed-token")))
         assert user == {"username": "filed", "uid": "u-1", "groups": ["dev", "filers", "system:authenticated"]}
 
 
 def test_a_service_account_is_itself_towards_its_cluster(identities: IdentityEnvironment, account: str) -> None:
     direct = user_of(whoami(identities.direct(), "", bearer(account)))
     assert (direct["username"], direct["groups"]) == (BUILDER, ACCOUNT_GROUPS)
-    for way in ("token", "front"):  # other names of the same cluster, and so other clusters to the proxy
-        assert user_of(whoami(identities.proxy("shared"), f"/clusters/{way}", bearer(account))) == direct
+    for route in ("token", "front"):  # other names of the same cluster, and so other clusters to the proxy
+        assert user_of(whoami(identities.proxy("shared"), f"/clusters/{route}", bearer(account))) == direct
     told = user_of(whoami(identities.proxy(), "/clusters/east", bearer(account)))
     assert told == {key: value for key, value in direct.items() if key != "extra"}
 
@@ -131,8 +131,8 @@ def test_issuers_whose_keys_come_from_a_file_a_url_and_discovery(identities: Ide
 
 def test_who_shows_nothing_is_anonymous_where_that_is_allowed(identities: IdentityEnvironment) -> None:
     version = "/clusters/{}/version"
-    for way in ("east", "front"):
-        assert seen_as(identities, identities.proxy("anonymous"), version.format(way)) == "system:anonymous"
+    for route in ("east", "front"):
+        assert seen_as(identities, identities.proxy("anonymous"), version.format(route)) == "system:anonymous"
     assert seen_as(identities, identities.proxy("none"), "/version") == "system:anonymous"
     for user, token in (("admin", "wrong"), ("", "admin-test-token")):
         address = identities.proxy("none", user)
@@ -147,8 +147,8 @@ def test_who_shows_nothing_is_anonymous_where_that_is_allowed(identities: Identi
 
 def test_a_front_proxy_is_believed_and_nobody_else(identities: IdentityEnvironment) -> None:
     remote = [("X-Remote-User", "carol"), ("X-Remote-Group", "ops"), ("X-Remote-Extra-Scopes", "a")]
-    for way in ("east", "token", "front"):
-        user = user_of(whoami(identities.proxy("anonymous", "corp-front-proxy"), f"/clusters/{way}", remote))
+    for route in ("east", "token", "front"):
+        user = user_of(whoami(identities.proxy("anonymous", "corp-front-proxy"), f"/clusters/{route}", remote))
         groups = ["ops", "system:authenticated"]
         assert user == {"username": "carol", "groups": groups, "extra": {"scopes": ["a"]}}
     refused(whoami(identities.proxy("anonymous", "corp-front-proxy"), "/clusters/east"), 401, "Unauthorized")
@@ -166,16 +166,16 @@ def test_a_bad_token_beside_a_good_certificate_does_no_harm(identities: Identity
 
 
 @pytest.mark.parametrize(
-    ("way", "own", "subject"),
+    ("route", "own", "subject"),
     [("east", "", "CN=mcproxy,O=mcproxy"), ("token", "mcproxy-test-token", ""), ("front", "", "CN=front-proxy")],
 )
-def test_the_clients_credentials_stay_here(identities: IdentityEnvironment, way: str, own: str, subject: str) -> None:
+def test_the_clients_credentials_stay_here(identities: IdentityEnvironment, route: str, own: str, subject: str) -> None:
     mark = identities.control().mark()
     protocols = "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWRtaW4tdGVzdC10b2tlbg"
-    exec_path = f"/clusters/{way}{PODS}/db-0/exec?command=hostname&stdout=true"
-    server = way if way in REVIEWERS else ""
-    ask(identities.proxy(server, "alice"), f"/clusters/{way}{PODS}", headers=bearer("alice-test-token"))
-    ask(identities.proxy(server), f"/clusters/{way}{PODS}", headers=bearer("alice-test-token"))
+    exec_path = f"/clusters/{route}{PODS}/db-0/exec?command=hostname&stdout=true"
+    server = route if route in REVIEWERS else ""
+    ask(identities.proxy(server, "alice"), f"/clusters/{route}{PODS}", headers=bearer("alice-test-token"))
+    ask(identities.proxy(server), f"/clusters/{route}{PODS}", headers=bearer("alice-test-token"))
     answer = ask(identities.proxy(server), exec_path, headers=[*WEBSOCKET, ("Sec-WebSocket-Protocol", protocols)])
     assert answer.status == 101
     records = identities.control().audit(mark, path=PODS)
@@ -184,7 +184,7 @@ def test_the_clients_credentials_stay_here(identities: IdentityEnvironment, way:
     for record in records:
         assert header_values(record, "Authorization") == ([f"Bearer {own}"] if own else [])
         assert "test-token" not in json.dumps([value for name, value in record["headers"] if name != "Authorization"])
-        prefix = "X-Remote" if way == "front" else "Impersonate"
+        prefix = "X-Remote" if route == "front" else "Impersonate"
         groups = header_values(record, f"{prefix}-Group")
         assert len(groups) == len(set(groups)) == 2
     assert header_values(records[2], "Sec-WebSocket-Protocol") == ["v5.channel.k8s.io"]
@@ -218,8 +218,8 @@ def test_whoever_is_asked_for_is_who_it_would_be_directly(
     headers += [("impersonate-uid", uid) for uid in uids]
     headers += [(f"Impersonate-Extra-{key}", value) for key, value in extras]
     direct = whoami(identities.direct("admin"), "", headers)
-    for way in ("token", "front"):
-        found = whoami(identities.proxy("", "admin"), f"/clusters/{way}", headers)
+    for route in ("token", "front"):
+        found = whoami(identities.proxy("", "admin"), f"/clusters/{route}", headers)
         assert found.status == direct.status
         if direct.status == 201:
             assert user_of(found) == user_of(direct)
@@ -265,8 +265,8 @@ def test_rules_alone_say_who_may_what_where_a_server_has_them(identities: Identi
 
 @pytest.mark.parametrize("user", ["admin-certificate", "admin-token", "alice-certificate", "alice-token"])
 def test_the_python_client_is_the_same_user(identities: IdentityEnvironment, user: str) -> None:
-    def scenario(way: str) -> list[object]:
-        with kubernetes.config.new_client_from_config(str(identities.kubeconfig), context=f"{user}@{way}") as client:
+    def scenario(route: str) -> list[object]:
+        with kubernetes.config.new_client_from_config(str(identities.kubeconfig), context=f"{user}@{route}") as client:
             api = kubernetes.client.CoreV1Api(client)
             authentication = kubernetes.client.AuthenticationV1Api(client)
             info = authentication.create_self_subject_review({}).status.user_info
@@ -284,8 +284,8 @@ def test_the_python_client_is_the_same_user(identities: IdentityEnvironment, use
 
     direct = scenario("direct")
     assert direct[0] == user.partition("-")[0]
-    for way in ("east", "front", *(["own"] if user.endswith("token") else [])):
-        assert scenario(way) == direct
+    for route in ("east", "front", *(["own"] if user.endswith("token") else [])):
+        assert scenario(route) == direct
 
 
 # The logs.

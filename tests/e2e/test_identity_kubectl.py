@@ -22,7 +22,7 @@ WAYS_OF = {
     "admin-token": ("token", "own"),
     "alice-token": ("east", "own"),
 }
-"""Each way with a certificate and a token; what differs between the users has little to do with the way."""
+"""Each route with a certificate and a token; what differs between the users has little to do with the route."""
 USERS = pytest.mark.parametrize("user", WAYS_OF)
 STREAMS = [("certificate", WEBSOCKET), ("token", SPDY)]
 OVER_STREAMS = pytest.mark.parametrize(("credential", "environ"), STREAMS, ids=["websocket", "spdy"])
@@ -42,10 +42,10 @@ def everywhere(identities: IdentityEnvironment, kubectl: str) -> Compare:
 
     def compare(user: str, scenario: Scenario) -> list[Result]:
         ways = ("direct", *WAYS_OF[user])
-        seen = in_parallel(lambda way: seen_of(scenario, identities.kubectl(kubectl, user, way)), ways)
-        for way in WAYS_OF[user]:
-            for step, expected in zip(seen[way], seen["direct"], strict=True):
-                assert step == expected, way
+        seen = in_parallel(lambda route: seen_of(scenario, identities.kubectl(kubectl, user, route)), ways)
+        for route in WAYS_OF[user]:
+            for step, expected in zip(seen[route], seen["direct"], strict=True):
+                assert step == expected, route
         return seen["direct"]
 
     return compare
@@ -54,18 +54,20 @@ def everywhere(identities: IdentityEnvironment, kubectl: str) -> Compare:
 @USERS
 def test_whoami_names_the_user_groups_and_uid(identities: IdentityEnvironment, kubectl: str, user: str) -> None:
     ways = (*TOLD, "own") if "token" in user else TOLD
-    seen = in_parallel(lambda way: identities.kubectl(kubectl, user, way)("auth", "whoami"), ("direct", "lent", *ways))
+    seen = in_parallel(
+        lambda route: identities.kubectl(kubectl, user, route)("auth", "whoami"), ("direct", "lent", *ways)
+    )
     direct = seen["direct"]
     assert direct.status == 0
     assert user.partition("-")[0] in direct.stdout
-    for way in ways:
-        told = seen[way]
+    for route in ways:
+        told = seen[route]
         expected = direct
-        if way == "east":  # does not pass on the certificate's extra, as impersonateExtras does not name it
+        if route == "east":  # does not pass on the certificate's extra, as impersonateExtras does not name it
             lines = [line for line in direct.stdout.splitlines(keepends=True) if CREDENTIAL_ID not in line]
             expected = Result(0, "".join(lines), "")
         spaced = [re.sub(" +", " ", result.stdout) for result in (told, expected)]
-        assert spaced[0] == spaced[1], way
+        assert spaced[0] == spaced[1], route
         assert (told.status, told.stderr) == (0, "")
     assert re.search(r"^Username +mcproxy$", seen["lent"].stdout, re.M)
 
@@ -102,7 +104,7 @@ def test_what_is_allowed_and_what_is_not(everywhere: Compare, user: str) -> None
 
 def test_a_token_that_nobody_knows_is_unauthorized(identities: IdentityEnvironment, kubectl: str) -> None:
     ways = ("direct", *TOLD, "own", "lent")
-    seen = in_parallel(lambda way: identities.kubectl(kubectl, "nobody", way)("auth", "whoami"), ways)
+    seen = in_parallel(lambda route: identities.kubectl(kubectl, "nobody", route)("auth", "whoami"), ways)
     assert seen["direct"].status == 1
     assert "Unauthorized" in seen["direct"].stderr
     assert set(seen.values()) == {seen["direct"]}

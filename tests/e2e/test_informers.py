@@ -13,10 +13,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.environment import Environment, Way
+from tests.e2e.environment import Environment, Route
 from tests.e2e.http_client import Client, lines_of
 
-WAYS = ("direct", "path", "name")
+ROUTES = ("direct", "path", "name")
 JSON = "application/json"
 PROTOBUF = "application/vnd.kubernetes.protobuf,application/json"
 METADATA = (
@@ -41,11 +41,11 @@ LISTS = {
 }
 
 
-def headers(way: Way, accept: str) -> list[tuple[str, str]]:
+def headers(route: Route, accept: str) -> list[tuple[str, str]]:
     return [
         ("User-Agent", "informertrace/v0.0.0"),
         ("Accept", accept),
-        ("Authorization", f"Bearer {way.token or 'none'}"),
+        ("Authorization", f"Bearer {route.token or 'none'}"),
         ("Accept-Encoding", "gzip"),
     ]
 
@@ -67,29 +67,29 @@ def read_until(response: http.client.HTTPResponse, text: bytes) -> bytes:
 
 def change(environment: Environment, path: str) -> None:
     """Create, change and delete an object of the kind that is watched."""
-    way = environment.way("direct")
+    route = environment.route("direct")
     name = next(NAMES)
     kind, place = ("Widget", "example.com/v1") if path == WIDGETS else ("ConfigMap", "v1")
     obj = {"apiVersion": place, "kind": kind, "metadata": {"name": name}}
     obj |= {"spec": {"color": "red", "size": 1}} if kind == "Widget" else {"data": {"a": "1"}}
     collection = "/apis/example.com/v1/namespaces/demo/widgets" if kind == "Widget" else CONFIGMAPS
-    head = [*headers(way, JSON), ("Content-Type", JSON)]
-    patch = [*headers(way, JSON), ("Content-Type", "application/merge-patch+json")]
-    with Client(way.address) as client:
+    head = [*headers(route, JSON), ("Content-Type", JSON)]
+    patch = [*headers(route, JSON), ("Content-Type", "application/merge-patch+json")]
+    with Client(route.address) as client:
         assert client.request("POST", collection, head, json.dumps(obj).encode()).status == 201
         labels = b'{"metadata": {"labels": {"a": "b"}}}'
         assert client.request("PATCH", f"{collection}/{name}", patch, labels).status == 200
-        assert client.request("DELETE", f"{collection}/{name}", headers(way, JSON)).status == 200
+        assert client.request("DELETE", f"{collection}/{name}", headers(route, JSON)).status == 200
 
 
 def watch_everywhere(environment: Environment, path: str, query: str, accept: str) -> Iterator[tuple[str, bytes]]:
-    """Watch all ways at a time while an object comes, changes and goes; gives (way, what came up to its end)."""
+    """Watch by all routes at a time while an object is created, changed and deleted; return (route, its events)."""
     with ExitStack() as clients:
         responses = {}
-        for name in WAYS:
-            way = environment.way(name)
-            client = clients.enter_context(Client(way.address))
-            responses[name] = client.begin("GET", f"{way.path}{path}?{query}", headers(way, accept))
+        for name in ROUTES:
+            route = environment.route(name)
+            client = clients.enter_context(Client(route.address))
+            responses[name] = client.begin("GET", f"{route.path}{path}?{query}", headers(route, accept))
         for response in responses.values():
             assert response.status == 200
             assert fields(response) == fields(responses["direct"])
@@ -116,10 +116,10 @@ def test_watch_list_gives_objects_bookmark_and_changes(environment: Environment,
 def test_list_and_watch_from_its_version_misses_nothing(environment: Environment, informer: str) -> None:
     path, query, accept = LISTS[informer]
     lists = {}
-    for name in WAYS:
-        way = environment.way(name)
-        with Client(way.address) as client:
-            response = client.begin("GET", f"{way.path}{path}?limit=500&resourceVersion=0", headers(way, accept))
+    for name in ROUTES:
+        route = environment.route(name)
+        with Client(route.address) as client:
+            response = client.begin("GET", f"{route.path}{path}?limit=500&resourceVersion=0", headers(route, accept))
             lists[name] = (response.status, fields(response), response.read())
     assert lists["path"] == lists["name"] == lists["direct"]
     assert lists["direct"][0] == 200
@@ -133,10 +133,10 @@ def test_list_and_watch_from_its_version_misses_nothing(environment: Environment
 def test_watch_list_of_all_pods_starts_with_all_of_them(environment: Environment) -> None:
     query = WATCH_LIST + "timeout=7m42s&timeoutSeconds=462&watch=true"
     seen = []
-    for name in WAYS:
-        way = environment.way(name)
-        with Client(way.address) as client:
-            response = client.begin("GET", f"{way.path}/api/v1/pods?{query}", headers(way, PROTOBUF))
+    for name in ROUTES:
+        route = environment.route(name)
+        with Client(route.address) as client:
+            response = client.begin("GET", f"{route.path}/api/v1/pods?{query}", headers(route, PROTOBUF))
             seen.append((fields(response), read_until(response, b"k8s.io/initial-events-end")))
             response.close()
     assert seen[1] == seen[2] == seen[0]
@@ -149,14 +149,14 @@ def test_watch_ends_whole_when_its_time_is_over(environment: Environment) -> Non
     ended = []
     with ExitStack() as clients:
         watches = []
-        for way in map(environment.way, WAYS):
-            client = clients.enter_context(Client(way.address))
-            response = client.begin("GET", f"{way.path}{CONFIGMAPS}?{query}", headers(way, JSON))
-            watches.append((way, client, response))
-        for way, client, response in watches:
+        for route in map(environment.route, ROUTES):
+            client = clients.enter_context(Client(route.address))
+            response = client.begin("GET", f"{route.path}{CONFIGMAPS}?{query}", headers(route, JSON))
+            watches.append((route, client, response))
+        for route, client, response in watches:
             ended.append(list(lines_of(response)))
             assert response.isclosed()
-            again = client.request("GET", f"{way.path}/version", headers(way, JSON))
+            again = client.request("GET", f"{route.path}/version", headers(route, JSON))
             assert again.status == 200  # on the same connection
     assert ended[1] == ended[2] == ended[0]
 
@@ -164,15 +164,15 @@ def test_watch_ends_whole_when_its_time_is_over(environment: Environment) -> Non
 @pytest.mark.parametrize("endpoint", [0, 1])
 def test_watch_of_a_dying_endpoint_ends_between_events(disturbed: Environment, endpoint: int) -> None:
     """Nothing was lost, so the proxy ends the stream cleanly and the informer resumes instead of listing anew."""
-    way = disturbed.way("path")
+    route = disturbed.route("path")
     control = disturbed.control()
     mark = control.mark()
     with ExitStack() as clients:
         responses = []
         for _ in range(2):  # round robin: one of them is on each endpoint
-            client = clients.enter_context(Client(way.address))
+            client = clients.enter_context(Client(route.address))
             query = "watch=true&resourceVersion=0"
-            responses.append(client.begin("GET", f"{way.path}{CONFIGMAPS}?{query}", headers(way, JSON)))
+            responses.append(client.begin("GET", f"{route.path}{CONFIGMAPS}?{query}", headers(route, JSON)))
             clients.callback(responses[-1].close)
             responses[-1].readline()
         places = [record["endpoint"] for record in control.audit(mark, path=CONFIGMAPS)]
@@ -188,11 +188,11 @@ def test_watch_of_a_dying_endpoint_ends_between_events(disturbed: Environment, e
 
 def test_bookmarks_come_through_while_nothing_happens(disturbed: Environment) -> None:
     for name in ("path", "name"):
-        way = disturbed.way(name)
+        route = disturbed.route(name)
         version = disturbed.control().stats()["revision"]
         query = f"allowWatchBookmarks=true&resourceVersion={version}&watch=true&timeoutSeconds=300"
-        with Client(way.address) as client:
-            response = client.begin("GET", f"{way.path}{WIDGETS}?{query}", headers(way, JSON))
+        with Client(route.address) as client:
+            response = client.begin("GET", f"{route.path}{WIDGETS}?{query}", headers(route, JSON))
             kinds = [json.loads(line)["type"] for line in itertools.islice(lines_of(response), 2)]
             response.close()
         assert kinds == ["BOOKMARK", "BOOKMARK"]

@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.environment import Environment
 from tests.e2e.processes import Kubectl, Result, in_parallel, wait_until
 
-WAYS = ("direct", "path", "name")
+ROUTES = ("direct", "path", "name")
 WEBSOCKET = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "true", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "true"}
 SPDY = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "false"}
 PROTOCOLS = pytest.mark.parametrize("environ", [WEBSOCKET, SPDY], ids=["websocket", "spdy"])
@@ -55,7 +55,7 @@ def everywhere(environment: Environment, kubectl: str) -> Compare:
     """
 
     def compare(scenario: Scenario) -> list[Result]:
-        return same({way: seen_of(scenario, environment.kubectl(kubectl, way)) for way in WAYS})
+        return same({route: seen_of(scenario, environment.kubectl(kubectl, route)) for route in ROUTES})
 
     return compare
 
@@ -65,7 +65,7 @@ def all_at_once(environment: Environment, kubectl: str) -> Compare:
     """The same, all ways at a time, for scenarios that don't disturb each other."""
 
     def compare(scenario: Scenario) -> list[Result]:
-        return same(in_parallel(lambda way: seen_of(scenario, environment.kubectl(kubectl, way)), WAYS))
+        return same(in_parallel(lambda route: seen_of(scenario, environment.kubectl(kubectl, route)), ROUTES))
 
     return compare
 
@@ -75,8 +75,8 @@ def seen_of(scenario: Scenario, kubectl: Kubectl) -> list[Result]:
 
 
 def same(seen: dict[str, list[Result]]) -> list[Result]:
-    for way in WAYS[1:]:
-        assert seen[way] == seen["direct"]
+    for route in ROUTES[1:]:
+        assert seen[route] == seen["direct"]
     return seen["direct"]
 
 
@@ -366,7 +366,7 @@ def test_passed_through_token_makes_the_user(environment: Environment, kubectl: 
 
     mark = environment.control().mark()
     ways = ("direct-alice", "own", "own-name")
-    seen = in_parallel(lambda way: seen_of(scenario, environment.kubectl(kubectl, way)), ways)
+    seen = in_parallel(lambda route: seen_of(scenario, environment.kubectl(kubectl, route)), ways)
     assert {record["user"] for record in environment.control().audit(mark, path="/api")} == {"alice"}
     assert seen["own"] == seen["own-name"] == seen["direct-alice"]
     assert seen["own"][0].stdout == "yes\n"

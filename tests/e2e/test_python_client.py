@@ -14,14 +14,14 @@ from tests.e2e.environment import Environment
 
 kubernetes: Any = importlib.import_module("kubernetes")  # it has no types
 streams: Any = importlib.import_module("kubernetes.stream")
-WAYS = ("direct", "path", "name")
+ROUTES = ("direct", "path", "name")
 APP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "python"}, "data": {"a": "1"}}
 
 
 @contextmanager
-def core(environment: Environment, way: str) -> Iterator[Any]:
+def core(environment: Environment, route: str) -> Iterator[Any]:
     """CoreV1Api with a configuration of its own: streams change the client that they run on."""
-    with kubernetes.config.new_client_from_config(str(environment.kubeconfig), context=way) as client:
+    with kubernetes.config.new_client_from_config(str(environment.kubeconfig), context=route) as client:
         yield kubernetes.client.CoreV1Api(client)
 
 
@@ -31,9 +31,9 @@ def everywhere(environment: Environment) -> Callable[[Callable[[Any], object]], 
 
     def compare(scenario: Callable[[Any], object]) -> Any:
         seen = {}
-        for way in WAYS:
-            with core(environment, way) as api:
-                seen[way] = scenario(api)
+        for route in ROUTES:
+            with core(environment, route) as api:
+                seen[route] = scenario(api)
         assert seen["path"] == seen["direct"]
         assert seen["name"] == seen["direct"]
         return seen["direct"]
@@ -174,8 +174,8 @@ def test_logs_follow_ends_when_the_reader_has_enough(everywhere: Everywhere) -> 
 
 def test_version_and_api_groups(environment: Environment) -> None:
     seen = []
-    for way in WAYS:
-        with kubernetes.config.new_client_from_config(str(environment.kubeconfig), context=way) as client:
+    for route in ROUTES:
+        with kubernetes.config.new_client_from_config(str(environment.kubeconfig), context=route) as client:
             version = kubernetes.client.VersionApi(client).get_code().to_dict()
             groups = [group.name for group in kubernetes.client.ApisApi(client).get_api_versions().groups]
             seen.append((version, groups))

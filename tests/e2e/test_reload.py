@@ -60,7 +60,7 @@ class Load:
             lambda: self._ask_anew(4),
             lambda: self._change(5),
         ]
-        self._watches = [Client(environment.way("path").address), Client(environment.way("name").address)]
+        self._watches = [Client(environment.route("path").address), Client(environment.route("name").address)]
         self._threads = [threading.Thread(target=self._guard, args=(loop,)) for loop in loops]
         self._watchers = [threading.Thread(target=self._guard, args=(self._watcher(index),)) for index in range(2)]
 
@@ -72,45 +72,45 @@ class Load:
 
     def _keep_asking(self, number: int) -> None:
         """GET and POST in turns on one connection that must never close."""
-        way = self.environment.way("path" if number % 2 else "name")
-        with Client(way.address) as client:
+        route = self.environment.route("path" if number % 2 else "name")
+        with Client(route.address) as client:
             while not self.stopping.is_set():
-                answer = client.request("GET", f"{way.path}{PODS}/db-0")
+                answer = client.request("GET", f"{route.path}{PODS}/db-0")
                 assert answer.status == 200, answer
                 assert answer.json["metadata"]["name"] == "db-0"
                 headers = [("Content-Type", "application/json")]
-                answer = client.request("POST", f"{way.path}{CONFIGMAPS}?dryRun=All", headers, BODY.encode())
+                answer = client.request("POST", f"{route.path}{CONFIGMAPS}?dryRun=All", headers, BODY.encode())
                 assert answer.status == 201, answer
                 self.counts[number] += 2
                 time.sleep(0.02)
 
     def _ask_anew(self, number: int) -> None:
         """A connection for each request, as kubectl does."""
-        way = self.environment.way("path")
+        route = self.environment.route("path")
         while not self.stopping.is_set():
-            assert ask(way.address, way.path + "/version").status == 200
+            assert ask(route.address, route.path + "/version").status == 200
             self.counts[number] += 1
             time.sleep(0.02)
 
     def _change(self, number: int) -> None:
         """Change what the watches look at; each change is an event that they must see."""
-        way = self.environment.way("path")
+        route = self.environment.route("path")
         headers = [("Content-Type", "application/merge-patch+json")]
-        with Client(way.address) as client:
+        with Client(route.address) as client:
             while not self.stopping.is_set():
                 body = json.dumps({"data": {"count": str(self.sent + 1)}}).encode()
-                answer = client.request("PATCH", f"{way.path}{CONFIGMAPS}/counter", headers, body)
+                answer = client.request("PATCH", f"{route.path}{CONFIGMAPS}/counter", headers, body)
                 assert answer.status == 200, answer
                 self.sent += 1
                 self.counts[number] += 1
                 time.sleep(0.05)
 
     def _watcher(self, index: int) -> Callable[[], None]:
-        way = self.environment.way("path" if index == 0 else "name")
+        route = self.environment.route("path" if index == 0 else "name")
         query = "watch=true&fieldSelector=metadata.name%3Dcounter"
 
         def follow() -> None:
-            response = self._watches[index].begin("GET", f"{way.path}{CONFIGMAPS}?{query}")
+            response = self._watches[index].begin("GET", f"{route.path}{CONFIGMAPS}?{query}")
             assert response.status == 200
             for line in lines_of(response):
                 count = int(json.loads(line)["object"]["data"]["count"])
@@ -122,12 +122,15 @@ class Load:
         return follow
 
     def start(self) -> None:
-        way = self.environment.way("path")
+        route = self.environment.route("path")
         body = json.dumps(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "counter"}, "data": {"count": "0"}}
         )
         headers = [("Content-Type", "application/json")]
-        assert ask(way.address, way.path + CONFIGMAPS, method="POST", headers=headers, body=body.encode()).status == 201
+        assert (
+            ask(route.address, route.path + CONFIGMAPS, method="POST", headers=headers, body=body.encode()).status
+            == 201
+        )
         for watcher in self._watchers:
             watcher.start()
         wait_until("both watches run", lambda: all(self.seen) or bool(self.failures))
@@ -139,11 +142,11 @@ class Load:
         self.stopping.set()
         for thread in self._threads:
             thread.join(TIMEOUT)
-        way = self.environment.way("path")
+        route = self.environment.route("path")
         headers = [("Content-Type", "application/merge-patch+json")]
         body = b'{"data": {"count": "-1"}}'
-        target = f"{way.path}{CONFIGMAPS}/counter"
-        assert ask(way.address, target, method="PATCH", headers=headers, body=body).status == 200
+        target = f"{route.path}{CONFIGMAPS}/counter"
+        assert ask(route.address, target, method="PATCH", headers=headers, body=body).status == 200
         for watcher in self._watchers:
             watcher.join(TIMEOUT)
         for client in self._watches:
@@ -185,7 +188,7 @@ def replace_file(path: Path, text: str) -> None:
 
 def serial(environment: Environment) -> object:
     """The serial number of the certificate that a new connection gets."""
-    connection = environment.way("path").address.connect()
+    connection = environment.route("path").address.connect()
     try:
         certificate = connection.getpeercert()
     finally:

@@ -41,31 +41,31 @@ UPGRADES = pytest.mark.parametrize("upgrade", [WEBSOCKET, SPDY], ids=["websocket
 
 def sent(environment: Environment, way_name: str, target: str, *, cluster: str = "east", **rest: Any) -> dict[str, Any]:
     """Send one request and give the one record of it."""
-    way = environment.way(way_name)
+    route = environment.route(way_name)
     control = environment.control(cluster)
     mark = control.mark()
-    ask(way.address, way.path + target, **rest)
+    ask(route.address, route.path + target, **rest)
     (record,) = [record for record in control.audit(mark) if not is_proxys_own(record)]
     return record
 
 
 def upgraded(environment: Environment, way_name: str, headers: list[tuple[str, str]]) -> dict[str, Any]:
     """Begin an exec session and give the record of it."""
-    way = environment.way(way_name)
+    route = environment.route(way_name)
     control = environment.control()
     mark = control.mark()
     method = "GET" if ("Upgrade", "websocket") in headers else "POST"
     body = None if method == "GET" else b""
-    with Client(way.address) as client:
-        response = client.begin(method, way.path + EXEC, headers, body)
+    with Client(route.address) as client:
+        response = client.begin(method, route.path + EXEC, headers, body)
         assert response.status == 101, response.read()
     (record,) = [record for record in control.audit(mark) if not is_proxys_own(record)]
     return record
 
 
 def test_lent_identity_replaces_the_clients(environment: Environment) -> None:
-    for way in ("path", "name"):
-        record = sent(environment, way, "/api/v1/namespaces/demo/pods", headers=SPOOFED)
+    for route in ("path", "name"):
+        record = sent(environment, route, "/api/v1/namespaces/demo/pods", headers=SPOOFED)
         assert header_values(record, "Authorization") == ["Bearer admin-test-token"]
         assert not [name for name, _ in record["headers"] if name.lower().replace("_", "-").startswith("x-remote")]
         assert (record["user"], record["client_subject"]) == ("admin", "")
@@ -100,20 +100,20 @@ def test_bearer_token_among_the_subprotocols_is_taken_out(environment: Environme
 def test_impersonation_asked_of_a_lent_identity_is_403_and_reaches_nobody(
     environment: Environment, header: str
 ) -> None:
-    way = environment.way("path")
+    route = environment.route("path")
     mark = environment.control().mark()
-    answer = ask(way.address, way.path + "/api/v1/pods", headers=[(header, "alice")])
+    answer = ask(route.address, route.path + "/api/v1/pods", headers=[(header, "alice")])
     assert (answer.status, answer.json["kind"], answer.json["reason"]) == (403, "Status", "Forbidden")
     assert [record for record in environment.control().audit(mark) if not is_proxys_own(record)] == []
 
 
 def test_own_token_passes_as_it_is_and_nothing_of_the_proxys(environment: Environment) -> None:
-    for way in ("own", "own-name"):
-        record = sent(environment, way, "/api/v1/namespaces/demo/pods", headers=SPOOFED)
+    for route in ("own", "own-name"):
+        record = sent(environment, route, "/api/v1/namespaces/demo/pods", headers=SPOOFED)
         assert header_values(record, "Authorization") == ["Bearer alice-test-token"]
         assert not [name for name, _ in record["headers"] if name.lower().replace("_", "-").startswith("x-remote")]
         assert (record["user"], record["client_subject"]) == ("alice", "")
-        assert sent(environment, way, "/version")["user"] == "system:anonymous"
+        assert sent(environment, route, "/version")["user"] == "system:anonymous"
 
 
 def test_own_impersonation_passes(environment: Environment) -> None:
@@ -164,9 +164,9 @@ TARGETS = [
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("way", ["path", "name"])
-def test_path_and_query_arrive_byte_for_byte(environment: Environment, way: str, target: str) -> None:
-    assert sent(environment, way, target)["path"] == target
+@pytest.mark.parametrize("route", ["path", "name"])
+def test_path_and_query_arrive_byte_for_byte(environment: Environment, route: str, target: str) -> None:
+    assert sent(environment, route, target)["path"] == target
 
 
 @pytest.mark.parametrize(
@@ -174,15 +174,15 @@ def test_path_and_query_arrive_byte_for_byte(environment: Environment, way: str,
     ["/api/v1/namespaces/demo/configmaps/a%2Fb", "/api/v1/namespaces/demo/../shop/pods", "/api//v1/pods/%2e%2e"],
 )
 def test_path_with_two_meanings_is_400_and_reaches_nobody(environment: Environment, target: str) -> None:
-    way = environment.way("path")
+    route = environment.route("path")
     mark = environment.control().mark()
-    answer = ask(way.address, way.path + target)
+    answer = ask(route.address, route.path + target)
     assert (answer.status, answer.json["kind"], answer.json["reason"]) == (400, "Status", "BadRequest")
     assert [record for record in environment.control().audit(mark) if not is_proxys_own(record)] == []
 
 
 def test_other_prefixes_of_a_cluster_mean_the_same(environment: Environment) -> None:
-    address = environment.way("path").address
+    address = environment.route("path").address
     for prefix in (
         "/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/east/proxy",
         "/apis/cluster.karmada.io/v1alpha1/clusters/east/proxy",
@@ -193,7 +193,7 @@ def test_other_prefixes_of_a_cluster_mean_the_same(environment: Environment) -> 
 
 
 def test_cluster_that_is_not_served_is_404_and_reaches_nobody(environment: Environment) -> None:
-    address = environment.way("path").address
+    address = environment.route("path").address
     mark = environment.control().mark()
     for name in ("north", "", "east%2F..%2Fwest", "EAST", "east;a=b"):
         answer = ask(address, f"/clusters/{name}/api/v1/pods")
@@ -230,13 +230,13 @@ def test_connection_header_cannot_take_away_what_the_proxy_adds(environment: Env
     assert len(header_values(record, "Host")) == 1
 
 
-@pytest.mark.parametrize("way", ["path", "own"])
+@pytest.mark.parametrize("route", ["path", "own"])
 @pytest.mark.parametrize("header", ["Authorization", "Impersonate-User", "X-Remote-User"])
 def test_connection_header_that_names_an_identity_is_400_and_reaches_nobody(
-    environment: Environment, way: str, header: str
+    environment: Environment, route: str, header: str
 ) -> None:
     """To drop it would mean another user."""
-    there = environment.way(way)
+    there = environment.route(route)
     mark = environment.control().mark()
     headers = [("Connection", f"keep-alive, {header}"), ("Authorization", "Bearer admin-test-token")]
     answer = ask(there.address, there.path + "/api/v1/pods", headers=headers)
@@ -248,20 +248,20 @@ def test_bodies_arrive_whole_by_length_and_in_chunks(environment: Environment) -
     random_bytes = random.Random(7)
     data = {"data": {"a": "".join(random_bytes.choices("abcdefghij", k=300_000))}}
     names = (f"body-{number}" for number in itertools.count())
-    way = environment.way("path")
+    route = environment.route("path")
     for chunked in (False, True):
         obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": next(names)}, **data}
         body = json.dumps(obj).encode()
         mark = environment.control().mark()
         headers = [("Content-Type", "application/json")]
-        target = way.path + "/api/v1/namespaces/demo/configmaps?dryRun=All"
+        target = route.path + "/api/v1/namespaces/demo/configmaps?dryRun=All"
         if chunked:
             pieces = [body[at : at + 7919] for at in range(0, len(body), 7919)]
             encoded = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
-            with Client(way.address) as client:
+            with Client(route.address) as client:
                 answer = client.request("POST", target, [*headers, ("Transfer-Encoding", "chunked")], encoded, raw=True)
         else:
-            answer = ask(way.address, target, method="POST", headers=headers, body=body)
+            answer = ask(route.address, target, method="POST", headers=headers, body=body)
         assert answer.status == 201, answer.body
 
         def arrived() -> list[str]:
@@ -272,8 +272,8 @@ def test_bodies_arrive_whole_by_length_and_in_chunks(environment: Environment) -
 
 
 def test_answers_carry_the_clusters_headers_once(environment: Environment) -> None:
-    way = environment.way("path")
-    answer = ask(way.address, way.path + "/api/v1/namespaces/demo/pods?limit=1")
+    route = environment.route("path")
+    answer = ask(route.address, route.path + "/api/v1/namespaces/demo/pods?limit=1")
     assert len(answer.header("Audit-Id")) == 36
     assert answer.header("Content-Type") == "application/json"
     assert answer.header("X-Kubernetes-Pf-Flowschema-Uid")
@@ -284,15 +284,15 @@ def test_compressed_answers_pass_as_they_are(environment: Environment) -> None:
     headers = [("Accept-Encoding", "gzip"), ("Authorization", "Bearer admin-test-token")]
     seen = []
     for name in ("direct", "path"):
-        way = environment.way(name)
-        answer = ask(way.address, way.path + "/api/v1/pods", headers=headers)
+        route = environment.route(name)
+        answer = ask(route.address, route.path + "/api/v1/pods", headers=headers)
         seen.append((answer.header("Content-Encoding"), answer.header("Content-Type"), answer.body))
     assert seen[0] == seen[1]
     assert seen[0][0] == "gzip"
 
 
 def test_a_refused_request_is_a_status(environment: Environment) -> None:
-    address = environment.way("path").address
+    address = environment.route("path").address
     assert ask(address, "/api/v1/pods").json["message"].startswith('server "all" has no API of its own')
-    misdirected = ask(environment.way("name").address, "/api/v1/pods", host="x.own.e2e.test")
+    misdirected = ask(environment.route("name").address, "/api/v1/pods", host="x.own.e2e.test")
     assert (misdirected.status, misdirected.json["kind"]) == (421, "Status")
