@@ -47,18 +47,18 @@ def test_lines_are_written_in_their_order(pipe: tuple[int, int]) -> None:
 
 def test_unread_pipe_blocks_nobody_and_what_was_dropped_is_counted(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
+    os.write(writing, b"." * (PIPE - 1) + b"\n")  # it is full: nothing is written before something is read
     writer = LogWriter(writing, dropped, max_queued=10_000)
     begun = time.monotonic()
     for number in range(5000):
         writer.write(f"line {number:04d}\n")  # 10 bytes
     assert not writer.flush(0.01)
     assert time.monotonic() - begun < 5
-    lines = read_until(reading, "dropped").splitlines()
-    lines += read_until(reading, "\n").splitlines() if not lines[-1].startswith("dropped ") else []
-    kept = [line for line in lines if line.startswith("line ")]
-    assert kept == [f"line {number:04d}" for number in range(len(kept))]
-    assert 1000 <= len(kept) < 5000
-    assert lines[len(kept)] == f"dropped {5000 - len(kept)}"
+    seen = read_until(reading, "dropped")
+    seen += "" if seen.endswith("\n") else read_until(reading, "\n")
+    _full, *kept, report = seen.splitlines()
+    assert kept == [f"line {number:04d}" for number in range(1000)]
+    assert report == "dropped 4000"
     assert writer.flush(5)
     writer.write("again\n")
     assert read_until(reading, "\n") == "again\n"
@@ -99,3 +99,17 @@ def test_lines_of_several_threads_stay_whole(pipe: tuple[int, int]) -> None:
     while seen.count("\n") < 800:
         seen += os.read(reading, 65536).decode()
     assert set(seen.splitlines()) == {name * 50 for name in "abcd"}
+
+
+def test_lines_of_a_failed_write_are_reported_after_one_that_did_not_fail(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    elsewhere = os.dup(writing)
+    os.close(writing)  # until another descriptor has its number
+    writer = LogWriter(writing, dropped)
+    for number in range(3):
+        writer.write(f"lost {number}\n")
+        assert writer.flush(5)
+    os.dup2(elsewhere, writing)
+    os.close(elsewhere)
+    writer.write("written\n")
+    assert read_until(reading, "dropped 3\n") == "written\ndropped 3\n"
