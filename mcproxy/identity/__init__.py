@@ -1,5 +1,5 @@
-"""Who calls, and how a cluster is told.
+"""Identity: authentication, authorization, impersonation, and the headers that carry a user to a cluster.
 
-What an attacker controls: every header of a request. A name that could mean an identity to any server behind is taken
-away unless the cluster's way of being told (`identity`) says that exactly this header passes.
+An attacker controls every header of a request. One that could mean an identity to any server behind is removed unless
+the cluster's `identity` says that exactly this header passes.
 """

@@ -100,11 +100,11 @@ def split_identity_headers(fields: bytes) -> IdentityHeaders:
     the second, so there is no telling whose request it would be. And for so many WebSocket subprotocols beside a bearer
     token that they would take longer than all else of a request.
     """
-    presented = IdentityHeaders(fields)
+    headers = IdentityHeaders(fields)
     suspects = list(_SUSPECT.finditer(b"\n" + fields.lower()))
     if suspects:
-        _Sorting(presented).run(suspects)
-    return presented
+        _Sorting(headers).run(suspects)
+    return headers
 
 
 class _Sorting:
@@ -120,8 +120,8 @@ class _Sorting:
         "_protocol_tokens",
     )
 
-    def __init__(self, presented: IdentityHeaders) -> None:
-        self._identity_headers = presented
+    def __init__(self, headers: IdentityHeaders) -> None:
+        self._identity_headers = headers
         self._kept: list[bytes] = []
         self._own: list[bytes] = []
         self._impersonate: list[bytes] = []
@@ -130,8 +130,8 @@ class _Sorting:
         self._others_offered = False
 
     def run(self, suspects: list[re.Match[bytes]]) -> None:
-        presented = self._identity_headers
-        block = presented.fields
+        headers = self._identity_headers
+        block = headers.fields
         remote: list[Header] = []
         impersonate: list[Header] = []
         position = 0
@@ -158,18 +158,18 @@ class _Sorting:
             elif name.endswith(b"protocol") and name.startswith(b"sec"):
                 self._sort_protocols(name == b"sec-websocket-protocol", block[begin:end], value)
         self._kept.append(block[position:])
-        presented.fields = b"".join(self._kept)
-        presented.own = b"".join(self._own)
-        presented._impersonate_block = b"".join(self._impersonate)
-        presented.remote = tuple(remote)
-        presented.impersonate = tuple(impersonate)
+        headers.fields = b"".join(self._kept)
+        headers.own = b"".join(self._own)
+        headers._impersonate_block = b"".join(self._impersonate)
+        headers.remote = tuple(remote)
+        headers.impersonate = tuple(impersonate)
         self._find_token()
 
-    def _sort_protocols(self, believed: bool, line: bytes, value: bytes) -> None:
+    def _sort_protocols(self, standard: bool, line: bytes, value: bytes) -> None:
         """Take bearer tokens out of the offered WebSocket subprotocols (browsers can put them nowhere else)."""
         if BEARER_PROTOCOL not in value.lower():
             self._kept.append(line)
-            self._others_offered = self._others_offered or (believed and bool(value))
+            self._others_offered = self._others_offered or (standard and bool(value))
             return
         if value.count(b",") > _MOST_PROTOCOLS:
             raise StatusError(400, f"more than {_MOST_PROTOCOLS} WebSocket subprotocols beside a bearer token")
@@ -178,14 +178,14 @@ class _Sorting:
             protocol = protocol.strip(b" \t")
             if not protocol.lower().startswith(BEARER_PROTOCOL):
                 others.append(protocol)
-            elif believed and protocol.startswith(BEARER_PROTOCOL):
+            elif standard and protocol.startswith(BEARER_PROTOCOL):
                 self._protocol_tokens.append(protocol[len(BEARER_PROTOCOL) :])
                 # A line of its own says the same as a place in the other's list (RFC 6455 11.3.4).
                 self._own.append(b"Sec-WebSocket-Protocol: %b\r\n" % protocol)
         offered = b", ".join(filter(None, others))
         if offered:
             self._kept.append(b"%b: %b\r\n" % (line.partition(b":")[0], offered))
-            self._others_offered = self._others_offered or believed
+            self._others_offered = self._others_offered or standard
 
     def _find_token(self) -> None:
         """Set `token` and its block, or `bad_token`."""

@@ -1,4 +1,4 @@
-"""JSON that a stranger wrote: tokens, key sets, answers of reviewers. One kind of error, whatever is wrong with it."""
+"""Strict parsing of untrusted JSON (tokens, key sets, responses of reviewers): ValueError for whatever is wrong."""
 
 from __future__ import annotations
 

@@ -71,7 +71,9 @@ async def reauthenticate(request: Request, server: VirtualServer) -> Authenticat
     cluster, target = server.destination(request.exchange.head.target)
     token_decides = cluster.config.identity is Identity.PASSTHROUGH
     peer, headers, path = request.client.peer, request.identity_headers, target.partition(b"?")[0]
-    return await server.authenticator.authenticate(peer, headers, path, token_decides=token_decides)
+    return await server.authenticator.authenticate(
+        peer, headers, path, client=request.client.address, token_decides=token_decides
+    )
 
 
 async def impersonate(request: Request, server: VirtualServer, cluster: Cluster) -> None:

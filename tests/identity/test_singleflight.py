@@ -113,6 +113,23 @@ def test_a_long_queue_of_calls_that_end_at_once_is_served_without_recursion() ->
     assert (done, failed) == (list(range(5000)), [ValueError] * 5000)
 
 
+def test_a_function_that_breaks_gives_its_place_back() -> None:
+    calls = Calls()
+
+    def breaks() -> Any:
+        raise RuntimeError("a bug")
+
+    failed: list[Failure] = []
+    for _ in range(3):
+        waiter = calls.flights.join("broken", breaks, turn="a")
+        assert isinstance(waiter, Deferred)
+        waiter.addErrback(failed.append)
+    assert [failure.type for failure in failed] == [RuntimeError] * 3
+    assert (len(calls.flights), calls.clock.getDelayedCalls()) == (0, [])
+    calls.join("good", "a")
+    assert calls.begun == ["good"]
+
+
 def test_a_waiter_whose_answer_makes_another_one_leave_takes_nothing_from_the_rest() -> None:
     flights: SingleFlight[str, str] = SingleFlight(Clock(), places(1), timeout=10.0)
     answer: Deferred[str] = Deferred()

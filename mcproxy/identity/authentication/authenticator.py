@@ -34,47 +34,51 @@ _CERTIFICATE_TODO = "the client must show a valid certificate of clientCertifica
 _FRONT_PROXY_TODO = "a front proxy must show a certificate of requestHeader.caFile"
 
 
-class Tokens(Protocol):
-    """What is asked of `token_chain.UnionTokenAuthenticator`. Both raise StatusError (401, 503) and log why."""
+class BearerTokenAuthenticator(Protocol):
+    """The interface of `token_union.UnionTokenAuthenticator`. Both raise StatusError (401, 503) and log why."""
 
     def at_once(self, token: bytes) -> AuthenticatedUser | None: ...
     async def authenticate(self, token: bytes, client: str) -> AuthenticatedUser: ...
 
 
 class Authenticator:
-    """One set; for each cluster that reviews its tokens there is one of its own."""
+    """One set of the file; there is one object for each cluster that reviews its tokens."""
 
-    __slots__ = ("_anonymous", "_anonymous_paths", "_clients", "_front_proxies", "_name", "_seconds", "_tokens")
+    __slots__ = ("_anonymous", "_anonymous_paths", "_clients", "_name", "_request_header", "_seconds", "_tokens")
 
     @classmethod
     def build(
         cls,
         config: Authentication,
         *,
-        tokens: Tokens | None,
+        tokens: BearerTokenAuthenticator | None,
         clock: IReactorTime,
         previous: Authenticator | None = None,
     ) -> Authenticator:
-        """Make the authenticators of a set; `tokens` is the chain of those that judge tokens, None if there are none.
+        """Make the authenticators of a set; `tokens` is the one for bearer tokens, None if there is none.
 
-        `previous` is the one of the same set before a reload: what known connections were told of unchanged
-        authorities stays true. Raises ValueError for authorities that cannot be read.
+        `previous` is the one of the same set before a reload: what was verified against unchanged CAs stays cached.
+        Raises ValueError for CAs that cannot be read.
         """
         return cls(config, tokens, clock, previous)
 
     def __init__(
-        self, config: Authentication, tokens: Tokens | None, clock: IReactorTime, previous: Authenticator | None
+        self,
+        config: Authentication,
+        tokens: BearerTokenAuthenticator | None,
+        clock: IReactorTime,
+        previous: Authenticator | None,
     ) -> None:
-        known: Iterable[ClientCertificateVerifier] = () if previous is None else previous._bundles()
+        known: Iterable[ClientCertificateVerifier] = () if previous is None else previous._verifiers()
         self._name = config.name
         self._tokens = tokens
         self._seconds = clock.seconds
         self._clients = None if config.client_ca is None else _verifier(config.client_ca, config.client_crl, known)
-        self._front_proxies: RequestHeaderAuthenticator | None = None
+        self._request_header: RequestHeaderAuthenticator | None = None
         if (header := config.request_header) is not None:
-            authorities = _verifier(header.ca, None, known)
-            self._front_proxies = RequestHeaderAuthenticator(
-                header, authorities, allow_system_names=config.allow_system_names
+            verifier = _verifier(header.ca, None, known)
+            self._request_header = RequestHeaderAuthenticator(
+                header, verifier, allow_system_names=config.allow_system_names
             )
         self._anonymous = config.anonymous.enabled
         self._anonymous_paths = frozenset(path.encode() for path in config.anonymous.paths)
@@ -85,7 +89,7 @@ class Authenticator:
         """Return the user if that needs no review; None: `authenticate` must be awaited.
 
         `peer` is the connection's, None without a client certificate; `path` is the path as the cluster gets it, as
-        sent and without the query. `token_decides`: a certificate counts only where no token is headers. Raises
+        sent and without the query. `token_decides`: a certificate counts only where no token is presented. Raises
         StatusError (401, 503).
         """
         token = headers.token
@@ -118,22 +122,22 @@ class Authenticator:
 
     def _by_certificate(self, peer: TLSPeer, headers: IdentityHeaders) -> AuthenticatedUser | None:
         now = self._seconds()
-        if headers.remote and self._front_proxies is not None:
+        if headers.remote and self._request_header is not None:
             try:
-                caller = self._front_proxies.caller(peer, headers.remote, now)
+                caller = self._request_header.caller(peer, headers.remote, now)
             except RequestHeaderRefusedError as refusal:
                 raise self._refused(refusal.cause, refusal.todo) from None
             if caller is not None:
                 return caller
         if self._clients is not None and not peer.verification(self._clients, now).cause:
-            return peer.certificate_user().caller
+            return peer.certificate_user().authenticated
         return None
 
     def _without_token(self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes) -> AuthenticatedUser:
         if headers.bad_token:
             raise self._refused(headers.bad_token, "the client must send a proper bearer token")
-        if peer is not None and (cause := self._objection(peer)):
-            raise self._refused(f"the client certificate is not believed: {cause}", _CERTIFICATE_TODO)
+        if peer is not None and (cause := self._certificate_refusal(peer)):
+            raise self._refused(f"the client certificate is not accepted: {cause}", _CERTIFICATE_TODO)
         if self._anonymous and (not self._anonymous_paths or path in self._anonymous_paths):
             return _ANONYMOUS
         if headers.remote:
@@ -141,21 +145,21 @@ class Authenticator:
         log.debug("authentication {set} refused a request without a credential", set=self._name)
         raise _unauthorized()
 
-    def _objection(self, peer: TLSPeer) -> str:
-        """Say why a certificate that named nobody rules out an anonymous request; "" if it does not."""
+    def _certificate_refusal(self, peer: TLSPeer) -> str:
+        """Return why a certificate that named nobody rules out an anonymous request; "" if it does not."""
         now = self._seconds()
-        objection = ""
+        cause = ""
         if self._clients is not None:
-            objection = peer.verification(self._clients, now).cause or peer.certificate_user().cause
-        if not objection and self._front_proxies is not None:
-            objection = self._front_proxies.objection(peer, now)
-        return objection
+            cause = peer.verification(self._clients, now).cause or peer.certificate_user().cause
+        if not cause and self._request_header is not None:
+            cause = self._request_header.refusal_cause(peer, now)
+        return cause
 
-    def _bundles(self) -> list[ClientCertificateVerifier]:
-        bundles = [] if self._clients is None else [self._clients]
-        if self._front_proxies is not None:
-            bundles.append(self._front_proxies.authorities)
-        return bundles
+    def _verifiers(self) -> list[ClientCertificateVerifier]:
+        verifiers = [] if self._clients is None else [self._clients]
+        if self._request_header is not None:
+            verifiers.append(self._request_header.verifier)
+        return verifiers
 
     def _refused(self, cause: str, todo: str) -> StatusError:
         log.info("authentication {set} refused a request: {cause}", set=self._name, cause=cause, todo=todo, client="")
@@ -163,7 +167,7 @@ class Authenticator:
 
 
 class NoAuthentication:
-    """The authenticator of a server without authentication: whoever calls is anonymous, whatever they present."""
+    """The authenticator of a server without `authentication`: every user is anonymous."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""X-Remote-*: who calls, as a front proxy says it that proved itself by a certificate.
+"""The authenticator `requestHeader`: X-Remote-* of a front proxy that has proved itself by a client certificate.
 
-Believed only beside a certificate that the authorities of `requestHeader` vouch for, and that bears one of the allowed
-names, where there are such. A front proxy that says nothing is nobody: its certificate is no user's here. Source:
+The headers count only beside a certificate that is verified by the CAs of `requestHeader` and has one of the allowed
+names, where there are such. A front proxy's own certificate is no user's: without X-Remote-User it is nobody. Source:
 k8s.io/apiserver `pkg/authentication/request/headerrequest`.
 """
 
@@ -19,9 +19,9 @@ from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
 from mcproxy.kube.user import UserInfo
 
-#: Sets of headers that are kept with whom they name, and how long (bytes) one may be; only front proxies fill this.
-_REMEMBERED = 2048
-_LONGEST_REMEMBERED = 1024
+#: Sets of headers that are cached with their user, and how long (bytes) one may be; only front proxies fill this.
+_CACHED = 2048
+_LONGEST_CACHED = 1024
 
 _EXTRA = b"x-remote-extra-"
 _ESCAPES = re.compile(rb"(?:[^%]|%[0-9a-f]{2})*", re.DOTALL)
@@ -29,10 +29,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class RequestHeaderRefusedError(Exception):
-    """A front proxy says what it may not say; `cause` and `todo` are for operators.
+    """A front proxy named a user that it may not name; `cause` and `todo` are for operators.
 
-    The request ends there: a front proxy that speaks for somebody must never be taken for somebody itself, because
-    what it said was refused.
+    The request ends there: a front proxy that speaks for a user must never be taken for a user itself.
     """
 
     def __init__(self, cause: str, todo: str) -> None:
@@ -42,41 +41,39 @@ class RequestHeaderRefusedError(Exception):
 
 
 class RequestHeaderAuthenticator:
-    """Who may say who calls."""
+    """Authenticates requests of front proxies."""
 
-    __slots__ = ("_allow_system_names", "_allowed_names", "_authorities", "_remembered")
+    __slots__ = ("_allow_system_names", "_allowed_names", "_cached", "_verifier")
 
-    def __init__(
-        self, config: RequestHeader, authorities: ClientCertificateVerifier, *, allow_system_names: bool
-    ) -> None:
-        self._authorities = authorities
+    def __init__(self, config: RequestHeader, verifier: ClientCertificateVerifier, *, allow_system_names: bool) -> None:
+        self._verifier = verifier
         self._allowed_names = frozenset(config.allowed_names)
         self._allow_system_names = allow_system_names
-        self._remembered = lru_cache(_REMEMBERED)(_caller)
+        self._cached = lru_cache(_CACHED)(_caller)
 
     @property
-    def authorities(self) -> ClientCertificateVerifier:
-        """Those that vouch for front proxies."""
-        return self._authorities
+    def verifier(self) -> ClientCertificateVerifier:
+        """Verifies the certificates of front proxies."""
+        return self._verifier
 
-    def objection(self, peer: TLSPeer, now: float) -> str:
-        """Say why a peer is no front proxy, "" if it is one; `now` is seconds since 1970."""
-        cause = peer.verification(self._authorities, now).cause
+    def refusal_cause(self, peer: TLSPeer, now: float) -> str:
+        """Return why a peer is no front proxy, "" if it is one; `now` is seconds since 1970."""
+        cause = peer.verification(self._verifier, now).cause
         if not cause and self._allowed_names and peer.certificate_user().common_name not in self._allowed_names:
             cause = "its common name is not among requestHeader.allowedNames"
         return cause
 
     def caller(self, peer: TLSPeer, remote: tuple[Header, ...], now: float) -> AuthenticatedUser | None:
-        """Return who calls, None if no front proxy says so; raises RequestHeaderRefusedError."""
-        if self.objection(peer, now):
+        """Return the user, None if no front proxy names one; raises RequestHeaderRefusedError."""
+        if self.refusal_cause(peer, now):
             return None
-        if sum([len(name) + len(value) for name, value in remote]) > _LONGEST_REMEMBERED:
+        if sum([len(name) + len(value) for name, value in remote]) > _LONGEST_CACHED:
             return _caller(remote, self._allow_system_names)
-        return self._remembered(remote, self._allow_system_names)
+        return self._cached(remote, self._allow_system_names)
 
 
 def _caller(remote: tuple[Header, ...], allow_system_names: bool) -> AuthenticatedUser | None:
-    """Return whom a front proxy names; raises RequestHeaderRefusedError."""
+    """Return the user that a front proxy names; raises RequestHeaderRefusedError."""
     try:
         user = remote_user(remote)
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""What is common to all judges of bearer tokens: the answers they give and the shape they have.
+"""The interface of authenticators for bearer tokens, and the results that they return.
 
-A judge that cannot tell (its server is down) says so instead of refusing: a client that is told 401 throws its token
-away and logs in anew, one that is told 503 comes back. The chain (`token_chain`) asks one judge after the other, keeps
-the answers, and decides which `system:` names are believed.
+An authenticator that cannot answer (its server is down) says so instead of refusing: a client that gets 401 throws its
+token away and logs in anew, one that gets 503 comes back. The union (`token_union`) asks one after the other, caches
+their results, and decides which `system:` names count.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from mcproxy.kube.user import UserInfo
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The token is good. `until`: when that ends at the latest, by the reactor's clock; None: the judge does not say.
+    """The token is good. `until`: when that ends at the latest, by the reactor's clock; None: unknown.
 
-    The user is as the judge names it, without the group system:authenticated.
+    The user is as the authenticator names it, without the group system:authenticated.
     """
 
     user: UserInfo
@@ -28,8 +28,8 @@ class Accepted:
 class Refused:
     """The token is not good here. `cause` is for the log: never the token, nor a claim of it but issuer and key.
 
-    `own` is true where the token is plainly meant for this judge (its issuer, its line): then the token is refused
-    even if another judge is down.
+    `own` is true where the token is plainly meant for this authenticator (its issuer, its line): then the token is
+    refused even if another authenticator is down.
     """
 
     cause: str
@@ -38,7 +38,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """This judge cannot tell now. `cause` is a sentence for operators."""
+    """This authenticator cannot answer now. `cause` is a sentence for operators."""
 
     cause: str
 
@@ -47,14 +47,14 @@ TokenResult = Accepted | Refused | Unavailable
 
 
 class CacheTimes(NamedTuple):
-    """Seconds for which an answer is kept; 0: not at all."""
+    """Seconds for which a result is cached; 0: not at all."""
 
     success: float
     failure: float
 
 
 class TokenAuthenticator(Protocol):
-    """One judge of tokens. It keeps no answers itself: that is the chain's."""
+    """One authenticator of tokens. It caches no results itself: the union does."""
 
     @property
     def name(self) -> str:
@@ -62,17 +62,17 @@ class TokenAuthenticator(Protocol):
 
     @property
     def cache_times(self) -> CacheTimes:
-        """How long its answers are kept."""
+        """How long its results are cached."""
 
     @property
     def cluster(self) -> str:
-        """The cluster that answers, whose `system:` names are believed; "" for a judge that is no cluster."""
+        """The cluster that answers, whose `system:` names count towards itself; "" for another server."""
 
     def known(self, token: bytes) -> TokenResult | None:
-        """Answer at once, from what is known here; None if `judge` must be asked. Raises nothing."""
+        """Return the result if it is known here; None if `authenticate` must be awaited. Raises nothing."""
 
     async def authenticate(self, token: bytes) -> TokenResult:
-        """Answer; raises nothing, whatever is in the token."""
+        """Return the result; raises nothing, whatever is in the token."""
 
     def close(self) -> None:
-        """End idle connections; questions under way go on."""
+        """Close idle connections; reviews under way go on."""

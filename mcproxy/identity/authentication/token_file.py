@@ -1,4 +1,4 @@
-"""The judge of tokens that stand in a file: token, user, uid, groups.
+"""The authenticator `tokenFile`: tokens of a file: token, user, uid, groups.
 
 The tokens themselves are not kept here, only keyed hashes of them: the time that a look-up takes says nothing of how
 much of a guessed token was right, and a token cannot turn up in a dump. Source: Kubernetes "Static token file".
@@ -18,7 +18,7 @@ _UNKNOWN = Refused("it is not in the token file")
 class TokenFileAuthenticator:
     """A token file as it was when the configuration was loaded; it always knows at once."""
 
-    #: The chain's look-up is quicker than this one. It says nothing old: another file makes another chain.
+    #: The union's cache is quicker than this look-up, and never stale: another file makes another union.
     cache_times = CacheTimes(3600.0, 0.0)
     cluster = ""
 

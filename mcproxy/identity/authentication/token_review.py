@@ -15,7 +15,7 @@ from mcproxy.upstream.control import ControlResponse
 def token_review_authenticator(
     config: model.TokenReview, cluster: str, live: LiveCluster, clock: IReactorTime
 ) -> TokenReviewer:
-    """Return the judge that asks the cluster of this name."""
+    """Return the authenticator that sends TokenReviews to the cluster of this name."""
     return TokenReviewer(
         f"tokenReview by cluster {cluster}",
         _ClusterServer(live, clock),

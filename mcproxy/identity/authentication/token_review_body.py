@@ -1,4 +1,4 @@
-"""TokenReview as it goes over the wire: the question, and how an answer is read.
+"""The body of a TokenReview: encoding of the request, and decoding of the response.
 
 Source: the authentication.k8s.io/v1 API, and how apiserver's webhook token authenticator reads it (`plugin/pkg/
 authenticator/token/webhook`): audiences are checked before anything else, and only if some were asked for.
@@ -17,7 +17,7 @@ from mcproxy.kube.user import Extra, UserInfo
 GROUP = "authentication.k8s.io"
 _API_VERSION = f"{GROUP}/v1"
 _LONGEST_REASON = 200  # characters of a server's reason that are shown
-_TELLING = 8  # characters of a token in a row that must not be seen
+_SECRET_PART = 8  # characters of a token in a row that must not be seen
 _NO_REVIEW = "see what answers there: it must speak authentication.k8s.io/v1 TokenReview"
 
 
@@ -84,7 +84,7 @@ def _why(error: object, token: str) -> str:
     if not isinstance(error, str) or not error:
         return "the token is not valid"
     said = error[:_LONGEST_REASON]
-    begins = range(len(said) - _TELLING + 1)
-    if token in error or any(said[begin : begin + _TELLING] in token for begin in begins):
+    begins = range(len(said) - _SECRET_PART + 1)
+    if token in error or any(said[begin : begin + _SECRET_PART] in token for begin in begins):
         return "the token is not valid (the reason given repeats it)"
     return shown(said)

@@ -1,4 +1,4 @@
-"""A judge that asks a server by TokenReview: `token_review` asks a cluster, `webhook` a server that is none."""
+"""An authenticator that sends TokenReviews to a server: `token_review` to a cluster, `webhook` to another server."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mcproxy.identity.review_client import REJECTED
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError
 from mcproxy.upstream.control import ControlResponse
 
-_EFFECT = "clients whose tokens it alone could judge get 503"
+_EFFECT = "clients whose tokens it alone could accept get 503"
 
 
 class Server(Protocol):
-    """Where the questions go."""
+    """Where the reviews are sent."""
 
     async def send(self, body: bytes) -> ControlResponse:
         """POST a TokenReview; return a response of `SUCCESS` or `REJECTED` within 10 s, or raise `UnavailableError`."""
@@ -24,7 +24,7 @@ class Server(Protocol):
 
 
 class TokenReviewer:
-    """The judge; `cluster` is the name of the cluster that is asked, "" for another server."""
+    """The authenticator; `cluster` is the name of the cluster that reviews, "" for another server."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class TokenReviewer:
             return Refused("the token is no text")
         try:
             result = await self._review(text)
-        except UnavailableError as trouble:
-            self._log.fails(trouble, _EFFECT)
-            return Unavailable(trouble.cause)
+        except UnavailableError as error:
+            self._log.fails(error, _EFFECT)
+            return Unavailable(error.cause)
         self._log.works()
         return result
 
@@ -64,5 +64,5 @@ class TokenReviewer:
     async def _review(self, token: str) -> Accepted | Refused:
         response = await self._server.send(encode_review(token, self._audiences))
         if response.status in REJECTED:
-            return Refused(f"the question was answered with status {response.status}")
+            return Refused(f"the review was rejected with status {response.status}")
         return decode_review(response.body, token, self._audiences)

@@ -1,9 +1,9 @@
-"""Bearer tokens: one judge after the other, and their answers kept.
+"""The union of the authenticators for bearer tokens of one set: their order, and the cache of their results.
 
-The order is tokenFile, oidc, tokenReview, webhook; the first that accepts decides. Acceptance is kept for as long as
-the judge that accepted may be believed, a refusal for each judge apart, so that none is asked again sooner than its own
-configuration says. An answer that could not be had is not kept. A token is judged once at a time, however many
-requests wait for it, and none of them ends that by leaving.
+The order is tokenFile, oidc, tokenReview, webhook; the first that accepts decides. Acceptance is cached for as long as
+the authenticator that accepted allows, a refusal for each authenticator apart, so that none is asked again sooner than
+its own configuration says. A result that could not be had is not cached. A token is authenticated once at a time,
+however many requests wait for it, and none of them ends that by leaving.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ _TIMEOUT = 30.0  # seconds for one token, its wait for a place included
 _RETRY_AFTER = 1  # seconds, told to a client
 
 _OVERLOAD_TODO = "see that the reviewers answer quickly, and who sends so many tokens (access log, status 401 and 503)"
-_NOBODY_ACCEPTS = "Unauthorized"
+_UNAUTHORIZED = "Unauthorized"
 
 
 class _Held(NamedTuple):
-    """One judge's refusal, and until when that judge is not asked again."""
+    """One authenticator's refusal, and until when that authenticator is not asked again."""
 
     refused: Refused
     until: float
 
 
 _Refusals = list[_Held | None]
-"""What the judges say of a token that none accepted, in their order; None for one that could not tell."""
+"""Each authenticator's refusal of a token that none accepted, in their order; None for one that could not answer."""
 
 
 class UnionTokenAuthenticator:
-    """The judges of one set of authenticators and what they said."""
+    """The authenticators for tokens of one set, and the cache of their results."""
 
     def __init__(
         self,
-        judges: tuple[TokenAuthenticator, ...],
+        authenticators: tuple[TokenAuthenticator, ...],
         *,
         allow_system_names: bool,
         share_service_accounts: bool,
@@ -78,13 +78,13 @@ class UnionTokenAuthenticator:
         oidc: OIDC | None = None,
         key: Hashable = None,
     ) -> None:
-        """`oidc` is the judge of ID tokens among `judges`, whose keys the next chain may take over.
+        """`oidc` is the authenticator of ID tokens among `authenticators`, whose keys the next union may take over.
 
-        `key` is what a reload compares: a chain with the same one says the same of every token.
+        `key` is what a reload compares: a union with the same one has the same result for every token.
         """
         self.oidc = oidc
         self.key = key
-        self._authenticators = judges
+        self._authenticators = authenticators
         self._allow_system = allow_system_names
         self._share = share_service_accounts
         self._clock = shared.reactor
@@ -108,38 +108,38 @@ class UnionTokenAuthenticator:
         shared: Shared,
         previous: UnionTokenAuthenticator | None = None,
     ) -> UnionTokenAuthenticator | None:
-        """Return the chain of a set, `previous` itself if nothing that it depends on changed; None for a set that
-        judges no tokens.
+        """Return the union of a set, `previous` itself if nothing that it depends on changed; None for a set without
+        an authenticator for tokens.
 
-        `static` is the judge of `config.token_file`. `cluster` is the one that `config.token_review` asks, and `live`
-        returns it as it is at that time; both are None if none is asked. Raises `CredentialError` for a webhook's
-        credential that can never be sent.
+        `static` is the authenticator of `config.token_file`. `cluster` is the one that reviews tokens, and `live`
+        returns it as it is at that time; both are None without `config.token_review`. Raises `CredentialError` for a
+        webhook's credential that can never be sent.
         """
         key = _key(config, cluster)
         if previous is not None and previous.key == key:
             return previous
-        # A judge is imported where the file has one: together they would take 50 ms of a daemon's start.
-        judges: list[TokenAuthenticator] = [] if static is None else [static]
+        # A authenticator is imported where the file has one: together they would take 50 ms of a daemon's start.
+        authenticators: list[TokenAuthenticator] = [] if static is None else [static]
         oidc = None
         if config.oidc:
             from mcproxy.identity.authentication.oidc.authenticator import OIDC
 
             oidc = OIDC(config.oidc, shared, None if previous is None else previous.oidc)
-            judges.append(oidc)
+            authenticators.append(oidc)
         if config.token_review is not None:
             from mcproxy.identity.authentication.token_review import token_review_authenticator
 
             assert cluster is not None
             assert live is not None
-            judges.append(token_review_authenticator(config.token_review, cluster.name, live, shared.reactor))
+            authenticators.append(token_review_authenticator(config.token_review, cluster.name, live, shared.reactor))
         if config.webhook is not None:
             from mcproxy.identity.authentication.webhook import webhook
 
-            judges.append(webhook(config.webhook, shared))
-        if not judges:
+            authenticators.append(webhook(config.webhook, shared))
+        if not authenticators:
             return None
         return cls(
-            tuple(judges),
+            tuple(authenticators),
             allow_system_names=config.allow_system_names,
             share_service_accounts=config.share_service_accounts,
             shared=shared,
@@ -148,7 +148,7 @@ class UnionTokenAuthenticator:
         )
 
     def start(self) -> None:
-        """Get what the judges need before the first token comes; may be called again."""
+        """Get what the authenticators need before the first token comes; may be called again."""
         if self.oidc is not None:
             self.oidc.start()
 
@@ -158,11 +158,11 @@ class UnionTokenAuthenticator:
             return
         if self.oidc is not None:
             self.oidc.stop(None if successor is None else successor.oidc)
-        for judge in self._authenticators:
-            judge.close()
+        for authenticator in self._authenticators:
+            authenticator.close()
 
     def at_once(self, token: bytes) -> AuthenticatedUser | None:
-        """Return who calls with this token; None if it must be asked for (`judge`).
+        """Return who calls with this token; None if it must be asked for (`authenticator`).
 
         Raises StatusError: 401 for a token that nobody accepts, as a kube-apiserver words it.
         """
@@ -172,11 +172,11 @@ class UnionTokenAuthenticator:
             return caller
         if not 0 < len(token) <= _MAX_TOKEN:
             log.info("token refused: {cause}", cause=f"it has {len(token)} bytes, not 1 to {_MAX_TOKEN}", client="")
-            raise StatusError(401, _NOBODY_ACCEPTS)
+            raise StatusError(401, _UNAUTHORIZED)
         refusals = self._held(key, now)
-        for index, judge in enumerate(self._authenticators):
+        for index, authenticator in enumerate(self._authenticators):
             if refusals[index] is None:
-                result = judge.known(token)
+                result = authenticator.known(token)
                 if result is None:
                     self._keep(key, refusals)
                     return None
@@ -210,9 +210,9 @@ class UnionTokenAuthenticator:
 
     async def _ask(self, token: bytes, key: bytes) -> AuthenticatedUser:
         refusals = self._held(key, self._clock.seconds())
-        for index, judge in enumerate(self._authenticators):
+        for index, authenticator in enumerate(self._authenticators):
             if refusals[index] is None:
-                caller = self._taken(index, await judge.authenticate(token), key, refusals)
+                caller = self._taken(index, await authenticator.authenticate(token), key, refusals)
                 if caller is not None:
                     return caller
         raise self._refusal(key, refusals)
@@ -225,21 +225,21 @@ class UnionTokenAuthenticator:
         return [None if held is None or held.until <= now else held for held in kept]
 
     def _taken(self, index: int, result: TokenResult, key: bytes, refusals: _Refusals) -> AuthenticatedUser | None:
-        """Take one judge's answer: return and keep the caller if it accepts, else note what it says."""
+        """Take one authenticator's answer: return and keep the caller if it accepts, else note what it says."""
         if isinstance(result, Unavailable):
             return None
-        judge, now = self._authenticators[index], self._clock.seconds()
-        verdict = self._believed(judge, result.user) if isinstance(result, Accepted) else result
-        if isinstance(verdict, Refused):
-            refusals[index] = _Held(verdict, now + judge.cache_times.failure)
+        authenticator, now = self._authenticators[index], self._clock.seconds()
+        outcome = self._believed(authenticator, result.user) if isinstance(result, Accepted) else result
+        if isinstance(outcome, Refused):
+            refusals[index] = _Held(outcome, now + authenticator.cache_times.failure)
             return None
-        until = now + judge.cache_times.success
+        until = now + authenticator.cache_times.success
         if isinstance(result, Accepted) and result.until is not None:
             until = min(until, result.until)
         if until > now:
-            self._accepted.put(key, verdict, until, _size(verdict))
+            self._accepted.put(key, outcome, until, _size(outcome))
         self._refused.drop(key)
-        return verdict
+        return outcome
 
     def _believed(self, authenticator: TokenAuthenticator, user: UserInfo) -> AuthenticatedUser | Refused:
         """Return the user that this authenticator vouches for.
@@ -257,15 +257,15 @@ class UnionTokenAuthenticator:
         return AuthenticatedUser(authenticated(cleared), by_token=True)
 
     def _refusal(self, key: bytes, refusals: _Refusals) -> StatusError:
-        """Keep what the judges that answered said; return the refusal for the client."""
+        """Cache the refusals; return the refusal for the client."""
         self._keep(key, refusals)
         held = [one for one in refusals if one is not None]
         if len(held) < len(refusals) and not any(one.refused.own for one in held):
             return _unavailable()
         said = zip(self._authenticators, refusals, strict=True)
-        causes = [f"{judge.name}: {one.refused.cause}" for judge, one in said if one is not None]
+        causes = [f"{authenticator.name}: {one.refused.cause}" for authenticator, one in said if one is not None]
         log.info("token refused: {cause}", cause="; ".join(causes), client="")
-        return StatusError(401, _NOBODY_ACCEPTS)
+        return StatusError(401, _UNAUTHORIZED)
 
     def _keep(self, key: bytes, refusals: _Refusals) -> None:
         until = max((one.until for one in refusals if one is not None), default=0.0)

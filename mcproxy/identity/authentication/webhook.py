@@ -18,7 +18,7 @@ from mcproxy.upstream.shared import Shared
 
 
 def webhook(config: model.Webhook, shared: Shared) -> TokenReviewer:
-    """Return the judge that asks this webhook; raises `CredentialError` for a credential that can never be sent."""
+    """Return the authenticator for a webhook; raises `CredentialError` for a credential that can never be sent."""
     return TokenReviewer(
         "webhook",
         _WebhookServer(config, shared),

@@ -33,8 +33,8 @@ _API_VERSION = f"{_GROUP}/v1"
 _PLACES = 64  # reviews by one cluster at the same time
 _MAX_WAITING = 4096
 _MAX_REASON = 1000  # characters: it is repeated to the client
-_KEPT = 8192
-_MAX_KEPT_QUESTION = 1000  # characters that a client chose; with `_KEPT` it bounds the cache to some 16 MiB
+_CACHED = 8192
+_MAX_CACHED_REVIEW = 1000  # characters that a client chose; with `_CACHED` it bounds the cache to some 16 MiB
 
 _EFFECT = "requests that it has to allow get 503"
 _SLOW_TODO = "see that the cluster's API server answers quickly, and who asks so much (access log, status 503)"
@@ -50,7 +50,7 @@ class Decision(NamedTuple):
 
 _ALLOWED = Decision(True)
 
-_Question = tuple[UserInfo, Attributes]
+_Review = tuple[UserInfo, Attributes]
 
 
 class SubjectAccessReviewer:
@@ -61,60 +61,58 @@ class SubjectAccessReviewer:
         self._cluster = cluster
         self._settings = settings
         self._clock = clock
-        self._asked: Cluster | None = None
-        self._decisions: OrderedDict[_Question, tuple[float, Decision]] = OrderedDict()
+        self._decided_by: Cluster | None = None
+        self._decisions: OrderedDict[_Review, tuple[float, Decision]] = OrderedDict()
         places = FairPlaces(_PLACES, share=_PLACES, max_waiting=_MAX_WAITING, seconds=clock.seconds)
-        self._singleflight: SingleFlight[tuple[Cluster, _Question], Decision] = SingleFlight(
+        self._singleflight: SingleFlight[tuple[Cluster, _Review], Decision] = SingleFlight(
             clock, places, timeout=TIMEOUT
         )
         self._log = ReviewerLog(f"subjectAccessReview by cluster {cluster().name}")
 
     def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
         """Return the cached decision; None: the cluster must be asked."""
-        question = (user, attributes)
-        kept = self._decisions.get(question)
+        review = (user, attributes)
+        kept = self._decisions.get(review)
         if kept is None:
             return None
-        if kept[0] <= self._clock.seconds() or self._cluster() is not self._asked:
-            del self._decisions[question]
+        if kept[0] <= self._clock.seconds() or self._cluster() is not self._decided_by:
+            del self._decisions[review]
             return None
-        self._decisions.move_to_end(question)
+        self._decisions.move_to_end(review)
         return kept[1]
 
     async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
         """Ask the cluster, or join the same review under way; raises StatusError (503) if it does not answer."""
-        question = (user, attributes)
+        review = (user, attributes)
         try:
             # With the cluster: who comes after a reload must not be given the answer of the one before.
-            key = (self._cluster(), question)
-            return await self._singleflight.join(key, lambda: self._ask(question), turn=user.name)
+            key = (self._cluster(), review)
+            return await self._singleflight.join(key, lambda: self._create(review), turn=user.name)
         except (UnavailableError, SingleFlightError) as error:
             known = error if isinstance(error, UnavailableError) else UnavailableError("slow", str(error), _SLOW_TODO)
             self._log.fails(known, _EFFECT)
             name = self._cluster().name
             raise StatusError(503, f'cluster "{name}" could not be asked whether this is allowed') from None
 
-    async def _ask(self, question: _Question) -> Decision:
+    async def _create(self, review: _Review) -> Decision:
         cluster = self._cluster()
-        decision = _decision(
-            await create_review(cluster, _GROUP, "subjectaccessreviews", _body(*question), self._clock)
-        )
+        decision = _decision(await create_review(cluster, _GROUP, "subjectaccessreviews", _body(*review), self._clock))
         self._log.works()
-        self._keep(cluster, question, decision)
+        self._cache(cluster, review, decision)
         return decision
 
-    def _keep(self, cluster: Cluster, question: _Question, decision: Decision) -> None:
+    def _cache(self, cluster: Cluster, review: _Review, decision: Decision) -> None:
         if cluster is not self._cluster():
             return
-        if cluster is not self._asked:
+        if cluster is not self._decided_by:
             self._decisions.clear()
-            self._asked = cluster
+            self._decided_by = cluster
         seconds = self._settings.cache_allowed if decision.allowed else self._settings.cache_denied
-        if seconds <= 0 or _length(question) > _MAX_KEPT_QUESTION:
+        if seconds <= 0 or _length(review) > _MAX_CACHED_REVIEW:
             return
-        if len(self._decisions) >= _KEPT:
+        if len(self._decisions) >= _CACHED:
             self._decisions.popitem(last=False)
-        self._decisions[question] = (self._clock.seconds() + seconds, decision)
+        self._decisions[review] = (self._clock.seconds() + seconds, decision)
 
 
 def _decision(response: ControlResponse) -> Decision:
@@ -160,21 +158,21 @@ def _body(user: UserInfo, attributes: Attributes) -> bytes:
 
 def _resource_attributes(attributes: Attributes) -> dict[str, Any]:
     """An empty field means "all" to the cluster, and that is what it means in a request too."""
-    asked: dict[str, Any] = {
+    resource: dict[str, Any] = {
         name: value
         for name in ("namespace", "verb", "group", "version", "resource", "subresource", "name")
         if (value := getattr(attributes, name))
     }
     if attributes.field_selector:
-        asked["fieldSelector"] = {"rawSelector": attributes.field_selector}
+        resource["fieldSelector"] = {"rawSelector": attributes.field_selector}
     if attributes.label_selector:
-        asked["labelSelector"] = {"rawSelector": attributes.label_selector}
-    return asked
+        resource["labelSelector"] = {"rawSelector": attributes.label_selector}
+    return resource
 
 
-def _length(question: _Question) -> int:
-    """What of a question a client chose freely, or could have: a user's names come from its credential."""
-    user, attributes = question
+def _length(review: _Review) -> int:
+    """What of a review a client chose freely, or could have: a user's names come from its credential."""
+    user, attributes = review
     of_user = len(user.name) + len(user.uid) + sum(map(len, user.groups))
     of_extra = sum(len(key) + sum(map(len, values)) for key, values in user.extra)
     return of_user + of_extra + sum(len(field) for field in attributes if isinstance(field, str))

@@ -1,4 +1,4 @@
-"""What somebody wants to do, as an authorizer sees it: the question of a SubjectAccessReview without its user.
+"""The attributes of a request that an authorizer decides about: a SubjectAccessReview's spec without the user.
 
 Source: k8s.io/apiserver `pkg/endpoints/filters/authorization.go` (attributes) and `pkg/endpoints/request` (selectors).
 """
@@ -13,9 +13,9 @@ _SELECTING_VERBS = frozenset({"list", "watch", "deletecollection"})
 
 
 class Attributes(NamedTuple):
-    """A question. Fields that do not apply are ""; two that are equal have the same answer, for the same user.
+    """Attributes. Fields that do not apply are ""; equal ones have the same decision, for the same user.
 
-    `path` is set for non-resource requests only: below a `proxy` subresource it would make every question a new one.
+    `path` is set for non-resource requests only: below a `proxy` subresource it would make every review a new one.
     The selectors are as the client wrote them.
     """
 
@@ -36,7 +36,7 @@ def required_attributes(info: RequestInfo, target: bytes) -> tuple[Attributes, .
     """Return everything that a user must be allowed for a request, in the order in which a kube-apiserver asks.
 
     That is one thing, but for exec, attach and portforward over WebSocket: `get` and `create` (kube-apiserver since
-    1.35, AuthorizePodWebsocketUpgradeCreatePermission). Another method than GET and POST is judged as a `create` alone;
+    1.35, AuthorizePodWebsocketUpgradeCreatePermission). Another method than GET and POST is a `create` alone;
     a cluster has no route for it.
     """
     attributes = attributes_of(info, target)
@@ -46,14 +46,14 @@ def required_attributes(info: RequestInfo, target: bytes) -> tuple[Attributes, .
 
 
 def attributes_of(info: RequestInfo, target: bytes) -> Attributes:
-    """Return the question that a request asks; `target` is in origin-form, as `info` was made of."""
+    """Return the attributes of a request; `target` is the one that `info` was made of, in origin-form."""
     if not info.is_resource:
         return Attributes(info.verb, path=info.path, is_resource=False)
     field_selector = label_selector = ""
     # Nearly every query has no percent sign in a name, so this one look at it settles most requests.
     if (b"Selector=" in target or b"%" in target) and info.verb in _SELECTING_VERBS and not _by_path(info):
         field_selector, label_selector = selector_parameters(target)
-    name = "" if info.verb == "deletecollection" else info.name  # a selector's name is not in Kubernetes' question
+    name = "" if info.verb == "deletecollection" else info.name  # a selector's name is not in Kubernetes' attributes
     named = (info.verb, info.group, info.version, info.resource, info.subresource, info.namespace, name)
     # Without the arguments of the class's own __new__: half the time, and this is made for every request.
     return tuple.__new__(Attributes, (*named, "", True, field_selector, label_selector))

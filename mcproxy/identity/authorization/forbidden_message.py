@@ -1,4 +1,4 @@
-"""Kubernetes' own sentence for a refusal, so that a client cannot tell who refused it.
+"""The message of a 403 in Kubernetes' own words, so that clients read the same wherever it comes from.
 
 Source: k8s.io/apiserver `responsewriters.Forbidden` and apimachinery `errors.NewForbidden`. The header nosniff, which a
 kube-apiserver sends with such a text, every Status of the proxy has.

@@ -40,13 +40,13 @@ _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class ImpersonationRequest(NamedTuple):
-    """Who a client wants to be, and the questions that must all be answered with yes before."""
+    """The user that a client asks to be, and what must all be allowed before."""
 
     user: UserInfo
     reviews: tuple[Attributes, ...]
 
 
-class _Asked(NamedTuple):
+class _Parsed(NamedTuple):
     """What the headers say, decoded; `extra` in the order of the headers, with keys in lower case."""
 
     name: str
@@ -55,19 +55,19 @@ class _Asked(NamedTuple):
     uid: str
 
 
-def requested_impersonation(presented: IdentityHeaders) -> ImpersonationRequest | None:
+def requested_impersonation(headers: IdentityHeaders) -> ImpersonationRequest | None:
     """Return what a request asks for; None if it asks for nothing.
 
     Raises StatusError (400) for a group, uid or extra without a user, and for what is no text.
     """
-    if not presented.impersonate:
+    if not headers.impersonate:
         return None
-    asked = _read(presented.impersonate)
-    if not asked.name:
-        if not asked.groups and not asked.extra and not asked.uid:
+    wanted = _read(headers.impersonate)
+    if not wanted.name:
+        if not wanted.groups and not wanted.extra and not wanted.uid:
             return None
-        raise StatusError(400, f"requested {_as_go_prints(asked)} without impersonating a user")
-    return ImpersonationRequest(_user(asked), tuple(_reviews(asked)))
+        raise StatusError(400, f"requested {_as_go_prints(wanted)} without impersonating a user")
+    return ImpersonationRequest(_user(wanted), tuple(_reviews(wanted)))
 
 
 async def authorize_impersonation(
@@ -89,7 +89,7 @@ def impersonation_unsupported() -> StatusError:
     return StatusError(403, "impersonation is not possible here: the cluster is told the proxy's own identity")
 
 
-def _read(headers: Iterable[Header]) -> _Asked:
+def _read(headers: Iterable[Header]) -> _Parsed:
     """Read the headers by their exact names. Raises StatusError (400) for another one, and for what is no text."""
     name = uid = None
     groups: dict[str, None] = {}
@@ -106,7 +106,7 @@ def _read(headers: Iterable[Header]) -> _Asked:
             extra[key] = (*extra.get(key, ()), _text(raw))
         else:  # with underscores, or of a Kubernetes to come: to drop it could give more than was meant
             raise StatusError(400, f"the header {header[:100].decode('latin-1')} is not known here")
-    return _Asked(name or "", tuple(groups), extra, uid or "")
+    return _Parsed(name or "", tuple(groups), extra, uid or "")
 
 
 def _key(escaped: bytes) -> str:
@@ -122,47 +122,47 @@ def _text(raw: bytes) -> str:
         raise StatusError(400, "a name in an Impersonate header is not UTF-8") from None
 
 
-def _reviews(asked: _Asked) -> Iterable[Attributes]:
-    account = service_account(asked.name)
+def _reviews(wanted: _Parsed) -> Iterable[Attributes]:
+    account = service_account(wanted.name)
     if account is not None:
         yield _review("serviceaccounts", account[1], namespace=account[0])
     else:
-        yield _review("users", asked.name)
-    for group in asked.groups:
+        yield _review("users", wanted.name)
+    for group in wanted.groups:
         yield _review("groups", group)
-    for key, values in asked.extra.items():
+    for key, values in wanted.extra.items():
         for value in values:
             yield _review("userextras", value, group=_AUTHENTICATION, subresource=key)
-    if asked.uid:
-        yield _review("uids", asked.uid, group=_AUTHENTICATION)
+    if wanted.uid:
+        yield _review("uids", wanted.uid, group=_AUTHENTICATION)
 
 
 def _review(resource: str, name: str, *, group: str = "", namespace: str = "", subresource: str = "") -> Attributes:
     return Attributes("impersonate", group, _VERSION, resource, subresource, namespace, name)
 
 
-def _user(asked: _Asked) -> UserInfo:
+def _user(wanted: _Parsed) -> UserInfo:
     """The groups that were named are all there are, but for those that go without saying."""
-    groups = asked.groups
-    account = service_account(asked.name)
+    groups = wanted.groups
+    account = service_account(wanted.name)
     if account is not None and not groups:
         groups = (f"{SERVICE_ACCOUNT_PREFIX.rstrip(':')}s", f"{SERVICE_ACCOUNT_PREFIX.rstrip(':')}s:{account[0]}")
-    if asked.name == ANONYMOUS_NAME:
+    if wanted.name == ANONYMOUS_NAME:
         if UNAUTHENTICATED not in groups:
             groups = (*groups, UNAUTHENTICATED)
     elif AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
-    return UserInfo(asked.name, groups, asked.uid, tuple(sorted(asked.extra.items())))
+    return UserInfo(wanted.name, groups, wanted.uid, tuple(sorted(wanted.extra.items())))
 
 
-def _as_go_prints(asked: _Asked) -> str:
+def _as_go_prints(wanted: _Parsed) -> str:
     """Return the list of ObjectReferences in the form that %v gives it, for that is what the real message holds.
 
     Their fields: Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath.
     """
-    shown = [f"{{Group  {group}    }}" for group in asked.groups]
-    for key, values in asked.extra.items():
+    shown = [f"{{Group  {group}    }}" for group in wanted.groups]
+    for key, values in wanted.extra.items():
         shown += [f"{{UserExtra  {value}  {_AUTHENTICATION}/{_VERSION}  {key}}}" for value in values]
-    if asked.uid:
-        shown.append(f"{{UID  {asked.uid}  {_AUTHENTICATION}/{_VERSION}  }}")
+    if wanted.uid:
+        shown.append(f"{{UID  {wanted.uid}  {_AUTHENTICATION}/{_VERSION}  }}")
     return f"[{' '.join(shown)}]"

@@ -267,11 +267,11 @@ class TestReload:
         assert shown is not None
         before = built(config(front=FRONT_CA))
         before.at_once(shown, fields(CAROL), PODS)
-        known = dict(shown._verdicts)
+        known = dict(shown._verifications)
         after = Authenticator.build(config(front=FRONT_CA, anonymous=ALL), tokens=None, clock=clock(), previous=before)
         after.at_once(shown, fields(CAROL), PODS)
         assert len(known) == 2
-        assert shown._verdicts == known
+        assert shown._verifications == known
 
     def test_a_replaced_authority_stops_working_on_connections_that_are_up(self) -> None:
         shown = peer(ALICE)

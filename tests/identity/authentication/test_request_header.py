@@ -124,14 +124,14 @@ def test_nobody_else_is_believed() -> None:
     for one in peers:
         peer = TLSPeer(one.certificate)
         assert front_proxies().caller(peer, ALICE, NOW) is None
-        assert front_proxies().objection(peer, NOW) != ""
+        assert front_proxies().refusal_cause(peer, NOW) != ""
 
 
 def test_only_allowed_names_where_there_are_some() -> None:
     assert front_proxies("front-proxy-client", "b").caller(FRONT, ALICE, NOW) is not None
     for names in (["b"], ["front-proxy"], ["front-proxy-client2", "kubernetes"]):
         assert front_proxies(*names).caller(FRONT, ALICE, NOW) is None
-        assert "allowedNames" in front_proxies(*names).objection(FRONT, NOW)
+        assert "allowedNames" in front_proxies(*names).refusal_cause(FRONT, NOW)
 
 
 def test_system_names_are_not_a_front_proxys_to_give_unless_allowed() -> None:

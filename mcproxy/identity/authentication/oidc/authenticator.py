@@ -35,7 +35,7 @@ class _Issuer:
 
 
 class OIDC:
-    """The judge of all issuers of one set."""
+    """The authenticator of all issuers of one set."""
 
     name = "oidc"
     cluster = ""
@@ -55,14 +55,14 @@ class OIDC:
         if unverified is None:
             return _NOT_A_JWT
         issuer = self._issuer_of(unverified)
-        return _NOT_OURS if issuer is None else self._judged(unverified, issuer, issuer.keys.cached())
+        return _NOT_OURS if issuer is None else self._result(unverified, issuer, issuer.keys.cached())
 
     async def authenticate(self, token: bytes) -> TokenResult:
         unverified = read(token)
         if unverified is None:
             return _NOT_A_JWT
         issuer = self._issuer_of(unverified)
-        return _NOT_OURS if issuer is None else await self._judge(unverified, issuer)
+        return _NOT_OURS if issuer is None else await self._authenticate(unverified, issuer)
 
     def start(self) -> None:
         """Fetch the keys that are not there yet, so that the first clients need not wait."""
@@ -83,19 +83,19 @@ class OIDC:
         name = token.claims.get("iss")
         return self._issuers.get(name) if isinstance(name, str) else None
 
-    async def _judge(self, token: Unverified, issuer: _Issuer) -> TokenResult:
+    async def _authenticate(self, token: Unverified, issuer: _Issuer) -> TokenResult:
         try:
-            result = self._judged(token, issuer, issuer.keys.cached())
+            result = self._result(token, issuer, issuer.keys.cached())
             if result is None:
-                result = self._judged(token, issuer, await issuer.keys.get())
+                result = self._result(token, issuer, await issuer.keys.get())
             if result is None:
-                result = self._judged(token, issuer, await issuer.keys.refreshed())
-        except UnavailableError as trouble:
-            return Unavailable(trouble.cause)
+                result = self._result(token, issuer, await issuer.keys.refreshed())
+        except UnavailableError as error:
+            return Unavailable(error.cause)
         return result or _refused(token, "its key is not among those of the issuer")
 
-    def _judged(self, token: Unverified, issuer: _Issuer, keys: KeySet | None) -> TokenResult | None:
-        """Judge with these keys; None if there are none, or not the token's."""
+    def _result(self, token: Unverified, issuer: _Issuer, keys: KeySet | None) -> TokenResult | None:
+        """Return the result with these keys; None if there are none, or not the token's."""
         try:
             algorithm_of(token)
             until = check_claims(token.claims, issuer.config, self._clock.seconds())

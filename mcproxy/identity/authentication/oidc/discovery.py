@@ -1,4 +1,4 @@
-"""Gets an issuer's keys over HTTPS: from the URL in the file, else from where its discovery document says.
+"""Fetches an issuer's keys over HTTPS: from the URL in the file, else from where its discovery document says.
 
 Source: OpenID Connect Discovery 4. Nothing secret is sent, chain and name are verified, redirects are not followed.
 """

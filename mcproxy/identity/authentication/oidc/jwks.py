@@ -101,7 +101,7 @@ def _rsa(entry: dict[str, Any], key_id: str | None, algorithm: str) -> Key | Non
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the size, which is judged here
+            warnings.simplefilter("ignore")  # about the size, which is checked here
             key = RSAKey.import_key({"kty": "RSA", "n": entry["n"], "e": entry["e"]})
     except (JoseError, ValueError, TypeError, KeyError):
         return None

@@ -1,6 +1,6 @@
-"""JSON Web Tokens in compact form (RFC 7515, 7519): what one says before it is believed, and whether it is signed.
+"""JSON Web Tokens in compact form (RFC 7515, 7519): parsing, and checking of signatures.
 
-What a token says of keys itself (`jwk`, `jku`, `x5u`, `x5c`) is never looked at, and a header with `crit` or `b64`,
+Keys that a token names itself (`jwk`, `jku`, `x5u`, `x5c`) are never looked at, and a header with `crit` or `b64`,
 which would change how it is to be read, is refused.
 """
 
@@ -80,10 +80,10 @@ def _signed_by(signed: bytes, signature: bytes, key: Any, algorithm: str) -> boo
     from joserfc.errors import JoseError
     from joserfc.jws import JWSRegistry
 
-    judge = JWSRegistry(algorithms=[algorithm]).get_alg(algorithm)
+    verifier = JWSRegistry(algorithms=[algorithm]).get_alg(algorithm)
     try:
-        judge.check_key(key)
-        return judge.verify(signed, signature, key)
+        verifier.check_key(key)
+        return verifier.verify(signed, signature, key)
     except (JoseError, ValueError):
         return False
 

@@ -90,7 +90,7 @@ class RemoteKeys:
         self._keys: KeySet | None = None
         self._fetched = 0.0  # when the keys at hand were got
         self._tried = -_PAUSE  # when the last try ended
-        self._trouble: UnavailableError | None = None  # of the last try
+        self._error: UnavailableError | None = None  # of the last try
         self._took = 0.0  # seconds that the last try took, if it failed
         self._waiting: list[Deferred[None]] | None = None  # of the try that is under way
         self._running: Deferred[None] | None = None
@@ -113,16 +113,16 @@ class RemoteKeys:
         if not self._is_slow():
             await self._end_of_try()
         if self._keys is None:
-            assert self._trouble is not None
-            raise self._trouble
+            assert self._error is not None
+            raise self._error
         return self._keys
 
     async def refreshed(self) -> KeySet:
         self._try()
         if not self._is_slow():
             await self._end_of_try()
-        if self._trouble is not None:
-            raise self._trouble
+        if self._error is not None:
+            raise self._error
         assert self._keys is not None
         return self._keys
 
@@ -136,7 +136,7 @@ class RemoteKeys:
 
     def _is_slow(self) -> bool:
         """Whether a try failed slowly a moment ago (an issuer behind a firewall). Nobody waits for the next one then:
-        each who waits has a turn of the chain, and those whose tokens are judged elsewhere must get one too.
+        each who waits holds a place of the union, and tokens of other authenticators need places too.
         """
         return self._took >= _SLOW and self._clock.seconds() < self._tried + _SHUNNED
 
@@ -157,24 +157,24 @@ class RemoteKeys:
         begun = self._clock.seconds()
         try:
             self._keys = await self._fetch()
-        except UnavailableError as trouble:
-            self._fails(trouble)
+        except UnavailableError as error:
+            self._fails(error)
         except CancelledError:
-            self._trouble = UnavailableError("stopped", "this configuration is no longer in use", "nothing")
+            self._error = UnavailableError("stopped", "this configuration is no longer in use", "nothing")
         except Exception:
             log.failure("fetching the keys of an issuer failed in a way that nobody thought of")
             self._fails(UnavailableError("unexpected", "fetching its keys failed", "see the traceback in the log"))
         else:
-            self._trouble = None
+            self._error = None
             self._fetched = self._clock.seconds()
             self._log.works()
         finally:
             self._tried = self._clock.seconds()
-            self._took = 0.0 if self._trouble is None else self._tried - begun
+            self._took = 0.0 if self._error is None else self._tried - begun
             waiting, self._waiting = self._waiting or [], None
             while waiting:  # one that is called may cancel another
                 waiting.pop(0).callback(None)
 
-    def _fails(self, trouble: UnavailableError) -> None:
-        self._trouble = trouble
-        self._log.fails(trouble, "its clients get 503" if self._keys is None else "the last known keys stay in use")
+    def _fails(self, error: UnavailableError) -> None:
+        self._error = error
+        self._log.fails(error, "its clients get 503" if self._keys is None else "the last known keys stay in use")

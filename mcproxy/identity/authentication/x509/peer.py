@@ -16,8 +16,8 @@ from mcproxy.identity.authentication.x509.user import CertificateUser, certifica
 if TYPE_CHECKING:
     from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier, Verification
 
-#: Verdicts that are kept: two for each authentication set that requests of one connection are for. After reloads and
-#: with many virtual servers more would gather in a connection's life.
+#: Verifications that are cached: two for each authentication set that requests of one connection are for. After reloads
+#: and with many virtual servers more would gather in a connection's life.
 _KEPT = 8
 
 
@@ -35,16 +35,16 @@ class _Transport(Protocol):
 class TLSPeer:
     """A client certificate, unverified; made once for each connection that shows one.
 
-    `leaf` is None if what the client showed cannot be read as a certificate; then no authority vouches for it.
+    `leaf` is None if what the client showed cannot be read as a certificate; then no verifier accepts it.
     """
 
-    __slots__ = ("_claim", "_verdicts", "chain", "leaf")
+    __slots__ = ("_user", "_verifications", "chain", "leaf")
 
     def __init__(self, leaf: x509.Certificate | None, chain: tuple[x509.Certificate, ...] = ()) -> None:
         self.leaf = leaf
         self.chain = chain  # intermediates as sent, for building a path to an authority
-        self._claim: CertificateUser | None = None
-        self._verdicts: dict[ClientCertificateVerifier, Verification] = {}
+        self._user: CertificateUser | None = None
+        self._verifications: dict[ClientCertificateVerifier, Verification] = {}
 
     @classmethod
     def of(cls, transport: _Transport) -> TLSPeer | None:
@@ -61,17 +61,17 @@ class TLSPeer:
         return cls(leaf, tuple(chain))
 
     def certificate_user(self) -> CertificateUser:
-        """Return whom the certificate names; true only for authorities that vouch for it."""
-        if self._claim is None:
-            self._claim = UNREADABLE if self.leaf is None else certificate_user(self.leaf)
-        return self._claim
+        """Return the user that the certificate names; it counts only where a verifier accepts the certificate."""
+        if self._user is None:
+            self._user = UNREADABLE if self.leaf is None else certificate_user(self.leaf)
+        return self._user
 
-    def verification(self, authorities: ClientCertificateVerifier, now: float) -> Verification:
-        """Return what these authorities say of the peer; `now` is seconds since 1970."""
-        verdict = self._verdicts.get(authorities)
-        if verdict is not None and verdict.since <= now <= verdict.until:
-            return verdict
-        if len(self._verdicts) >= _KEPT:
-            self._verdicts.clear()
-        verdict = self._verdicts[authorities] = authorities.verify(self, now)
-        return verdict
+    def verification(self, verifier: ClientCertificateVerifier, now: float) -> Verification:
+        """Return the result of a verifier, cached while it holds; `now` is seconds since 1970."""
+        result = self._verifications.get(verifier)
+        if result is not None and result.since <= now <= result.until:
+            return result
+        if len(self._verifications) >= _KEPT:
+            self._verifications.clear()
+        result = self._verifications[verifier] = verifier.verify(self, now)
+        return result

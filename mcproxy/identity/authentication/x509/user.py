@@ -1,7 +1,7 @@
-"""Whom a client certificate names: the common name is the user, the organizations are its groups.
+"""The user that a client certificate names: the common name is the user, the organizations are its groups.
 
-What is read here is only a claim: it is true if authorities vouch for the certificate (`authorities`). Source:
-k8s.io/apiserver `pkg/authentication/request/x509`, CommonNameUserConversion.
+A certificate's subject counts only if the certificate is verified (`verifier`). Source: k8s.io/apiserver
+`pkg/authentication/request/x509`, CommonNameUserConversion.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 
 
 class CertificateUser:
-    """What a certificate says of its holder.
+    """The user that a certificate names.
 
-    `caller` is None if it names no user; `cause` then says what is wrong, "" if it just has no common name.
+    `authenticated` is None if it names none; `cause` then says what is wrong, "" if it just has no common name.
     """
 
-    __slots__ = ("caller", "cause", "common_name")
+    __slots__ = ("authenticated", "cause", "common_name")
 
-    def __init__(self, common_name: str, caller: AuthenticatedUser | None, cause: str = "") -> None:
+    def __init__(self, common_name: str, authenticated: AuthenticatedUser | None, cause: str = "") -> None:
         self.common_name = common_name
-        self.caller = caller
+        self.authenticated = authenticated
         self.cause = cause
 
 

@@ -2,7 +2,7 @@
 
 A kube-apiserver verifies with Go's `x509.Verify` for the usage clientAuth. OpenSSL builds and verifies the path here
 (signatures, validity, critical extensions, path length, name constraints); what Go asks for beyond that is checked on
-the path that OpenSSL found: extended key usage all the way up, authorities that say they are, no SHA-1 or MD5.
+the path that OpenSSL found: extended key usage all the way up, CAs with basicConstraints, no SHA-1 or MD5.
 
 Two of OpenSSL's habits are worked around. It looks an issuer up by name and takes the first that could be it, without
 trying the signature; authorities of the same name with different keys (a rotated "kubernetes" CA) would be a matter of
@@ -81,7 +81,7 @@ class ClientCertificateVerifier:
         return Verification("", since, until)
 
     def _verify(self, peer: TLSPeer, now: float) -> tuple[float, float]:
-        """Return from when until when a path holds; raises _VerificationError with the most telling cause."""
+        """Return from when until when a path holds; raises _VerificationError with the first real cause."""
         leaf, chain = peer.leaf, peer.chain
         if leaf is None:
             raise _VerificationError("it cannot be read")
@@ -89,7 +89,7 @@ class ClientCertificateVerifier:
             raise _VerificationError(f"more than {MAX_INTERMEDIATES} certificates were sent beside it")
         try:
             issuers = {certificate.issuer for certificate in (leaf, *chain)}
-            candidates = [anchor for anchor in self._anchors if anchor.may_vouch(leaf, issuers)]
+            candidates = [anchor for anchor in self._anchors if anchor.may_have_issued(leaf, issuers)]
             ours = crypto.X509.from_cryptography(leaf)
             theirs = [crypto.X509.from_cryptography(certificate) for certificate in chain]
         except (ValueError, crypto.Error):
@@ -131,7 +131,7 @@ class _Anchor:
         self._subject = certificate.subject
         self._trusted = crypto.X509.from_cryptography(certificate)
 
-    def may_vouch(self, leaf: x509.Certificate, issuers: set[x509.Name]) -> bool:
+    def may_have_issued(self, leaf: x509.Certificate, issuers: set[x509.Name]) -> bool:
         """Whether it is named as an issuer; or is the client's own certificate, which Go takes from the bundle too."""
         return self._subject in issuers or self._certificate == leaf
 

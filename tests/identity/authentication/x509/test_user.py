@@ -28,7 +28,7 @@ def leaf(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Certificate:
 
 
 def named(*attributes: tuple[x509.ObjectIdentifier, str]) -> UserInfo:
-    caller = certificate_user(leaf(*attributes)).caller
+    caller = certificate_user(leaf(*attributes)).authenticated
     assert caller is not None
     return caller.user
 
@@ -41,7 +41,7 @@ def test_common_name_organizations_and_the_certificates_hash_as_a_kube_apiserver
     ((key, (value,)),) = told["extra"].items()
     assert key == CREDENTIAL_ID
     extra = ((key, (value[: -len(digest)] + digest,)),)
-    assert certificate_user(certificate).caller == AuthenticatedUser(
+    assert certificate_user(certificate).authenticated == AuthenticatedUser(
         UserInfo(told["username"], tuple(told["groups"]), "", extra)
     )
     assert certificate_user(certificate).common_name == "alice"
@@ -58,14 +58,14 @@ def test_of_several_common_names_the_last_counts() -> None:
 
 def test_several_in_one_set_are_read_too() -> None:
     both = x509.RelativeDistinguishedName([x509.NameAttribute(CN, "alice"), x509.NameAttribute(ORG, "dev")])
-    caller = certificate_user(CA.issue(x509.Name([both])).certificate).caller
+    caller = certificate_user(CA.issue(x509.Name([both])).certificate).authenticated
     assert caller is not None
     assert (caller.user.name, caller.user.groups[0]) == ("alice", "dev")
 
 
 def test_without_a_common_name_nobody_is_named_and_nothing_is_wrong() -> None:
     said = certificate_user(leaf((ORG, "dev")))
-    assert (said.caller, said.cause, said.common_name) == (None, "", "")
+    assert (said.authenticated, said.cause, said.common_name) == (None, "", "")
 
 
 def test_a_uid_in_the_subject() -> None:
@@ -74,7 +74,7 @@ def test_a_uid_in_the_subject() -> None:
 
 def test_two_uids_are_wrong() -> None:
     said = certificate_user(leaf((CN, "alice"), (UID, "u-1"), (UID, "u-2")))
-    assert said.caller is None
+    assert said.authenticated is None
     assert "UID" in said.cause
 
 
@@ -115,5 +115,5 @@ class TestPeer:
         peer = TLSPeer.of(transport)
         assert peer is not None
         assert peer.leaf is None
-        assert peer.certificate_user().caller is None
+        assert peer.certificate_user().authenticated is None
         assert peer.certificate_user().cause
