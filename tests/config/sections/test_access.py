@@ -57,10 +57,11 @@ def test_a_set_with_every_authenticator(place: Path, folder: Path) -> None:
 authentication:
   - name: corp
     requestHeader: {caFile: ../front-ca.crt, allowedNames: [front, other]}
-    clientCertificates: {caFile: ../ca.crt}
+    clientCertificates: {caFile: ../ca.crt, crlFile: ../der.crl}
     tokenFile: ../tokens/good.csv
     oidc:
-      - {issuer: "https://a.example.com", audiences: [k8s, x], jwksFile: ../jwks/good.json, usernamePrefix: "a:"}
+      - {issuer: "https://a.example.com", audiences: [k8s, x], jwksFile: ../jwks/good.json, usernamePrefix: "a:",
+         requiredClaims: {hd: example.com, "https://a/b": "c d"}}
     tokenReview: {cluster: west, audiences: [x], cacheSuccess: 1m, cacheFailure: 0}
     webhook: {kubeconfig: ../webhook.kubeconfig, cacheSuccess: 0, cacheFailure: 1s}
     anonymous: {enabled: true, paths: [/healthz, /version]}
@@ -71,6 +72,7 @@ authentication:
     [corp] = loaded.authentication
     assert corp.request_header == RequestHeader(ca=pem(folder / "front-ca.crt"), allowed_names=("front", "other"))
     assert corp.client_ca == pem(folder / "ca.crt")
+    assert corp.client_crl == pem(folder / "der.crl")
     assert corp.token_file is not None
     assert corp.token_file.path == str(folder / "tokens/good.csv")
     assert corp.token_file.tokens[0].user == "alice"
@@ -81,6 +83,7 @@ authentication:
             audiences=("k8s", "x"),
             jwks=JWKSFile(str(keys), keys.read_bytes()),
             username_prefix="a:",
+            required_claims=(("hd", "example.com"), ("https://a/b", "c d")),
         ),
     )
     assert corp.token_review == TokenReview(cluster="west", audiences=("x",), cache_success=60, cache_failure=0)
@@ -186,7 +189,7 @@ servers:
     assert found == [("corp", "asked"), (None, None), (None, None)]
 
 
-def test_how_clusters_are_told_who_calls(place: Path, folder: Path) -> None:
+def test_how_users_are_conveyed_to_clusters(place: Path, folder: Path) -> None:
     loaded = config(
         place,
         """
@@ -196,9 +199,12 @@ def test_how_clusters_are_told_who_calls(place: Path, folder: Path) -> None:
     endpoints: [{url: "https://a"}]
     identity: RequestHeader
     frontProxy: {certFile: ../client.crt, keyFile: ../client.key}
+  - {name: d, endpoints: [{url: "https://a"}], credentials: {token: t}, impersonateExtras: ["*"]}
+  - {name: e, endpoints: [{url: "https://a"}], credentials: {token: t}, impersonateExtras: [scopes, "*"]}
 """,
     )
-    _, _, a, b, c = loaded.clusters
+    _, _, a, b, c, d, e = loaded.clusters
+    assert (d.impersonate_extras, e.impersonate_extras) == (("*",), ("*",))
     assert (a.identity, a.impersonate_extras, a.front_proxy) == (Identity.IMPERSONATE, ("scopes", "a.b/c"), None)
     assert (b.identity, b.impersonate_extras) == (Identity.IMPERSONATE, ())
     assert c.identity is Identity.REQUEST_HEADER
