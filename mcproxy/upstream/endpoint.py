@@ -194,7 +194,7 @@ class Endpoint:
 
     def _connect(self, protocol: IProtocol, tls: EndpointTLS | None) -> Deferred[None]:
         try:
-            settings = None if tls is None else tls.current()
+            settings = None if tls is None else tls.client_tls()
         except ValueError as error:  # certificates of the file were checked at load; an exec plugin's are new
             return fail(TLSError(f"the certificates for {self.name} cannot be used: {error}"))
         return self._shared.connect(

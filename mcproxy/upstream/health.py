@@ -80,7 +80,6 @@ class EndpointChecker:
 
     def start(self) -> None:
         self._stopped = False
-        self._endpoint.health.use_credential(self._owner.credentials)
         self._endpoint.check_soon = self._check_soon
         reactor = self._shared.reactor
         self._next = reactor.callLater(self._shared.check_pacing.reserve(reactor.seconds()), self._begin)
@@ -127,6 +126,7 @@ class EndpointChecker:
 
     async def _check(self) -> None:
         authorization = await self._authorization()
+        self._endpoint.health.use_credential((authorization, self._owner.credentials.certificate))
         timeout = self._owner.settings.timeout
         endpoint, reactor = self._endpoint, self._shared.reactor
         silent = True

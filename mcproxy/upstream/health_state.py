@@ -66,8 +66,8 @@ class HealthState:
         self._healthy_after = healthy_after
 
     def use_credential(self, credential: object) -> None:
-        """Forget the answers to another credential than `credential`, which is compared by identity."""
-        if credential is not self._credential:
+        """Forget the answers to another credential than `credential`: any value that is compared by equality."""
+        if credential != self._credential:
             self._credential = credential
             self._answered_ok = False
             self._refused_since = None

@@ -52,7 +52,7 @@ class ClientContexts:
 class EndpointTLS:
     """What the next connection of one kind to one endpoint uses; follows a client certificate that changes."""
 
-    __slots__ = ("_certificate", "_config", "_contexts", "_current", "_host", "_used")
+    __slots__ = ("_certificate", "_client_tls", "_config", "_contexts", "_host", "_used")
 
     def __init__(
         self,
@@ -66,19 +66,19 @@ class EndpointTLS:
         self._host = host
         self._certificate = certificate
         self._used: ClientCertificate | None = None
-        self._current: ClientTLS | None = None
+        self._client_tls: ClientTLS | None = None
 
-    def current(self) -> ClientTLS:
+    def client_tls(self) -> ClientTLS:
         """Return the settings for a new connection; the context is built when the first connection needs it."""
         certificate = self._certificate()
-        if self._current is None or certificate != self._used:
+        if self._client_tls is None or certificate != self._used:
             verify = not self._config.insecure_skip_verify
             ca = None if self._config.ca is None else self._config.ca.data
-            self._current = ClientTLS(
+            self._client_tls = ClientTLS(
                 context=self._contexts.get(ca, certificate, verify=verify),
                 server_name=self._config.server_name or self._host,
                 verify=verify,
                 sessions=SessionCache(),
             )
             self._used = certificate
-        return self._current
+        return self._client_tls

@@ -216,6 +216,28 @@ def test_another_credential_starts_without_a_history() -> None:
     after.stop()
 
 
+def test_a_token_that_was_rotated_to_a_bad_one_does_not_take_the_endpoint_out(tmp_path: Any) -> None:
+    path = tmp_path / "token"
+    path.write_text("good")
+    bench = Bench(credentials=model.Credentials(token_file=str(path)))
+    bench.last.answer(200)
+    path.write_text("bad!")
+    bench.answers(401)
+    for _ in range(60):
+        bench.clock.advance(1.0)
+        assert bench.endpoint.ready
+
+
+def test_a_token_that_is_no_longer_accepted_takes_it_out(tmp_path: Any) -> None:
+    path = tmp_path / "token"
+    path.write_text("good")
+    bench = Bench(credentials=model.Credentials(token_file=str(path)))
+    bench.last.answer(200)
+    bench.answers(401)
+    bench.rounds(3)
+    assert not bench.endpoint.ready
+
+
 def test_a_refused_connection_of_a_request_counts_and_brings_the_check_forward() -> None:
     bench = Bench()
     bench.last.answer(200)

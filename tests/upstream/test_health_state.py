@@ -142,10 +142,10 @@ def test_an_endpoint_that_answered_200_fails_by_being_refused_however_long() -> 
 
 def test_another_credential_has_not_been_answered_200_yet() -> None:
     state = machine(unhealthy_after=1)
-    first, second = object(), object()
+    first, second = (b"Bearer a", None), (b"Bearer b", None)
     state.use_credential(first)
     state.check_succeeded()
-    state.use_credential(first)
+    state.use_credential((b"Bearer a", None))
     assert refuse(state, 0.0) == [True]
     state.check_succeeded()
     state.use_credential(second)

@@ -38,8 +38,10 @@ def test_a_context_goes_with_its_last_user() -> None:
 def test_the_name_to_verify_is_the_host_unless_another_is_configured() -> None:
     contexts = ClientContexts()
     ca = model.PEMFile("ca", CA_PEM)
-    plain = EndpointTLS(contexts, model.ClusterTLS(ca=ca), "10.0.0.1", lambda: None).current()
-    named = EndpointTLS(contexts, model.ClusterTLS(ca=ca, server_name="kubernetes"), "10.0.0.1", lambda: None).current()
+    plain = EndpointTLS(contexts, model.ClusterTLS(ca=ca), "10.0.0.1", lambda: None).client_tls()
+    named = EndpointTLS(
+        contexts, model.ClusterTLS(ca=ca, server_name="kubernetes"), "10.0.0.1", lambda: None
+    ).client_tls()
     assert (plain.server_name, named.server_name) == ("10.0.0.1", "kubernetes")
     assert plain.verify
     assert plain.context is named.context
@@ -48,18 +50,18 @@ def test_the_name_to_verify_is_the_host_unless_another_is_configured() -> None:
 
 def test_insecure_skip_verify_reaches_the_connection() -> None:
     tls = EndpointTLS(ClientContexts(), model.ClusterTLS(insecure_skip_verify=True), "h", lambda: None)
-    assert not tls.current().verify
+    assert not tls.client_tls().verify
 
 
 def test_sessions_are_kept_until_the_certificate_changes() -> None:
     using: list[ClientCertificate | None] = [None]
     tls = EndpointTLS(ClientContexts(), model.ClusterTLS(ca=model.PEMFile("ca", CA_PEM)), "h", lambda: using[0])
-    first = tls.current()
-    assert tls.current() is first
+    first = tls.client_tls()
+    assert tls.client_tls() is first
     own = certificate()
     using[0] = own
-    second = tls.current()
+    second = tls.client_tls()
     assert second.context is not first.context
     assert second.sessions is not first.sessions
     using[0] = ClientCertificate(own.chain, own.key)  # the same content again
-    assert tls.current() is second
+    assert tls.client_tls() is second
