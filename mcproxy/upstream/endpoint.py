@@ -57,7 +57,9 @@ class Endpoint:
         self.authority = authority(config)
         self.in_flight = 0
         self.ready = False  # takes requests: healthy, and neither disabled nor removed
-        self.silent = False  # the last failure was without any answer
+        self.silent = False  # what failed had no answer at all: see `_note_silence`
+        self._answered_failure = False  # a check since the last success was answered, with a failure
+        self._silent_checks = 0  # in a row
         self.health = HealthState(
             unhealthy_after=cluster.health_check.unhealthy_after, healthy_after=cluster.health_check.healthy_after
         )
@@ -166,7 +168,7 @@ class Endpoint:
 
         `failure` is None or says why it failed; `silent`: there was no answer at all; `refused`: it was 401 or 403.
         """
-        self.silent = silent
+        fell_silent = self._note_silence(failure, silent=silent)
         health = self.health
         if failure is None:
             changed = health.check_succeeded()
@@ -175,6 +177,24 @@ class Endpoint:
         else:
             changed = health.check_failed(failure)
         self._status_changed(changed)
+        if fell_silent and not changed and health.status is Health.FAILED:
+            self._shared.endpoint_out(self)  # it went out with an answer, and only now falls silent
+
+    def _note_silence(self, failure: str | None, *, silent: bool) -> bool:
+        """Update `silent` by the result of a check; return whether the endpoint fell silent by it.
+
+        Where some checks are answered ("not ready"), one that is late does not make the endpoint silent, since it may
+        just be busy: then it takes as many silent checks in a row as take an endpoint out.
+        """
+        if failure is None or not silent:
+            self._answered_failure = failure is not None
+            self._silent_checks = 0
+            self.silent = False
+            return False
+        before = self.silent
+        self._silent_checks += 1
+        self.silent = before or not self._answered_failure or self._silent_checks >= self.health.unhealthy_after
+        return self.silent and not before
 
     def renew_pool(self) -> None:
         """Use new connections for new requests (the client certificate changed); running requests keep theirs."""

@@ -60,6 +60,11 @@ class HealthState:
         self._answered_ok = False  # to `_credential`
         self._refused_since: float | None = None  # when the unbroken series of 401 and 403 began
 
+    @property
+    def unhealthy_after(self) -> int:
+        """Failures in a row that take the endpoint out."""
+        return self._unhealthy_after
+
     def set_thresholds(self, *, unhealthy_after: int, healthy_after: int) -> None:
         """Take the thresholds of a new configuration; they apply from the next result on."""
         self._unhealthy_after = unhealthy_after

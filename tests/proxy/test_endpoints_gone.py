@@ -64,6 +64,23 @@ async def test_a_write_on_an_endpoint_that_fell_silent_is_504_when_it_is_out(har
     assert harness.service.running == 0
 
 
+async def test_one_late_check_of_an_endpoint_that_is_not_ready_does_not_make_it_silent(harness: Harness) -> None:
+    upstream = harness.upstream()
+    await harness.serve(config([cluster(upstream.endpoint("a"))]))
+    made = await endpoints(harness)
+    client = await harness.asks(get(b"/lease", method=b"DELETE"))
+    await harness.until(lambda: upstream.received, "the request")
+    for failure, silent in (("answered 500", False), ("answered 500", False), ("no answer", True)):
+        made[0].record_check(failure, silent=silent)
+    await harness.turns()
+    assert not made[0].ready
+    assert not client.received  # it may still answer
+    for _ in range(2):
+        made[0].record_check("no answer", silent=True)
+    await harness.until(lambda: client.received.endswith(b"}\n"), "the refusal")  # three late ones in a row
+    assert client.answer()[0] == 504
+
+
 async def test_an_exec_that_a_silent_endpoint_did_not_answer_is_504_too(harness: Harness) -> None:
     hung = harness.upstream()
     await harness.serve(config([cluster(hung.endpoint("a"))]))
