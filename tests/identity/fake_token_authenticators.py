@@ -1,4 +1,4 @@
-"""IdentityRegistry for tests of the chain: they count what they are asked, and answer as the test says."""
+"""IdentityRegistry for tests of the union: they count what they are asked, and answer as the test says."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MINE = Refused("expired", own=True)
 DOWN = Unavailable("it is down")
 
 
-class Judge:
-    """`answer` gives the result, at once for a `local` judge; None: the test answers `running`."""
+class FakeAuthenticator:
+    """`answer` gives the result, at once for a `local` authenticator; None: the test answers `running`."""
 
     def __init__(
         self,
@@ -61,22 +61,25 @@ class Judge:
         return self.answer(token) if callable(self.answer) else self.answer
 
 
-def remote(answer: TokenResult | None = None, **more: Any) -> Judge:
-    """A judge that must be asked."""
-    return Judge(answer, local=False, **more)
+def remote(answer: TokenResult | None = None, **more: Any) -> FakeAuthenticator:
+    """A authenticator that must be asked."""
+    return FakeAuthenticator(answer, local=False, **more)
 
 
-def chain_of(
-    *judges: Judge, clock: FakeReactor | None = None, allow: bool = False, share: bool = False
+def union_of(
+    *authenticators: FakeAuthenticator, clock: FakeReactor | None = None, allow: bool = False, share: bool = False
 ) -> UnionTokenAuthenticator:
     return UnionTokenAuthenticator(
-        judges, allow_system_names=allow, share_service_accounts=share, shared=make_shared(clock or FakeReactor())
+        authenticators,
+        allow_system_names=allow,
+        share_service_accounts=share,
+        shared=make_shared(clock or FakeReactor()),
     )
 
 
-def ask(chain: UnionTokenAuthenticator, token: bytes = b"token") -> tuple[list[Any], Deferred[Any]]:
+def ask(union: UnionTokenAuthenticator, token: bytes = b"token") -> tuple[list[Any], Deferred[Any]]:
     """Ask; the list gets the caller or the error when there is one."""
     result: list[Any] = []
-    asked = Deferred.fromCoroutine(chain.authenticate(token))
+    asked = Deferred.fromCoroutine(union.authenticate(token))
     asked.addCallbacks(result.append, lambda failure: result.append(failure.value))
     return result, asked

@@ -24,13 +24,13 @@ class Calls:
     def __init__(self, number: int = 1, **more: Any) -> None:
         self.clock = Clock()
         self.places = places(number, **more)
-        self.flights: SingleFlight[str, str] = SingleFlight(self.clock, self.places, timeout=10.0)
+        self.singleflight: SingleFlight[str, str] = SingleFlight(self.clock, self.places, timeout=10.0)
         self.begun: list[str] = []
         self.running: dict[str, Deferred[str]] = {}
         self.results: dict[str, list[Any]] = {}
 
     def join(self, name: str, turn: str) -> Deferred[str]:
-        waiter = self.flights.join(name, lambda: self._run(name), turn=turn)
+        waiter = self.singleflight.join(name, lambda: self._run(name), turn=turn)
         assert isinstance(waiter, Deferred)
         results = self.results.setdefault(f"{name} {turn}", [])
         waiter.addCallbacks(results.append, lambda failure: results.append(failure.value))
@@ -64,7 +64,7 @@ def test_who_joins_a_call_that_waits_lends_it_a_turn_of_its_own() -> None:
     assert calls.results["s9 stranger"] == calls.results["s9 alice"] == ["yes"]
     for number in range(2, 9):
         calls.running[f"s{number}"].callback("")
-    assert (len(calls.flights), len(calls.places), calls.clock.getDelayedCalls()) == (0, 0, [])
+    assert (len(calls.singleflight), len(calls.places), calls.clock.getDelayedCalls()) == (0, 0, [])
     calls.join("again", "alice")
     assert calls.begun[-1] == "again"
 
@@ -106,7 +106,7 @@ def test_a_long_queue_of_calls_that_end_at_once_is_served_without_recursion() ->
         raise ValueError("down")
 
     for number in range(5000):
-        waiter = calls.flights.join(f"{number}", partial(at_once, number), turn="a")
+        waiter = calls.singleflight.join(f"{number}", partial(at_once, number), turn="a")
         assert isinstance(waiter, Deferred)
         waiter.addErrback(lambda failure: failed.append(failure.type))
     calls.running["first"].callback("")
@@ -121,24 +121,24 @@ def test_a_function_that_breaks_gives_its_place_back() -> None:
 
     failed: list[Failure] = []
     for _ in range(3):
-        waiter = calls.flights.join("broken", breaks, turn="a")
+        waiter = calls.singleflight.join("broken", breaks, turn="a")
         assert isinstance(waiter, Deferred)
         waiter.addErrback(failed.append)
     assert [failure.type for failure in failed] == [RuntimeError] * 3
-    assert (len(calls.flights), calls.clock.getDelayedCalls()) == (0, [])
+    assert (len(calls.singleflight), calls.clock.getDelayedCalls()) == (0, [])
     calls.join("good", "a")
     assert calls.begun == ["good"]
 
 
 def test_a_waiter_whose_answer_makes_another_one_leave_takes_nothing_from_the_rest() -> None:
-    flights: SingleFlight[str, str] = SingleFlight(Clock(), places(1), timeout=10.0)
+    singleflight: SingleFlight[str, str] = SingleFlight(Clock(), places(1), timeout=10.0)
     answer: Deferred[str] = Deferred()
     seen: list[object] = []
 
     async def ask() -> str:
         return await answer
 
-    first, second, third = (flights.join("question", ask, turn="a") for _ in range(3))
+    first, second, third = (singleflight.join("question", ask, turn="a") for _ in range(3))
     assert isinstance(first, Deferred)
     assert isinstance(second, Deferred)
     assert isinstance(third, Deferred)
@@ -152,11 +152,11 @@ def test_a_waiter_whose_answer_makes_another_one_leave_takes_nothing_from_the_re
     third.addCallback(seen.append)
     answer.callback("yes")
     assert seen == ["yes", CancelledError, "yes"]
-    assert len(flights) == 0
+    assert len(singleflight) == 0
 
 
 def test_a_failure_reaches_everybody_and_the_next_question_is_asked_anew() -> None:
-    flights: SingleFlight[str, str] = SingleFlight(Clock(), places(1), timeout=10.0)
+    singleflight: SingleFlight[str, str] = SingleFlight(Clock(), places(1), timeout=10.0)
     asked: list[Deferred[str]] = []
     failed: list[Failure] = []
 
@@ -165,19 +165,19 @@ def test_a_failure_reaches_everybody_and_the_next_question_is_asked_anew() -> No
         return await asked[-1]
 
     for _ in range(2):
-        waiter = flights.join("question", ask, turn="a")
+        waiter = singleflight.join("question", ask, turn="a")
         assert isinstance(waiter, Deferred)
         waiter.addErrback(failed.append)
     asked[0].errback(ValueError("no"))
     assert [failure.type for failure in failed] == [ValueError, ValueError]
-    flights.join("question", ask, turn="a")
+    singleflight.join("question", ask, turn="a")
     assert len(asked) == 2
 
 
 def test_a_question_that_nobody_waits_for_any_more_gives_up_its_place() -> None:
     """Whoever asks and leaves, again and again, must not fill the queue for those who stay."""
     clock = Clock()
-    flights: SingleFlight[str, str] = SingleFlight(clock, places(1), timeout=10.0)
+    singleflight: SingleFlight[str, str] = SingleFlight(clock, places(1), timeout=10.0)
     running: Deferred[str] = Deferred()
     asked: list[str] = []
     left: list[Failure] = []
@@ -186,23 +186,23 @@ def test_a_question_that_nobody_waits_for_any_more_gives_up_its_place() -> None:
         asked.append(name)
         return await running
 
-    stays = flights.join("first", lambda: ask("first"), turn="a")
+    stays = singleflight.join("first", lambda: ask("first"), turn="a")
     for number in range(100):
-        gone = flights.join(f"{number}", lambda: ask("of one who leaves"), turn="a")
+        gone = singleflight.join(f"{number}", lambda: ask("of one who leaves"), turn="a")
         assert isinstance(gone, Deferred)
         gone.addErrback(left.append)
         gone.cancel()
-        assert len(flights) == 1
+        assert len(singleflight) == 1
     assert isinstance(stays, Deferred)
     seen: list[str] = []
     stays.addCallback(seen.append)
     running.callback("yes")
-    assert (seen, asked, len(flights), clock.getDelayedCalls()) == (["yes"], ["first"], 0, [])
+    assert (seen, asked, len(singleflight), clock.getDelayedCalls()) == (["yes"], ["first"], 0, [])
     assert {failure.type for failure in left} == {CancelledError}
 
 
 def test_a_question_under_way_is_not_broken_off_by_one_who_leaves() -> None:
-    flights: SingleFlight[str, str] = SingleFlight(Clock(), places(1), timeout=10.0)
+    singleflight: SingleFlight[str, str] = SingleFlight(Clock(), places(1), timeout=10.0)
     running: Deferred[str] = Deferred()
     kept: list[str] = []
     left: list[Failure] = []
@@ -211,7 +211,7 @@ def test_a_question_under_way_is_not_broken_off_by_one_who_leaves() -> None:
         kept.append(await running)
         return kept[-1]
 
-    gone = flights.join("first", ask, turn="a")
+    gone = singleflight.join("first", ask, turn="a")
     assert isinstance(gone, Deferred)
     gone.addErrback(left.append)
     gone.cancel()

@@ -34,7 +34,7 @@ UNAUTHORIZED = json.loads((GOLDEN / "errors/401-bad-token-anonymous-on.json").re
 
 
 class Tokens:
-    """A chain of judges that knows `good` at once, can ask about `asked`, and refuses all else."""
+    """A chain of authenticators that knows `good` at once, can ask about `asked`, and refuses all else."""
 
     def __init__(self) -> None:
         self.asked: Deferred[AuthenticatedUser] = Deferred()

@@ -9,7 +9,7 @@ from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authentication.token_authenticator import Accepted
 from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash
 from mcproxy.kube.user import UserInfo
-from tests.identity.fake_token_authenticators import Judge, chain_of
+from tests.identity.fake_token_authenticators import FakeAuthenticator, union_of
 
 
 def cache(entries: int = 3, size: int = 1000) -> TokenCache[str]:
@@ -74,19 +74,19 @@ def test_ten_thousand_tokens_cost_less_than_twenty_megabytes() -> None:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:namespace-{number}", f"team-{number}")
         return UserInfo(f"system:serviceaccount:namespace-{number}:builder", groups, f"uid-{number:032d}", extra)
 
-    judge = Judge(lambda token: Accepted(user(int(token[:6]))), cluster="east")
-    chain = chain_of(judge)
+    authenticator = FakeAuthenticator(lambda token: Accepted(user(int(token[:6]))), cluster="east")
+    union = union_of(authenticator)
     gc.collect()
     tracemalloc.start()
     try:
         for number in range(10_000):
-            assert chain.at_once(b"%06d" % number + b"x" * 1000) is not None
+            assert union.at_once(b"%06d" % number + b"x" * 1000) is not None
         gc.collect()
         used = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert judge.asked == 10_000
-    caller = chain.at_once(b"000077" + b"x" * 1000)
+    assert authenticator.asked == 10_000
+    caller = union.at_once(b"000077" + b"x" * 1000)
     assert caller == AuthenticatedUser(caller.user, "east")  # type: ignore[union-attr]
-    assert judge.asked == 10_000
+    assert authenticator.asked == 10_000
     assert used < 20_000_000, used

@@ -17,7 +17,7 @@ LINES = (
 )
 
 
-def judge(*lines: StaticToken) -> TokenFileAuthenticator:
+def authenticator(*lines: StaticToken) -> TokenFileAuthenticator:
     return TokenFileAuthenticator(TokenFile("/etc/mcproxy/users.csv", lines or LINES), b"k" * 32)
 
 
@@ -30,23 +30,23 @@ def judge(*lines: StaticToken) -> TokenFileAuthenticator:
     ],
 )
 def test_a_token_of_the_file_is_its_users(token: bytes, user: UserInfo) -> None:
-    assert judge().known(token) == Accepted(user)
+    assert authenticator().known(token) == Accepted(user)
 
 
 @pytest.mark.parametrize("token", [b"", b"on", b"onee", b"One", b"one ", b"\xff", b"x" * 100_000])
 def test_any_other_is_refused_but_may_be_anothers(token: bytes) -> None:
-    result = judge().known(token)
+    result = authenticator().known(token)
     assert isinstance(result, Refused)
     assert not result.own
 
 
 def test_the_last_of_two_lines_with_one_token_counts() -> None:
-    tokens = judge(StaticToken(Secret("t"), "alice"), StaticToken(Secret("t"), "bob"))
+    tokens = authenticator(StaticToken(Secret("t"), "alice"), StaticToken(Secret("t"), "bob"))
     assert tokens.known(b"t") == Accepted(UserInfo("bob"))
 
 
 def test_it_is_a_judge_of_tokens_that_never_has_to_ask() -> None:
-    tokens: TokenAuthenticator = judge()
+    tokens: TokenAuthenticator = authenticator()
     answers: list[object] = []
 
     async def ask() -> None:
@@ -60,5 +60,5 @@ def test_it_is_a_judge_of_tokens_that_never_has_to_ask() -> None:
 
 
 def test_no_token_is_kept() -> None:
-    tokens = judge(StaticToken(Secret("very-secret"), "alice"))
+    tokens = authenticator(StaticToken(Secret("very-secret"), "alice"))
     assert "very-secret" not in repr(vars(tokens))

@@ -44,13 +44,13 @@ class Bench:
     def __init__(self, **answers: Any) -> None:
         self.clock = FakeReactor()
         self.cluster: FakeCluster = FakeCluster(self.clock, answers)
-        self.judge = token_review_authenticator(
+        self.authenticator = token_review_authenticator(
             model.TokenReview(), "east", lambda: cast(Any, self.cluster), self.clock
         )
 
     def ask(self, token: bytes = b"s3cret-token") -> TokenResult:
         result: list[TokenResult] = []
-        Deferred.fromCoroutine(self.judge.authenticate(token)).addCallback(result.append)
+        Deferred.fromCoroutine(self.authenticator.authenticate(token)).addCallback(result.append)
         return result[0]
 
     @property
@@ -133,16 +133,16 @@ def site(reactor: Any, nothing_left_open: None) -> Iterator[Site]:
 
 async def test_a_review_over_the_wire_is_what_was_recorded(site: Site) -> None:
     token, site.answer = recorded("valid-sa")
-    judge = site.authenticator(cache_success=60.0, cache_failure=5.0)
-    assert judge.known(token) is None
-    result = await judge.authenticate(token)
+    authenticator = site.authenticator(cache_success=60.0, cache_failure=5.0)
+    assert authenticator.known(token) is None
+    result = await authenticator.authenticate(token)
     assert isinstance(result, Accepted)
     assert result.user.name == "system:serviceaccount:demo:builder"
     (seen,) = site.server.seen
     assert (seen.method, seen.uri) == ("POST", "/apis/authentication.k8s.io/v1/tokenreviews")
     assert seen.headers["authorization"] == "Bearer proxys-own"
     assert json.loads(seen.body)["spec"] == {"token": token.decode()}
-    assert (judge.cluster, judge.cache_times) == ("east", CacheTimes(60.0, 5.0))
+    assert (authenticator.cluster, authenticator.cache_times) == ("east", CacheTimes(60.0, 5.0))
 
 
 async def test_audiences_are_asked_for(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""The chain of judges: their order, what is kept and for how long, one question at a time, names and homes, reloads."""
+"""The union of token authenticators: order, caches and their times, one review at a time, system names, reloads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,16 @@ from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.upstream.cluster import Cluster
 from tests.identity.conftest import Logged
-from tests.identity.fake_token_authenticators import ALICE, DOWN, MINE, NOT_MINE, Judge, ask, chain_of, remote
+from tests.identity.fake_token_authenticators import (
+    ALICE,
+    DOWN,
+    MINE,
+    NOT_MINE,
+    FakeAuthenticator,
+    ask,
+    remote,
+    union_of,
+)
 from tests.identity.issuer import config as oidc_config
 from tests.identity.issuer import token as id_token
 from tests.upstream.fakes import FakeReactor, cluster_config, endpoint_config, make_shared
@@ -34,13 +43,13 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "errors"
 CALLER = AuthenticatedUser(UserInfo("alice", ("dev", "system:authenticated")))
 
 
-def refusal(chain: UnionTokenAuthenticator, token: bytes = b"token") -> int:
+def refusal(union: UnionTokenAuthenticator, token: bytes = b"token") -> int:
     """Return the code of the refusal; asks as a request does."""
     try:
-        assert chain.at_once(token) is None, "accepted"
+        assert union.at_once(token) is None, "accepted"
     except StatusError as error:
         return error.code
-    result, _ = ask(chain, token)
+    result, _ = ask(union, token)
     assert isinstance(result[0], StatusError), result
     return result[0].code
 
@@ -53,16 +62,16 @@ def named(name: str, *groups: str) -> Accepted:
 
 
 def test_the_first_that_accepts_decides() -> None:
-    judges = Judge(NOT_MINE), Judge(ALICE), Judge(named("bob"))
-    assert chain_of(*judges).at_once(b"token") == CALLER
-    assert [judge.asked for judge in judges] == [1, 1, 0]
+    authenticators = FakeAuthenticator(NOT_MINE), FakeAuthenticator(ALICE), FakeAuthenticator(named("bob"))
+    assert union_of(*authenticators).at_once(b"token") == CALLER
+    assert [authenticator.asked for authenticator in authenticators] == [1, 1, 0]
 
 
 def test_a_judge_that_must_be_asked_is_waited_for_before_the_next() -> None:
-    first, second = remote(), Judge(ALICE)
-    chain = chain_of(first, second)
-    assert chain.at_once(b"token") is None
-    result, _ = ask(chain)
+    first, second = remote(), FakeAuthenticator(ALICE)
+    union = union_of(first, second)
+    assert union.at_once(b"token") is None
+    result, _ = ask(union)
     assert (result, second.asked) == ([], 0)
     first.running[0].callback(named("first"))
     assert result[0].user.name == "first"
@@ -72,22 +81,22 @@ def test_a_judge_that_must_be_asked_is_waited_for_before_the_next() -> None:
 def test_a_refusal_has_the_words_of_a_kube_apiserver() -> None:
     recorded = json.loads((GOLDEN / "401-bad-token-anonymous-off.json").read_text())["response"]
     with pytest.raises(StatusError) as caught:
-        chain_of(Judge(NOT_MINE)).at_once(b"token")
+        union_of(FakeAuthenticator(NOT_MINE)).at_once(b"token")
     assert (caught.value.code, caught.value.body().decode()) == (recorded["status"], recorded["body"])
 
 
 def test_every_authenticated_user_is_in_the_common_group_once() -> None:
-    chain = chain_of(Judge(lambda token: named("a", "x", "system:authenticated")), allow=True)
-    caller = chain.at_once(b"token")
+    union = union_of(FakeAuthenticator(lambda token: named("a", "x", "system:authenticated")), allow=True)
+    caller = union.at_once(b"token")
     assert caller is not None
     assert caller.user.groups == ("x", "system:authenticated")
 
 
 @pytest.mark.parametrize("token", [b"", b"x" * (64 * 1024 + 1), b"x" * 1_000_000])
 def test_a_token_of_no_possible_size_asks_nobody(token: bytes, logged: Logged) -> None:
-    judge = remote(ALICE)
-    assert refusal(chain_of(judge), token) == 401
-    assert judge.asked == 0
+    authenticator = remote(ALICE)
+    assert refusal(union_of(authenticator), token) == 401
+    assert authenticator.asked == 0
     assert logged.texts("info") == [f"token refused: it has {len(token)} bytes, not 1 to 65536"]
 
 
@@ -96,93 +105,93 @@ def test_a_token_of_no_possible_size_asks_nobody(token: bytes, logged: Logged) -
 
 def test_acceptance_and_refusal_are_kept_for_times_of_their_own() -> None:
     clock = FakeReactor()
-    judge = Judge(lambda token: ALICE if token == b"good" else NOT_MINE, times=(120.0, 10.0))
-    chain = chain_of(judge, clock=clock)
+    authenticator = FakeAuthenticator(lambda token: ALICE if token == b"good" else NOT_MINE, times=(120.0, 10.0))
+    union = union_of(authenticator, clock=clock)
 
     def look() -> None:
-        assert chain.at_once(b"good") == CALLER
-        assert refusal(chain, b"bad") == 401
+        assert union.at_once(b"good") == CALLER
+        assert refusal(union, b"bad") == 401
 
     look()
     clock.advance(9.9)
     look()
-    assert judge.asked == 2
+    assert authenticator.asked == 2
     clock.advance(0.1)
     look()
-    assert judge.asked == 3
+    assert authenticator.asked == 3
     clock.advance(109.9)
     look()
-    assert judge.asked == 4
+    assert authenticator.asked == 4
     clock.advance(0.1)
-    chain.at_once(b"good")
-    assert judge.asked == 5
+    union.at_once(b"good")
+    assert authenticator.asked == 5
 
 
 def test_a_revoked_token_stops_working_within_its_time_however_often_it_is_used() -> None:
     clock = FakeReactor()
-    judge = remote(ALICE, times=(120.0, 10.0))
-    chain = chain_of(judge, clock=clock)
-    assert ask(chain)[0] == [CALLER]
-    judge.answer = NOT_MINE
+    authenticator = remote(ALICE, times=(120.0, 10.0))
+    union = union_of(authenticator, clock=clock)
+    assert ask(union)[0] == [CALLER]
+    authenticator.answer = NOT_MINE
     for _ in range(119):
         clock.advance(1)
-        assert chain.at_once(b"token") == CALLER
+        assert union.at_once(b"token") == CALLER
     clock.advance(1)
-    assert refusal(chain) == 401
+    assert refusal(union) == 401
 
 
 def test_acceptance_ends_with_the_token_itself() -> None:
     clock = FakeReactor()
-    judge = Judge(replace(ALICE, until=clock.seconds() + 30))
-    chain = chain_of(judge, clock=clock)
-    chain.at_once(b"token")
+    authenticator = FakeAuthenticator(replace(ALICE, until=clock.seconds() + 30))
+    union = union_of(authenticator, clock=clock)
+    union.at_once(b"token")
     clock.advance(29)
-    chain.at_once(b"token")
-    assert judge.asked == 1
+    union.at_once(b"token")
+    assert authenticator.asked == 1
     clock.advance(1)
-    judge.answer = MINE
-    assert refusal(chain) == 401
+    authenticator.answer = MINE
+    assert refusal(union) == 401
 
 
 def test_each_judge_is_asked_again_when_its_own_refusal_is_over() -> None:
     clock = FakeReactor()
     first, second = remote(NOT_MINE, times=(120, 10)), remote(NOT_MINE, times=(120, 30))
-    chain = chain_of(first, second, clock=clock)
+    union = union_of(first, second, clock=clock)
     for seconds, asked in [(0, (1, 1)), (9, (1, 1)), (1, (2, 1)), (10, (3, 1)), (10, (4, 2))]:
         clock.advance(seconds)
-        assert refusal(chain) == 401
+        assert refusal(union) == 401
         assert (first.asked, second.asked) == asked
     clock.advance(10)
     first.answer = ALICE
-    assert ask(chain)[0] == [CALLER]
-    assert chain.at_once(b"token") == CALLER
+    assert ask(union)[0] == [CALLER]
+    assert union.at_once(b"token") == CALLER
 
 
 def test_times_of_zero_keep_nothing() -> None:
-    judge = Judge(lambda token: ALICE if token == b"good" else NOT_MINE, times=(0.0, 0.0))
-    chain = chain_of(judge)
+    authenticator = FakeAuthenticator(lambda token: ALICE if token == b"good" else NOT_MINE, times=(0.0, 0.0))
+    union = union_of(authenticator)
     for _ in range(3):
-        assert chain.at_once(b"good") == CALLER
-        assert refusal(chain, b"bad") == 401
-    assert judge.asked == 6
+        assert union.at_once(b"good") == CALLER
+        assert refusal(union, b"bad") == 401
+    assert authenticator.asked == 6
 
 
 def test_made_up_tokens_drive_out_no_accepted_one() -> None:
-    judge = Judge(lambda token: ALICE if token == b"good" else NOT_MINE)
-    chain = chain_of(judge)
-    chain.at_once(b"good")
+    authenticator = FakeAuthenticator(lambda token: ALICE if token == b"good" else NOT_MINE)
+    union = union_of(authenticator)
+    union.at_once(b"good")
     for number in range(17_000):
-        refusal(chain, b"bad %d" % number)
-    before = judge.asked
-    assert chain.at_once(b"good") == CALLER
-    assert judge.asked == before
+        refusal(union, b"bad %d" % number)
+    before = authenticator.asked
+    assert union.at_once(b"good") == CALLER
+    assert authenticator.asked == before
 
 
-# judges that are down
+# authenticators that are down
 
 
 @pytest.mark.parametrize(
-    ("judges", "code"),
+    ("authenticators", "code"),
     [
         ((DOWN,), 503),
         ((NOT_MINE, DOWN), 503),
@@ -194,90 +203,92 @@ def test_made_up_tokens_drive_out_no_accepted_one() -> None:
     ],
 )
 @pytest.mark.parametrize("local", [True, False])
-def test_a_token_that_only_a_judge_that_is_down_could_accept_is_503(judges: Any, code: int, local: bool) -> None:
-    chain = chain_of(*[Judge(answer, local=local) for answer in judges])
+def test_a_token_that_only_a_judge_that_is_down_could_accept_is_503(
+    authenticators: Any, code: int, local: bool
+) -> None:
+    union = union_of(*[FakeAuthenticator(answer, local=local) for answer in authenticators])
     for _ in range(3):
-        assert refusal(chain) == code
+        assert refusal(union) == code
 
 
 def test_another_judge_accepts_while_one_is_down() -> None:
-    assert ask(chain_of(remote(DOWN), remote(ALICE)))[0] == [CALLER]
+    assert ask(union_of(remote(DOWN), remote(ALICE)))[0] == [CALLER]
 
 
 def test_503_is_not_kept_and_says_when_to_come_back() -> None:
-    judge = remote(DOWN)
-    chain = chain_of(judge)
-    result, _ = ask(chain)
+    authenticator = remote(DOWN)
+    union = union_of(authenticator)
+    result, _ = ask(union)
     assert result[0].code == 503
     assert (b"Retry-After", b"1") in result[0].headers
     assert "is down" not in result[0].message  # where the reviewer is, and why it is down, is nobody's business
-    judge.answer = ALICE
-    assert ask(chain)[0] == [CALLER]
+    authenticator.answer = ALICE
+    assert ask(union)[0] == [CALLER]
 
 
 # one question at a time
 
 
 def test_a_token_is_asked_about_once_however_many_wait() -> None:
-    judge = remote()
-    chain = chain_of(judge)
-    results = [ask(chain)[0] for _ in range(10)]
-    ask(chain, b"another")
-    assert judge.asked == 2
-    judge.running[0].callback(ALICE)
+    authenticator = remote()
+    union = union_of(authenticator)
+    results = [ask(union)[0] for _ in range(10)]
+    ask(union, b"another")
+    assert authenticator.asked == 2
+    authenticator.running[0].callback(ALICE)
     assert results == [[CALLER]] * 10
-    assert judge.asked == 2
+    assert authenticator.asked == 2
 
 
 def test_one_who_leaves_does_not_end_the_question() -> None:
-    judge = remote()
-    chain = chain_of(judge)
-    (gone, asked), (stays, _) = ask(chain), ask(chain)
+    authenticator = remote()
+    union = union_of(authenticator)
+    (gone, asked), (stays, _) = ask(union), ask(union)
     asked.cancel()
     assert isinstance(gone[0], CancelledError)
-    judge.running[0].callback(ALICE)
+    authenticator.running[0].callback(ALICE)
     assert stays == [CALLER]
 
 
 def test_an_answer_that_nobody_waits_for_any_more_is_kept_all_the_same() -> None:
-    judge = remote()
-    chain = chain_of(judge)
-    _, asked = ask(chain)
+    authenticator = remote()
+    union = union_of(authenticator)
+    _, asked = ask(union)
     asked.cancel()
-    judge.running[0].callback(ALICE)
-    assert chain.at_once(b"token") == CALLER
+    authenticator.running[0].callback(ALICE)
+    assert union.at_once(b"token") == CALLER
 
 
 def test_a_judge_that_never_answers_is_503_in_the_end(logged: Logged) -> None:
     clock = FakeReactor()
-    judge = remote()
-    chain = chain_of(judge, clock=clock)
-    results = [ask(chain, token)[0] for token in (b"one", b"two")]
+    authenticator = remote()
+    union = union_of(authenticator, clock=clock)
+    results = [ask(union, token)[0] for token in (b"one", b"two")]
     clock.advance(29)
     assert results == [[], []]
     clock.advance(1)
     assert [result[0].code for result in results] == [503, 503]
     assert len(logged.texts("warn")) == 1
-    judge.answer = ALICE
-    assert ask(chain)[0] == [CALLER]
+    authenticator.answer = ALICE
+    assert ask(union)[0] == [CALLER]
     assert len(logged.texts("info")) == 1
 
 
 def test_what_is_known_of_a_token_is_not_found_out_again_for_the_judge_that_must_be_asked() -> None:
-    local, asked = Judge(MINE), remote(NOT_MINE)
-    assert refusal(chain_of(local, asked)) == 401
+    local, asked = FakeAuthenticator(MINE), remote(NOT_MINE)
+    assert refusal(union_of(local, asked)) == 401
     assert (local.asked, asked.asked) == (1, 1)
 
 
 def test_questions_under_way_and_those_who_wait_are_bounded() -> None:
-    judge = remote()
-    chain = chain_of(judge)
-    waiting = [ask(chain, b"%d" % number) for number in range(1024)]
-    assert judge.asked == 64
-    assert ask(chain, b"one more")[0][0].code == 503
-    judge.running[0].callback(ALICE)
+    authenticator = remote()
+    union = union_of(authenticator)
+    waiting = [ask(union, b"%d" % number) for number in range(1024)]
+    assert authenticator.asked == 64
+    assert ask(union, b"one more")[0][0].code == 503
+    authenticator.running[0].callback(ALICE)
     assert waiting[0][0] == [CALLER]
-    assert judge.asked == 65
+    assert authenticator.asked == 65
 
 
 # names
@@ -285,18 +296,18 @@ def test_questions_under_way_and_those_who_wait_are_bounded() -> None:
 
 @pytest.mark.parametrize("name", ["system:admin", "system:serviceaccount:demo:builder", "system:node:a", "system:"])
 def test_a_system_user_is_refused_from_a_stranger_even_while_another_judge_is_down(name: str, logged: Logged) -> None:
-    chain = chain_of(Judge(named(name, "dev")), remote(DOWN))
-    assert refusal(chain) == 401
+    union = union_of(FakeAuthenticator(named(name, "dev")), remote(DOWN))
+    assert refusal(union) == 401
     assert f"it names the user {name}, and allowSystemNames is off" in logged.texts("info")[0]
 
 
 def test_a_system_group_from_a_stranger_is_dropped() -> None:
-    caller = chain_of(Judge(named("alice", "system:masters", "dev", "system:nodes"))).at_once(b"token")
+    caller = union_of(FakeAuthenticator(named("alice", "system:masters", "dev", "system:nodes"))).at_once(b"token")
     assert caller == CALLER
 
 
 def test_system_names_are_believed_where_the_file_says_so() -> None:
-    caller = chain_of(Judge(named("system:admin", "system:masters")), allow=True).at_once(b"token")
+    caller = union_of(FakeAuthenticator(named("system:admin", "system:masters")), allow=True).at_once(b"token")
     assert caller == AuthenticatedUser(UserInfo("system:admin", ("system:masters", "system:authenticated")))
 
 
@@ -317,13 +328,13 @@ def test_system_names_that_a_cluster_vouches_for_are_noted_as_its_own(
     name: str, group: str, cluster: str, share: bool
 ) -> None:
     user = named(name, group, "system:authenticated")
-    found = chain_of(Judge(user, cluster="east"), share=share).at_once(b"t")
+    found = union_of(FakeAuthenticator(user, cluster="east"), share=share).at_once(b"t")
     assert found == AuthenticatedUser(authenticated(user.user), cluster, share and bool(cluster))
     assert found.by_token
 
 
 def test_a_service_account_by_another_authenticator_is_of_no_cluster() -> None:
-    caller = chain_of(Judge(named("system:serviceaccount:a:b")), allow=True).at_once(b"t")
+    caller = union_of(FakeAuthenticator(named("system:serviceaccount:a:b")), allow=True).at_once(b"t")
     assert caller is not None
     assert caller.cluster == ""
 
@@ -332,22 +343,22 @@ def test_a_service_account_by_another_authenticator_is_of_no_cluster() -> None:
 
 
 def test_each_refusal_is_one_line_that_says_what_each_judge_said(logged: Logged) -> None:
-    chain = chain_of(Judge(NOT_MINE, name="one"), remote(MINE, name="two"))
+    union = union_of(FakeAuthenticator(NOT_MINE, name="one"), remote(MINE, name="two"))
     for _ in range(2):
-        assert refusal(chain, b"s3cret-token") == 401
+        assert refusal(union, b"s3cret-token") == 401
     assert logged.texts("info") == ["token refused: one: not mine; two: expired"] * 2
     assert "s3cret" not in logged.everything()
 
 
 def test_no_token_is_kept_or_shown(logged: Logged) -> None:
     tokens = [id_token(), id_token(kid="gone"), b"opaque-s3cret-%d" % id(logged), b"carols"]
-    chain = Reload().to(token_file=token_file(), oidc=(oidc_config(),))
+    union = Reload().to(token_file=token_file(), oidc=(oidc_config(),))
     before = [sys.getrefcount(token) for token in tokens]
     for number in (*range(4), *range(4)):
         with suppress(StatusError):
-            chain.at_once(tokens[number])
+            union.at_once(tokens[number])
     assert [sys.getrefcount(token) for token in tokens] == before
-    shown = logged.everything() + repr(chain) + repr(vars(chain))
+    shown = logged.everything() + repr(union) + repr(vars(union))
     assert not any(part in shown for token in tokens for part in token.decode().split("."))
 
 
@@ -356,9 +367,9 @@ def test_bytes_of_any_kind_are_only_ever_refused(token: bytes) -> None:
     clock = FakeReactor()
     shared = make_shared(clock)
     config = model.Authentication(name="corp", oidc=(oidc_config(),))
-    chain = UnionTokenAuthenticator.build(config, static=None, cluster=None, live=None, shared=shared)
-    assert chain is not None
-    assert refusal(chain, token) == 401
+    union = UnionTokenAuthenticator.build(config, static=None, cluster=None, live=None, shared=shared)
+    assert union is not None
+    assert refusal(union, token) == 401
 
 
 def test_what_only_some_tokens_need_is_not_loaded_before_they_come() -> None:
@@ -376,26 +387,26 @@ class Reload:
 
     def __init__(self) -> None:
         self.shared = make_shared()
-        self.chain: UnionTokenAuthenticator | None = None
+        self.union: UnionTokenAuthenticator | None = None
         self.cluster = cluster_config()
 
     def to(self, cluster: model.Cluster | None = None, **fields: Any) -> UnionTokenAuthenticator:
         config = model.Authentication(name="corp", **fields)
         static = None if config.token_file is None else TokenFileAuthenticator(config.token_file, b"k" * 32)
-        chain = UnionTokenAuthenticator.build(
+        union = UnionTokenAuthenticator.build(
             config,
             static=static,
             cluster=cluster or self.cluster,
             live=_asked_by_nobody,
             shared=self.shared,
-            previous=self.chain,
+            previous=self.union,
         )
-        assert chain is not None
-        if self.chain is not None:
-            self.chain.stop(chain)
-        chain.start()
-        self.chain = chain
-        return chain
+        assert union is not None
+        if self.union is not None:
+            self.union.stop(union)
+        union.start()
+        self.union = union
+        return union
 
 
 def _asked_by_nobody() -> Cluster:
@@ -415,8 +426,8 @@ def test_the_judges_are_asked_in_their_order() -> None:
     """A file and an issuer that know the same token: the file is asked first; clusters and webhooks come after."""
     raw = id_token().decode()
     file = model.TokenFile("/etc/users.csv", (model.StaticToken(model.Secret(raw), "from-file"),))
-    chain = Reload().to(token_file=file, oidc=(oidc_config(),), token_review=model.TokenReview(cluster="east"))
-    caller = chain.at_once(raw.encode())
+    union = Reload().to(token_file=file, oidc=(oidc_config(),), token_review=model.TokenReview(cluster="east"))
+    caller = union.at_once(raw.encode())
     assert caller is not None
     assert caller.user.name == "from-file"
 
@@ -459,9 +470,9 @@ def test_a_static_token_works_and_stops_with_the_reload_that_takes_it_out() -> N
 
 
 def test_stop_closes_the_judges_unless_the_chain_stays() -> None:
-    judge = Judge(ALICE)
-    chain = chain_of(judge)
-    chain.stop(chain)
-    assert not judge.closed
-    chain.stop(chain_of(Judge(ALICE)))
-    assert judge.closed
+    authenticator = FakeAuthenticator(ALICE)
+    union = union_of(authenticator)
+    union.stop(union)
+    assert not authenticator.closed
+    union.stop(union_of(FakeAuthenticator(ALICE)))
+    assert authenticator.closed

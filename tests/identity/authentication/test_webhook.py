@@ -74,9 +74,9 @@ def make(site: Site) -> Iterator[Callable[..., TokenReviewer]]:
 
 
 async def test_it_is_asked_at_its_own_url_with_the_credential_of_its_kubeconfig(site: Site, make: Any) -> None:
-    judge = make(cache_success=60.0, cache_failure=5.0)
-    assert judge.known(b"good") is None
-    assert await judge.authenticate(b"good") == Accepted(UserInfo("alice", ("dev",), "7"))
+    authenticator = make(cache_success=60.0, cache_failure=5.0)
+    assert authenticator.known(b"good") is None
+    assert await authenticator.authenticate(b"good") == Accepted(UserInfo("alice", ("dev",), "7"))
     (seen,) = site.server.seen
     assert (seen.method, seen.uri) == ("POST", "/v1/review")
     assert json.loads(seen.body) == {
@@ -86,7 +86,11 @@ async def test_it_is_asked_at_its_own_url_with_the_credential_of_its_kubeconfig(
     }
     assert seen.headers["content-type"] == "application/json"
     assert seen.headers["authorization"] == "Bearer proxys-own"
-    assert (judge.name, judge.cluster, judge.cache_times) == ("webhook", "", CacheTimes(60.0, 5.0))
+    assert (authenticator.name, authenticator.cluster, authenticator.cache_times) == (
+        "webhook",
+        "",
+        CacheTimes(60.0, 5.0),
+    )
 
 
 async def test_a_token_that_it_does_not_know_is_refused(site: Site, make: Any, logged: Logged) -> None:
@@ -110,9 +114,9 @@ async def test_any_other_status_is_a_webhook_that_cannot_judge(
     site: Site, make: Any, logged: Logged, status: int
 ) -> None:
     site.status = status
-    judge = make()
+    authenticator = make()
     for _ in range(2):
-        result = await judge.authenticate(b"s3cret-token")
+        result = await authenticator.authenticate(b"s3cret-token")
         assert isinstance(result, Unavailable)
         assert str(status) in result.cause
     (line,) = logged.texts("warn")
@@ -120,7 +124,7 @@ async def test_any_other_status_is_a_webhook_that_cannot_judge(
     if status in (401, 403):
         assert "/etc/webhook.kubeconfig" in logged[0]["todo"]
     site.status = 200
-    await judge.authenticate(b"s3cret-token")
+    await authenticator.authenticate(b"s3cret-token")
     assert logged.texts("info") == ["webhook works again"]
     assert "s3cret" not in logged.everything()
     assert "proxys-own" not in logged.everything()
@@ -158,21 +162,21 @@ async def test_nobody_there_is_a_webhook_that_is_down(site: Site, make: Any, log
 async def test_in_a_chain_it_may_name_no_system_user(site: Site) -> None:
     site.user = {"username": "system:admin", "groups": ["system:masters"]}
     config = model.Authentication(name="corp", webhook=site.config())
-    chain = UnionTokenAuthenticator.build(config, static=None, cluster=None, live=None, shared=site.shared)
-    assert chain is not None
+    union = UnionTokenAuthenticator.build(config, static=None, cluster=None, live=None, shared=site.shared)
+    assert union is not None
     with pytest.raises(StatusError) as caught:
-        await chain.authenticate(b"good")
+        await union.authenticate(b"good")
     assert caught.value.code == 401
-    chain.stop()
+    union.stop()
 
 
 async def test_in_a_chain_it_is_asked_once_and_its_system_groups_are_dropped(site: Site) -> None:
     site.user = {"username": "alice", "groups": ["system:masters", "dev"]}
     config = model.Authentication(name="corp", webhook=site.config())
-    chain = UnionTokenAuthenticator.build(config, static=None, cluster=None, live=None, shared=site.shared)
-    assert chain is not None
+    union = UnionTokenAuthenticator.build(config, static=None, cluster=None, live=None, shared=site.shared)
+    assert union is not None
     for _ in range(3):
-        caller = await chain.authenticate(b"good")
+        caller = await union.authenticate(b"good")
         assert caller.user.groups == ("dev", "system:authenticated")
     assert len(site.server.seen) == 1
-    chain.stop()
+    union.stop()

@@ -46,7 +46,7 @@ def refusal(*lines: tuple[str, str | bytes]) -> StatusError:
     return caught.value
 
 
-class Judge:
+class FakeAuthenticator:
     """Allows what is not in `refused`; keeps the questions."""
 
     def __init__(self, *refused: str, reason: str = "") -> None:
@@ -60,7 +60,7 @@ class Judge:
         return Decision(allowed, "" if allowed else self.reason)
 
 
-def judge(caller: str, asked: ImpersonationRequest, decide: Any) -> UserInfo:
+def authenticator(caller: str, asked: ImpersonationRequest, decide: Any) -> UserInfo:
     done = Deferred.fromCoroutine(authorize_impersonation(UserInfo(caller), asked, decide))
     result: list[Any] = []
     done.addBoth(result.append)
@@ -73,7 +73,7 @@ def outcome(caller: str, block: IdentityHeaders, decide: Any) -> UserInfo | Stat
     try:
         asked = requested_impersonation(block)
         assert asked is not None
-        return judge(caller, asked, decide)
+        return authenticator(caller, asked, decide)
     except StatusError as error:
         return error
 
@@ -91,7 +91,9 @@ def test_as_a_kube_apiserver_answers(name: str) -> None:
     caller = "alice" if "CN=alice" in recording["auth"] else "mcproxy"
     said = recording["response"]["body"]
     refused = {"alice": ("users", "serviceaccounts"), "mcproxy": ("userextras",)}[caller]
-    decide = Judge(*(refused if name in ("extra-not-allowed", *(n for n in recordings() if "forbidden" in n)) else ()))
+    decide = FakeAuthenticator(
+        *(refused if name in ("extra-not-allowed", *(n for n in recordings() if "forbidden" in n)) else ())
+    )
     answer = outcome(caller, block, decide)
     if isinstance(answer, StatusError):
         assert (answer.code, answer.body().decode()) == (recording["response"]["status"], said)
@@ -144,10 +146,10 @@ def test_reviews_come_in_kubernetes_order() -> None:
 
 
 def test_the_first_refusal_ends_it() -> None:
-    decide = Judge("groups", reason="not today")
+    decide = FakeAuthenticator("groups", reason="not today")
     asked = wanted(("Impersonate-User", "bob"), ("Impersonate-Group", "ops"), ("Impersonate-Uid", "1"))
     with pytest.raises(StatusError) as caught:
-        judge("alice", asked, decide)
+        authenticator("alice", asked, decide)
     assert [attributes.resource for _, attributes in decide.asked] == ["users", "groups"]
     assert caught.value.message == (
         'groups "ops" is forbidden: User "alice" cannot impersonate resource "groups" in API group "" '
@@ -156,8 +158,8 @@ def test_the_first_refusal_ends_it() -> None:
 
 
 def test_the_questions_are_about_the_caller() -> None:
-    decide = Judge()
-    judge("alice", wanted(("Impersonate-User", "bob"), ("Impersonate-Group", "ops")), decide)
+    decide = FakeAuthenticator()
+    authenticator("alice", wanted(("Impersonate-User", "bob"), ("Impersonate-Group", "ops")), decide)
     assert {user for user, _ in decide.asked} == {"alice"}
 
 

@@ -33,25 +33,25 @@ OTHER = "https://other.example.com"
 
 
 class Bench:
-    """A judge on a network where nothing answers unless the test says so."""
+    """A authenticator on a network where nothing answers unless the test says so."""
 
     def __init__(self, *configs: model.OIDC) -> None:
         self.clock = FakeReactor()
         self.network = FakeConnector(self.clock)
         self.shared = make_shared(self.clock, connect=self.network)
-        self.judge = OIDC(configs or (config(),), self.shared)
+        self.authenticator = OIDC(configs or (config(),), self.shared)
 
     def ask(self, raw: bytes) -> TokenResult:
-        """Judge a token without any wait."""
+        """FakeAuthenticator a token without any wait."""
         result: list[TokenResult] = []
-        Deferred.fromCoroutine(self.judge.authenticate(raw)).addCallback(result.append)
+        Deferred.fromCoroutine(self.authenticator.authenticate(raw)).addCallback(result.append)
         assert len(result) == 1, "it waits"
         return result[0]
 
 
 def test_a_good_token_is_known_at_once() -> None:
     bench = Bench(config(username_prefix="oidc:", groups_claim="groups"))
-    result = bench.judge.known(token(claims(groups=["dev"], jti="1")))
+    result = bench.authenticator.known(token(claims(groups=["dev"], jti="1")))
     assert isinstance(result, Accepted)
     assert (result.user.name, result.user.groups, result.until) == ("oidc:alice", ("dev",), NOW + 610)
     assert bench.ask(token(claims(groups=["dev"], jti="1"))) == result
@@ -72,7 +72,7 @@ def test_a_good_token_is_known_at_once() -> None:
 )
 def test_a_bad_token_of_the_issuer_is_refused_as_its_own(raw: bytes, cause: str) -> None:
     bench = Bench()
-    result = bench.judge.known(raw)
+    result = bench.authenticator.known(raw)
     assert isinstance(result, Refused)
     assert result.own
     assert cause in result.cause
@@ -83,7 +83,7 @@ def test_a_bad_token_of_the_issuer_is_refused_as_its_own(raw: bytes, cause: str)
 
 def test_the_cause_shows_issuer_and_key_and_no_other_claim() -> None:
     raw = token(claims(sub="alice-the-secret", aud="web", jti="secret-id"), kid="k\n" + "x" * 300)
-    result = Bench().judge.known(raw)
+    result = Bench().authenticator.known(raw)
     assert isinstance(result, Refused)
     assert "k\\nxxx" in result.cause
     assert len(result.cause) < 300
@@ -95,14 +95,14 @@ def test_the_cause_shows_issuer_and_key_and_no_other_claim() -> None:
 def test_a_token_of_nobody_in_the_file_is_refused_without_a_look_at_it(issuer: Any) -> None:
     bench = Bench(config(jwks=None))
     for raw in (token(claims(iss=issuer)), with_signature(unsigned(claims(iss=issuer), alg="none"), b"")):
-        assert bench.judge.known(raw) == Refused("it is of no issuer in the file")
+        assert bench.authenticator.known(raw) == Refused("it is of no issuer in the file")
         assert bench.ask(raw) == Refused("it is of no issuer in the file")
     assert bench.network.attempts == []
 
 
 @pytest.mark.parametrize("raw", [b"", b"opaque", b"a.b.c", b"\xff" * 100, b"x" * 1_000_000])
 def test_what_is_no_jwt_is_not_for_this_judge(raw: bytes) -> None:
-    result = Bench().judge.known(raw)
+    result = Bench().authenticator.known(raw)
     assert isinstance(result, Refused)
     assert not result.own
 
@@ -110,16 +110,16 @@ def test_what_is_no_jwt_is_not_for_this_judge(raw: bytes) -> None:
 def test_each_issuer_has_its_own_keys_and_rules() -> None:
     other = config(issuer=OTHER, jwks=model.JWKSFile("o", jwks(rsa_jwk("two", kid="one"))), username_prefix="other:")
     bench = Bench(config(), other)
-    good = bench.judge.known(token(claims(iss=OTHER), key=rsa_key("two")))
+    good = bench.authenticator.known(token(claims(iss=OTHER), key=rsa_key("two")))
     assert isinstance(good, Accepted)
     assert good.user.name == "other:alice"
-    assert isinstance(bench.judge.known(token(claims(iss=OTHER))), Refused)
-    assert isinstance(bench.judge.known(token(claims(), key=rsa_key("two"))), Refused)
+    assert isinstance(bench.authenticator.known(token(claims(iss=OTHER))), Refused)
+    assert isinstance(bench.authenticator.known(token(claims(), key=rsa_key("two"))), Refused)
 
 
 def test_a_key_file_is_enough_and_nothing_is_ever_fetched() -> None:
     bench = Bench()
-    bench.judge.start()
+    bench.authenticator.start()
     assert isinstance(bench.ask(token(kid="gone")), Refused)
     assert isinstance(bench.ask(token()), Accepted)
     bench.clock.advance(500)
@@ -129,13 +129,13 @@ def test_a_key_file_is_enough_and_nothing_is_ever_fetched() -> None:
 
 def test_without_keys_the_judge_cannot_tell_but_an_expired_token_is_refused_all_the_same() -> None:
     bench = Bench(config(jwks=None))
-    assert bench.judge.known(token()) is None
-    assert isinstance(bench.judge.known(token(claims(exp=NOW - 60))), Refused)
+    assert bench.authenticator.known(token()) is None
+    assert isinstance(bench.authenticator.known(token(claims(exp=NOW - 60))), Refused)
     assert isinstance(bench.ask(token(claims(exp=NOW - 60))), Refused)
     assert isinstance(bench.ask(with_signature(unsigned(claims(), alg="none"), b"")), Refused)
     assert bench.network.attempts == []
     waiting: list[TokenResult] = []
-    Deferred.fromCoroutine(bench.judge.authenticate(token())).addCallback(waiting.append)
+    Deferred.fromCoroutine(bench.authenticator.authenticate(token())).addCallback(waiting.append)
     bench.network.attempts[0].done.errback(ConnectionRefused("login.example.com:443 refused the connection"))
     assert waiting == [Unavailable("login.example.com:443 refused the connection")]
     assert len(bench.network.attempts) == 1
@@ -143,7 +143,7 @@ def test_without_keys_the_judge_cannot_tell_but_an_expired_token_is_refused_all_
 
 def test_keys_are_fetched_before_the_first_token_if_asked_to_start() -> None:
     bench = Bench(config(jwks=None))
-    bench.judge.start()
+    bench.authenticator.start()
     (attempt,) = bench.network.attempts
     assert (attempt.host, attempt.port) == ("login.example.com", 443)
     assert attempt.tls is not None
@@ -152,24 +152,24 @@ def test_keys_are_fetched_before_the_first_token_if_asked_to_start() -> None:
 
 def test_a_reload_keeps_the_keys_of_issuers_that_stay() -> None:
     bench = Bench(config(jwks=None, jwks_url="https://keys.example.com/set"), config(issuer=OTHER, jwks=None))
-    bench.judge.start()
+    bench.authenticator.start()
     attempt = bench.network.attempts[0]
     attempt.answer(200, jwks(ec_jwk(), rsa_jwk()))
-    assert isinstance(bench.judge.known(token()), Accepted)
+    assert isinstance(bench.authenticator.known(token()), Accepted)
     changed = config(jwks=None, jwks_url="https://keys.example.com/set", username_prefix="new:")
-    successor = OIDC((changed,), bench.shared, bench.judge)
+    successor = OIDC((changed,), bench.shared, bench.authenticator)
     result = successor.known(token())
     assert isinstance(result, Accepted)
     assert result.user.name == "new:alice"
     elsewhere = config(jwks=None, jwks_url="https://other-keys.example.com/set")
-    assert OIDC((elsewhere,), bench.shared, bench.judge).known(token()) is None
+    assert OIDC((elsewhere,), bench.shared, bench.authenticator).known(token()) is None
 
 
 def test_stop_ends_the_fetches_that_no_successor_goes_on_with() -> None:
     bench = Bench(config(jwks=None), config(issuer=OTHER, jwks=None))
-    bench.judge.start()
-    successor = OIDC((config(jwks=None),), bench.shared, bench.judge)
-    bench.judge.stop(successor)
+    bench.authenticator.start()
+    successor = OIDC((config(jwks=None),), bench.shared, bench.authenticator)
+    bench.authenticator.stop(successor)
     assert [attempt.cancelled for attempt in bench.network.attempts] == [False, True]
     successor.stop(None)
     assert [attempt.cancelled for attempt in bench.network.attempts] == [True, True]
@@ -189,7 +189,7 @@ odd_claims = st.fixed_dictionaries(
 @given(odd_claims)
 def test_signed_claims_of_any_kind_raise_nothing(odd: dict[str, Any]) -> None:
     bench = Bench(config(groups_claim="groups"))
-    result = bench.judge.known(token({**claims(), **odd}, alg="RS256"))
+    result = bench.authenticator.known(token({**claims(), **odd}, alg="RS256"))
     assert isinstance(result, Accepted | Refused)
     if isinstance(result, Accepted):
         assert result.user.name
@@ -199,4 +199,4 @@ def test_signed_claims_of_any_kind_raise_nothing(odd: dict[str, Any]) -> None:
 @given(st.binary(max_size=60), st.binary(max_size=100), st.binary(max_size=80))
 def test_parts_of_any_kind_raise_nothing(header: bytes, payload: bytes, signature: bytes) -> None:
     raw = ".".join(b64(part) for part in (header, payload, signature)).encode()
-    assert isinstance(Bench().judge.known(raw), Refused)
+    assert isinstance(Bench().authenticator.known(raw), Refused)

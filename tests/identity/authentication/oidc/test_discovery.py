@@ -149,26 +149,26 @@ async def test_nobody_there_is_trouble(site: Site) -> None:
 
 
 async def test_a_judge_fetches_keys_and_follows_their_rotation(site: Site, logged: Logged) -> None:
-    judge = OIDC((site.config(),), site.shared)
-    assert judge.known(site.token()) is None
-    assert isinstance(await judge.authenticate(site.token()), Accepted)
-    assert isinstance(judge.known(site.token()), Accepted)
+    authenticator = OIDC((site.config(),), site.shared)
+    assert authenticator.known(site.token()) is None
+    assert isinstance(await authenticator.authenticate(site.token()), Accepted)
+    assert isinstance(authenticator.known(site.token()), Accepted)
     assert len(site.asked) == 2
     site.documents["/keys"] = jwks(ec_jwk(name="new"))
     new = site.token(alg="ES256", kid="new", key=ec_key("P-256", "new"))
-    assert judge.known(new) is None
-    assert isinstance(await judge.authenticate(new), Refused)  # the keys were fetched a moment ago
+    assert authenticator.known(new) is None
+    assert isinstance(await authenticator.authenticate(new), Refused)  # the keys were fetched a moment ago
     assert len(site.asked) == 2
     site.clock.shift += 10
-    assert isinstance(await judge.authenticate(new), Accepted)
+    assert isinstance(await authenticator.authenticate(new), Accepted)
     assert len(site.asked) == 4
-    assert isinstance(await judge.authenticate(site.token()), Refused)  # its key is gone
+    assert isinstance(await authenticator.authenticate(site.token()), Refused)  # its key is gone
     assert logged == []
 
 
 async def test_a_judge_whose_issuer_is_down_says_so(site: Site, logged: Logged) -> None:
     await site.server.stop()
-    judge = OIDC((site.config(),), site.shared)
+    authenticator = OIDC((site.config(),), site.shared)
     for _ in range(3):
-        assert isinstance(await judge.authenticate(site.token()), Unavailable)
+        assert isinstance(await authenticator.authenticate(site.token()), Unavailable)
     assert len(logged.texts("warn")) == 1

@@ -1,4 +1,4 @@
-"""Which client certificates authorities vouch for: as a kube-apiserver judges them."""
+"""Which client certificates authorities vouch for: as a kube-apiserver authenticators them."""
 
 from __future__ import annotations
 
