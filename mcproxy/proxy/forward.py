@@ -277,12 +277,7 @@ class Forward(ResponseRelay):
         """
         if self._authorization is not None and self._credential_renewed():
             return True
-        info = self._request.info
-        if (
-            self._cluster.config.identity not in _ASSERTS_THE_USER
-            or info is None
-            or "proxy" in (info.verb, info.subresource)
-        ):
+        if self._cluster.config.identity not in _ASSERTS_THE_USER or self._is_below_proxy:
             return False
         self._drop_connection()
         refuse_proxy_unauthorized(self._request, self._cluster)
@@ -295,10 +290,8 @@ class Forward(ResponseRelay):
         everybody. Below `proxy` the answer is that of some other server.
         """
         self._connection = None
-        request, info, endpoint = self._request, self._request.info, self._request.endpoint
-        if info is None or "proxy" in (info.verb, info.subresource):
-            return False
-        message = missing_impersonation_right(body)
+        request, endpoint = self._request, self._request.endpoint
+        message = "" if self._is_below_proxy else missing_impersonation_right(body)
         if not message:
             return False
         self._held = None

@@ -65,10 +65,19 @@ class ResponseRelay(ABC):
         info = self._request.info
         if info is not None and info.verb == "watch" and head.status == 200 and head.length < 0:
             self._boundary = EventBoundary(head.header(b"content-type"), head.header(b"content-encoding"))
-        elif head.status == 403 and self._impersonates and head.length and head.length <= _MAX_HELD:
+        elif head.status == 403 and self._impersonates and self._may_be_for_the_proxy(head):
             self._held = head, []
             return
         self._respond(head)
+
+    def _may_be_for_the_proxy(self, head: ResponseHead) -> bool:
+        """Whether the body of a 403 must be read first; below `proxy` it is that of some other server."""
+        return 0 != head.length <= _MAX_HELD and not self._is_below_proxy
+
+    @property
+    def _is_below_proxy(self) -> bool:
+        info = self._request.info
+        return info is None or "proxy" in (info.verb, info.subresource)
 
     def _respond(self, head: ResponseHead) -> None:
         request = self._request
