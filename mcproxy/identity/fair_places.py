@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
 from mcproxy.dispatch.fair_queue import FairQueue
@@ -17,8 +16,6 @@ from mcproxy.dispatch.fair_queue import FairQueue
 _OFTEN = 4.5  # failures, older ones counted less, from which on a key waits behind others: five in a moment
 _HALF_LIFE = 60.0  # seconds after which a failure, or a success, counts half
 _KEPT = 4096  # keys whose failures are known
-
-_IPV6_NETWORK = 64  # bits that one client has at the least (RFC 6177)
 
 
 class NoRoomError(Exception):
@@ -153,16 +150,3 @@ class _Failures:
         failures, successes, then = self._counts.get(key, (0.0, 0.0, now))
         factor = 0.5 ** ((now - then) / _HALF_LIFE)
         return failures * factor, successes * factor
-
-
-def address_key(address: str) -> str:
-    """Return the key of a client's address: itself, its /64 for IPv6, since one client has as many as it likes."""
-    try:
-        parsed = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if not isinstance(parsed, IPv6Address):
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return f"{int(parsed) >> (128 - _IPV6_NETWORK):x}::/{_IPV6_NETWORK}"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.identity.fair_places import FairPlaces, NoRoomError, address_key
+from mcproxy.identity.fair_places import FairPlaces, NoRoomError
 
 
 class Room:
@@ -177,25 +174,3 @@ def test_places_shares_and_the_queue_hold_whatever_happens(
             served = [int(name.partition("/")[2]) for name in room.served if name.startswith(f"{one}/")]
             if action != "fail" and not any(each[0] == "fail" for each in script):
                 assert served == sorted(served)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("10.0.0.1", "10.0.0.1", True),
-        ("10.0.0.1", "10.0.0.2", False),
-        ("2001:db8::1", "2001:db8::ffff:1:2:3", True),
-        ("2001:db8::1", "2001:db8:0:1::1", False),
-        ("::ffff:10.0.0.1", "10.0.0.1", True),
-        ("fe80::1%eth0", "fe80::2%eth1", True),
-        ("", "", True),
-        ("", "10.0.0.1", False),
-    ],
-)
-def test_the_key_of_an_address(one: str, other: str, same: bool) -> None:
-    assert (address_key(one) == address_key(other)) is same
-
-
-def test_any_address_text_has_a_key() -> None:
-    values: list[Any] = ["x", "1.2.3", "::zz"]
-    assert [address_key(value) for value in values] == values

@@ -25,11 +25,12 @@ from mcproxy.identity.authentication.token_authenticator import (
     Unavailable,
 )
 from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash
-from mcproxy.identity.fair_places import FairPlaces, address_key
+from mcproxy.identity.fair_places import FairPlaces
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
 from mcproxy.identity.singleflight import SingleFlight, SingleFlightError
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
+from mcproxy.net.client_table import network
 from mcproxy.upstream.shared import Shared
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class UnionTokenAuthenticator:
         user = self.at_once(token)
         if user is not None:
             return user
-        key, turn = self._hash(token), address_key(client)
+        key, turn = self._hash(token), network(client)
         try:
             user = await self._singleflight.join(key, lambda: self._ask(token, key), turn=turn)
         except SingleFlightError as error:
