@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -80,7 +80,14 @@ class RightsCheck:
     def _spawn(self, work: Any) -> None:
         deferred = Deferred.fromCoroutine(work)
         self._running.append(deferred)
-        deferred.addErrback(_failed)
+        run = self._running
+
+        def failed(failure: Failure) -> None:
+            # What a cancelled request fails with depends on how far it had come; only the list tells.
+            if self._running is run:
+                log.failure("checking the proxy's rights failed", failure=failure)
+
+        deferred.addErrback(failed)
 
     async def _work(self, clusters: Iterator[_Known]) -> None:
         """Check clusters until none is left, then those that could not tell, until all have."""
@@ -126,11 +133,6 @@ class RightsCheck:
         known.missing = missing
         known.checked_at = self._reactor.seconds()
         return True
-
-
-def _failed(failure: Failure) -> None:
-    if not isinstance(failure.value, CancelledError):
-        log.failure("checking the proxy's rights failed", failure=failure)
 
 
 def describe_right(right: Right) -> str:

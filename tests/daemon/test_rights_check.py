@@ -31,7 +31,8 @@ class Bench:
         self.granted: dict[str, set[str] | str] = {name: {*ALL, UIDS, REVIEWS} for name in names}
         self.asked: list[str] = []
         self.pending: list[Deferred[None]] = []
-        self.hold = self.cancelled_is_unavailable = False
+        self.hold = False
+        self.when_cancelled: Exception | None = None  # what a request fails with, if not with CancelledError
         self.events: list[Any] = []
         self.check = RightsCheck(self.clock)
         self.config = model.Config(
@@ -57,8 +58,8 @@ class Bench:
             try:
                 await waiting
             except CancelledError:
-                if self.cancelled_is_unavailable:
-                    raise UnavailableError("timeout", "the request was given up", "see to it") from None
+                if self.when_cancelled is not None:
+                    raise self.when_cancelled from None
                 raise
         granted = self.granted[cluster.name]
         if isinstance(granted, str):
@@ -175,12 +176,19 @@ def test_a_cluster_that_the_proxy_has_no_credential_for_is_not_asked(monkeypatch
     assert bench.asked == []
 
 
-def test_a_check_that_is_stopped_while_it_asks_asks_nothing_more(bench: Bench) -> None:
-    """A request that is cancelled fails like one that reached nobody, which is otherwise asked again later."""
-    bench.hold = bench.cancelled_is_unavailable = True
+@pytest.mark.parametrize(
+    "error", [None, UnavailableError("timeout", "it was given up", "see to it"), RuntimeError("could not be sent")]
+)
+def test_a_check_that_is_stopped_while_it_asks_asks_nothing_more_and_logs_nothing(
+    bench: Bench, error: Exception | None
+) -> None:
+    """A request that is cancelled may fail like one that reached nobody, which is otherwise asked again later."""
+    bench.hold, bench.when_cancelled = True, error
     bench.start()
     bench.passes(1)
     asked = len(bench.asked)
-    bench.check.stop()
+    with capturedLogs() as events:
+        bench.check.stop()
+    assert events == []
     assert len(bench.asked) == asked == 2
     assert not bench.clock.getDelayedCalls()
