@@ -23,8 +23,8 @@ from twisted.python.failure import Failure
 from mcproxy import __version__
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.daemon.control import Answer, ControlSocket, ControlSocketInUse
-from mcproxy.daemon.environment import differing_variables
+from mcproxy.daemon.commands import commands_of
+from mcproxy.daemon.control import ControlSocket, ControlSocketInUse
 from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.places import place_of
@@ -309,58 +309,22 @@ class Daemon:
         path = config.daemon.control_socket
         if path is None:
             return None
-        commands = {"reload": self._command_reload, "diff": self._command_diff, "status": self._command_status}
-        return ControlSocket(self._reactor, path, commands)
+        return ControlSocket(self._reactor, path, commands_of(self))
 
-    async def _command_reload(self, request: Mapping[str, Any]) -> Answer:
-        file = request.get("file")
-        if isinstance(file, str) and os.path.realpath(file) != os.path.realpath(self._dependencies.path):
-            refused = _failed(f"this daemon runs {self._dependencies.path}, not {file}; name that file with -c")
-            return {**refused, "file": self._dependencies.path}
-        if self.state is not State.SERVING:
-            return _failed(f"mcproxy is {self.state}; ask again when it serves")
-        outcome = await self._reloader.request()
-        stale = [
-            f"the environment variable {name} has another value here than in the daemon, which keeps the environment "
-            "of its start: restart it to use this value"
-            for name in differing_variables(request, os.environ)
-        ]
-        return {
-            "ok": outcome.ok,
-            "invalid": outcome.invalid,
-            "errors": list(outcome.errors),
-            "warnings": [*outcome.warnings, *stale],
-            "changes": [str(change) for change in outcome.changes] if outcome.ok else [],
-            "seconds": round(outcome.seconds, 3),
-            "file": self._dependencies.path,
-        }
+    # -- for the commands of the control socket (`daemon.commands.CommandTarget`) ------------------------------------
 
-    async def _command_diff(self, request: Mapping[str, Any]) -> Answer:
-        """Return what a reload of `file` (default: the daemon's own) would change, without applying it."""
-        file = request.get("file")
-        path = os.path.abspath(file) if isinstance(file, str) else self._dependencies.path
-        try:
-            loaded = await self._dependencies.load(path)
-        except ConfigErrors as error:
-            return {
-                "ok": False,
-                "invalid": True,
-                "errors": [str(problem) for problem in error.problems],
-                "warnings": [],
-                "changes": [],
-            }
-        changes = await self._dependencies.compare(self._config, loaded.config)
-        return {
-            "ok": True,
-            "warnings": [str(warning) for warning in loaded.warnings],
-            "changes": [str(change) for change in changes],
-            "file": self._dependencies.path,
-        }
+    @property
+    def path(self) -> str:
+        return self._dependencies.path
 
-    async def _command_status(self, request: Mapping[str, Any]) -> Answer:
+    @property
+    def serving(self) -> bool:
+        return self.state is State.SERVING
+
+    @property
+    def status(self) -> dict[str, Any]:
         last = self._last
         return {
-            "ok": True,
             "version": __version__,
             "pid": os.getpid(),
             "state": str(self.state),
@@ -371,9 +335,12 @@ class Daemon:
             "lastReload": None if last is None else {"ok": last.ok, "errors": list(last.errors)},
         }
 
+    def reload(self) -> Deferred[ReloadResult]:
+        return self._reloader.request()
 
-def _failed(why: str) -> Answer:
-    return {"ok": False, "invalid": False, "errors": [why], "warnings": []}
+    async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
+        loaded = await self._dependencies.load(path)
+        return loaded, await self._dependencies.compare(self._config, loaded.config)
 
 
 def _entries_by_kind(changes: Sequence[Change]) -> dict[str, str]:

@@ -32,6 +32,8 @@ def test_notifications_arrive_each_in_one_datagram(tmp_path: Path, name: str) ->
         assert systemd.recv(4096) == b"READY=1\nSTATUS=two lines WATCHDOG=1"
         notifier.stopping("bye")
         assert systemd.recv(4096) == b"STOPPING=1\nSTATUS=bye"
+        notifier.stopping("bye", 45.5)
+        assert systemd.recv(4096) == b"STOPPING=1\nSTATUS=bye\nEXTEND_TIMEOUT_USEC=45500000"
         notifier.watchdog()
         assert systemd.recv(4096) == b"WATCHDOG=1"
 

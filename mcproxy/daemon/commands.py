@@ -1,0 +1,96 @@
+"""The commands of the control socket: reload, diff, status. Each returns the JSON object that answers it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mcproxy.config.problem import ConfigErrors
+from mcproxy.daemon.control import Answer, Command
+from mcproxy.daemon.environment import differing_variables
+from mcproxy.daemon.reload import ReloadResult
+
+if TYPE_CHECKING:
+    from mcproxy.config.dump.changes import Change
+    from mcproxy.config.load import Loaded
+
+
+class CommandTarget(Protocol):
+    """The daemon, as far as commands use it (`daemon.lifecycle.Daemon`)."""
+
+    @property
+    def path(self) -> str:
+        """The configuration file, absolute."""
+
+    @property
+    def serving(self) -> bool:
+        """Whether a reload is possible."""
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The daemon's state, for JSON."""
+
+    def reload(self) -> Awaitable[ReloadResult]:
+        """Reload; return the result of the first reload that starts from now on."""
+
+    async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
+        """Load the file `path`; return it with what it changes. Raises ConfigErrors."""
+
+
+def commands_of(daemon: CommandTarget) -> dict[str, Command]:
+    """Return the commands by name."""
+    return {
+        "reload": lambda request: _reload(daemon, request),
+        "diff": lambda request: _diff(daemon, request),
+        "status": lambda request: _status(daemon),
+    }
+
+
+async def _reload(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
+    """Reload, if `file` is missing or the daemon's own. `salt` and `environ` are those of `daemon.environment`."""
+    file = request.get("file")
+    if isinstance(file, str) and os.path.realpath(file) != os.path.realpath(daemon.path):
+        refused = _failed(f"this daemon runs {daemon.path}, not {file}; name that file with -c")
+        return {**refused, "file": daemon.path}
+    if not daemon.serving:
+        return _failed(f"mcproxy is {daemon.status['state']}; ask again when it serves")
+    outcome = await daemon.reload()
+    stale = [
+        f"the environment variable {name} has another value here than in the daemon, which keeps the environment "
+        "of its start: restart it to use this value"
+        for name in differing_variables(request, os.environ)
+    ]
+    return {
+        "ok": outcome.ok,
+        "invalid": outcome.invalid,
+        "errors": list(outcome.errors),
+        "warnings": [*outcome.warnings, *stale],
+        "changes": [str(change) for change in outcome.changes] if outcome.ok else [],
+        "seconds": round(outcome.seconds, 3),
+        "file": daemon.path,
+    }
+
+
+async def _diff(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
+    """Return what a reload of `file` (default: the daemon's own) would change, without applying it."""
+    file = request.get("file")
+    try:
+        loaded, changes = await daemon.compare(os.path.abspath(file) if isinstance(file, str) else daemon.path)
+    except ConfigErrors as error:
+        problems = [str(problem) for problem in error.problems]
+        return {"ok": False, "invalid": True, "errors": problems, "warnings": [], "changes": []}
+    return {
+        "ok": True,
+        "warnings": [str(warning) for warning in loaded.warnings],
+        "changes": [str(change) for change in changes],
+        "file": daemon.path,
+    }
+
+
+async def _status(daemon: CommandTarget) -> Answer:
+    return {"ok": True, **daemon.status}
+
+
+def _failed(why: str) -> Answer:
+    return {"ok": False, "invalid": False, "errors": [why], "warnings": []}
