@@ -80,10 +80,10 @@ class _Checker:
     def server(self, place: Place, server: Server) -> None:
         self._known_set(place.get("authentication"))
         self._known_authorizer(place.get("authorization"))
-        self._open_to_all(place, server)
-        self._nobody(place, server)
-        self._proxied(place, server)
-        self._certificates(place, server)
+        self._missing_authentication(place, server)
+        self._users_without_authentication(place, server)
+        self._missing_authorization(place, server)
+        self._unusable_certificates(place, server)
         self._token_review(place, server)
         self._access_review(place, server)
         self._impersonation(place, server)
@@ -117,7 +117,7 @@ class _Checker:
                 return name
         return None
 
-    def _nobody(self, place: Place, server: Server) -> None:
+    def _users_without_authentication(self, place: Place, server: Server) -> None:
         """Report users and groups in the policies of a server that authenticates nobody: no request matches them."""
         written = place.get("authentication")
         if (place.has("authentication") and (written is None or written.string != NONE)) or (
@@ -132,7 +132,7 @@ class _Checker:
                         right = "name a set in the authentication of the server, or take it out"
                         self.context.error(rule.get(key) or rule, what, right)
 
-    def _open_to_all(self, place: Place, server: Server) -> None:
+    def _missing_authentication(self, place: Place, server: Server) -> None:
         listener = self._open_listener(server)
         if place.has("authentication") or listener is None:
             return
@@ -145,7 +145,7 @@ class _Checker:
         right = f"name {named}, or write authentication: none, to let in whoever can connect{rights}"
         self.context.error(place, what, right)
 
-    def _proxied(self, place: Place, server: Server) -> None:
+    def _missing_authorization(self, place: Place, server: Server) -> None:
         """Require an authorizer where requests have the proxy's own rights: authentication alone is not enough."""
         listener, proxied = self._open_listener(server), self.proxied_cluster(server)
         if server.authentication not in self.sets or place.has("authorization") or listener is None or proxied is None:
@@ -154,7 +154,7 @@ class _Checker:
         what = f"has no authorization, so {accepted}, and {_reach(listener)}"
         self.context.error(place, what, "name an authorizer in authorization")
 
-    def _certificates(self, place: Place, server: Server) -> None:
+    def _unusable_certificates(self, place: Place, server: Server) -> None:
         """Warn where only client certificates are accepted, and no listener has TLS."""
         found = self.sets.get(server.authentication or "")
         listeners = [self.listeners[name].value for name in server.listeners if name in self.listeners]
