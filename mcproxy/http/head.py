@@ -30,15 +30,17 @@ from mcproxy.http.messages import (
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _MAX_LENGTH = 2**63 - 1
+#: Header fields that a connection remembers of its last request (bytes).
+MAX_REMEMBERED = 4096
 _MAX_DIGITS = len(str(_MAX_LENGTH))
 _SLASH = ord("/")
 
 # CONNECT is for forward proxies; TRACE would return what is added for the upstream, credentials too, to the client.
 _REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
 
-# Fields that concern this hop, at the beginning of a line of a head in lower case.
+# Fields that concern this hop, from the line feed before to the carriage return behind them.
 _SPECIAL = (
-    rb"\n(c(?:ontent-length|onnection)|t(?:ransfer-encoding|e)|upgrade|keep-alive"
+    rb"(?i)\n(c(?:ontent-length|onnection)|t(?:ransfer-encoding|e)|upgrade|keep-alive"
     rb"|proxy-(?:connection|authenticate|authorization)%b):[ \t]*([^\r]*)\r"
 )
 _REQUEST_SPECIAL = re.compile(_SPECIAL % b"|host|expect")
@@ -67,12 +69,7 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
         raw = raw.removeprefix(b"\r\n")  # RFC 9112 2.2: one empty line before the request line is tolerated
         if raw[:1] <= b" ":  # llhttp would skip more line ends, which would become a part of the method here
             raise ProtocolError(400, "malformed request line")
-    try:
-        httptools.HttpRequestParser(_NO_CALLBACKS).feed_data(raw)
-    except httptools.HttpParserUpgrade:
-        pass  # raised at the end of the head; the upgrade itself is checked below
-    except httptools.HttpParserError as error:
-        raise ProtocolError(*_parser_error(raw, error)) from None
+    _check_grammar(raw)
     line_end = raw.find(b"\r\n")
     words = raw[:line_end].split(b" ")
     if len(words) != 3:
@@ -82,13 +79,70 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
     head.http11 = version == b"HTTP/1.1"
     if not head.http11 and version != b"HTTP/1.0":
         raise ProtocolError(505, "only HTTP/1.1 and HTTP/1.0 are supported")
-    if raw.count(b"\n") - 2 > max_headers:
+    if raw.count(b"\r\n") - 2 > max_headers:
         raise ProtocolError(431, f"more than {max_headers} header fields")
     if len(target) > max_target:
         raise ProtocolError(414, f"the request target is longer than {max_target} bytes")
     _check_request_fields(head, raw, line_end)
     _check_target(head, target)
     return head
+
+
+class RequestHeadParser:
+    """Parses the request heads of one connection, where a client most often repeats method and header fields.
+
+    Fields that are byte for byte those of the request before, with the same method and version, were checked there;
+    then only the request line is parsed, by the same rules.
+    """
+
+    __slots__ = ("_fields", "_last", "_max_headers", "_max_target", "_version")
+
+    def __init__(self, max_target: int, max_headers: int) -> None:
+        self._max_target = max_target
+        self._max_headers = max_headers
+        self._last: RequestHead | None = None
+        self._fields = b""  # all of the last head behind the request line
+        self._version = b""
+
+    def parse(self, raw: bytes) -> RequestHead:
+        """As `parse_request_head`."""
+        line_end = raw.find(b"\r\n")
+        line, fields = raw[:line_end], raw[line_end:]
+        last = self._last
+        if last is not None and fields == self._fields:
+            words = line.split(b" ")
+            if len(words) == 3 and words[0] == last.method and words[2] == self._version:
+                return self._repeated(last, line, words[1])
+        head = parse_request_head(raw, self._max_target, self._max_headers)
+        if len(fields) <= MAX_REMEMBERED and line_end:
+            self._last, self._fields, self._version = head, fields, line[line.rfind(b" ") + 1 :]
+        return head
+
+    def _repeated(self, last: RequestHead, line: bytes, target: bytes) -> RequestHead:
+        _check_grammar(line + b"\r\n\r\n")
+        if len(target) > self._max_target:
+            raise ProtocolError(414, f"the request target is longer than {self._max_target} bytes")
+        head = RequestHead()
+        head.method = last.method
+        head.http11 = last.http11
+        head.host = last.host
+        head.fields = last.fields
+        head.length = last.length
+        head.keep_alive = last.keep_alive
+        head.upgrade = last.upgrade
+        head.expects_continue = last.expects_continue
+        head.te_trailers = last.te_trailers
+        _check_target(head, target)
+        return head
+
+
+def _check_grammar(raw: bytes) -> None:
+    try:
+        httptools.HttpRequestParser(_NO_CALLBACKS).feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        pass  # raised at the end of the head; the upgrade itself is checked by us
+    except httptools.HttpParserError as error:
+        raise ProtocolError(*_parser_error(raw, error)) from None
 
 
 class _NoCallbacks:
@@ -113,21 +167,15 @@ def _parser_error(raw: bytes, error: Exception) -> tuple[int, str]:
 
 def _split_special(raw: bytes, line_end: int, pattern: re.Pattern[bytes]) -> tuple[bytes, dict[bytes, list[bytes]]]:
     """Return the end-to-end fields as one block, and the values of those that concern this hop."""
+    parts = pattern.split(raw[line_end:])  # text, name, value, text, name, value, ... text
     special: dict[bytes, list[bytes]] = {}
-    end_to_end = []
-    position = line_end + 2
-    for match in pattern.finditer(raw.lower(), line_end):
-        begin, end = match.span()
-        end_to_end.append(raw[position : begin + 1])
-        position = end + 1
-        name = match[1]
-        value = raw[match.start(2) : end - 1].rstrip(b" \t")
+    for index in range(1, len(parts), 3):
+        name, value = parts[index].lower(), parts[index + 1].rstrip(b" \t")
         if name in special:
             special[name].append(value)
         else:
             special[name] = [value]
-    end_to_end.append(raw[position:-2])
-    return b"".join(end_to_end), special
+    return b"".join(parts[::3])[2:-2], special
 
 
 def _check_request_fields(head: RequestHead, raw: bytes, line_end: int) -> None:

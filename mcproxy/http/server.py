@@ -23,7 +23,7 @@ from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import NEVER
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.framing import BodyReader, ChunkedReader, FramingError, LengthReader
-from mcproxy.http.head import incomplete_head_error, parse_request_head
+from mcproxy.http.head import RequestHeadParser, incomplete_head_error, parse_request_head
 from mcproxy.http.messages import CHUNKED, REASON_PHRASES, ProtocolError
 from mcproxy.http.transport import Transport
 from mcproxy.http.tunnel import TunnelSide
@@ -57,6 +57,7 @@ class ServerConnection:
         "_idle_since",
         "_limits",
         "_lingering",
+        "_parser",
         "_reader",
         "_sent_at_last_check",
         "_tunnel",
@@ -77,6 +78,7 @@ class ServerConnection:
         self._limits = limits
         self._buffer = b""  # an incomplete head, or pipelined bytes behind the current request
         self._buffer_full = False
+        self._parser: RequestHeadParser | None = None
         self._reader: BodyReader | None = None
         self._body_paused = False
         self._body_size = 0
@@ -222,8 +224,14 @@ class ServerConnection:
                 self.deadline = self._factory.deadlines.after(self._limits.head_timeout)
             self._buffer = data
             return b""
-        head = parse_request_head(data[:size], self._limits.target_bytes, self._limits.headers)
-        limit = self._limits.body_bytes
+        limits = self._limits
+        if not self.requests:  # a connection with one request, such as a watch, need not remember its fields
+            head = parse_request_head(data[:size], limits.target_bytes, limits.headers)
+        else:
+            if self._parser is None:
+                self._parser = RequestHeadParser(limits.target_bytes, limits.headers)
+            head = self._parser.parse(data[:size])
+        limit = limits.body_bytes
         if limit and head.length > limit:
             raise ProtocolError(413, f"the request body is longer than {limit} bytes")
         self._head_begun = False

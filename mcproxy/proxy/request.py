@@ -248,6 +248,7 @@ class Request:
 
     def _release(self) -> None:
         """Stop counting the request everywhere."""
+        self.upstream = None  # which refers back: without this each request would be left to the garbage collector
         self._in_flight.discard(self)
         if self.endpoint is not None:
             self.endpoint.in_flight -= 1

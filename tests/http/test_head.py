@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcproxy.http.head import incomplete_head_error, parse_request_head, parse_response_head
+from mcproxy.http.head import RequestHeadParser, incomplete_head_error, parse_request_head, parse_response_head
 from mcproxy.http.messages import (
     CHUNKED,
     UNTIL_CLOSE,
@@ -407,3 +407,45 @@ class TestResponse:
                 continue
             assert b"\n" not in parsed.reason
             assert all(b":" in line for line in parsed.fields.split(b"\r\n")[:-1])
+
+
+LINES = [
+    b"GET /a HTTP/1.1", b"GET /b?x=1 HTTP/1.1", b"GET /a HTTP/1.0", b"POST /a HTTP/1.1", b"GET  /a HTTP/1.1", b"GET /a",
+    b"GET /a HTTP/1.1 x", b"GET /\xff HTTP/1.1", b"GET /a#b HTTP/1.1", b"GET * HTTP/1.1", b"OPTIONS * HTTP/1.1",
+    b"GET http://a/x HTTP/1.1", b"GET http://b/x HTTP/1.1", b"CONNECT a:1 HTTP/1.1", b"get /a HTTP/1.1",
+    b"GET /a HTTP/2.0", b"GET /a\nX:y HTTP/1.1", b"GET /" + b"l" * 100 + b" HTTP/1.1", b"",
+    b"\r\nGET /a HTTP/1.1", b"GET /a\rX: y HTTP/1.1", b"GET /a\nX: y HTTP/1.1",
+]  # fmt: skip
+FIELDS = [
+    b"", b"Host: a", b"Host: a\r\nHost: b", b"Host: a\r\nX: y", b"Host: a\r\nContent-Length: 5", b"Host: b\r\nX: y",
+    b"Host: a\r\nTransfer-Encoding: chunked", b"Host: a\r\nConnection: x\r\nX: y", b"Host: a\r\nX : y", b"X: y",
+    b"Host: a\r\nConnection: upgrade\r\nUpgrade: websocket", b"Host: a\r\nConnection: close\r\nTE: trailers",
+    b"Host: a\r\n" + b"\r\n".join([b"X: y"] * 30), b"Host: a\r\nX: " + b"z" * 5000,
+]  # fmt: skip
+
+
+def outcome(parse: Any, raw: bytes) -> Any:
+    try:
+        head = parse(raw)
+    except ProtocolError as problem:
+        return problem.status, problem.message
+    return {name: getattr(head, name) for name in head.__slots__}
+
+
+@given(st.lists(st.tuples(st.sampled_from(LINES), st.sampled_from(FIELDS)), min_size=2, max_size=6), st.booleans())
+def test_connection_that_repeats_its_fields_is_parsed_as_one_that_does_not(
+    heads: list[tuple[bytes, bytes]], same_fields: bool
+) -> None:
+    parser = RequestHeadParser(90, 20)
+    for line, fields in heads:
+        fields = heads[0][1] if same_fields else fields
+        raw = line + b"\r\n" + fields + (b"\r\n\r\n" if fields else b"\r\n")
+        assert outcome(parser.parse, raw) == outcome(lambda raw: parse_request_head(raw, 90, 20), raw)
+
+
+def test_repeated_fields_are_the_same_bytes() -> None:
+    parser = RequestHeadParser(1000, 20)
+    first = parser.parse(b"GET /a HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n")
+    second = parser.parse(b"GET /b HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n")
+    assert second.fields is first.fields
+    assert (first.target, second.target) == (b"/a", b"/b")
