@@ -30,6 +30,9 @@ _FIRST_DELAY = 1.0  # seconds after the start or reload, for the first health ch
 _RETRY_DELAY = 15.0  # seconds until a cluster that could not tell is asked again
 _FRESH = 60.0  # seconds for which a reload does not ask an unchanged cluster again that grants everything
 
+#: `mcproxy rbac` does not print this right: by default every authenticated user has it.
+_BASIC_USER = "bind the ClusterRole system:basic-user to the proxy's user, as clusters do by default"
+
 
 @dataclass(slots=True)
 class _Known:
@@ -114,7 +117,7 @@ class RightsCheck:
                     "the rights of the proxy in cluster {cluster} cannot be checked: {cause}",
                     cluster=name,
                     cause=error.cause,
-                    todo=error.todo,
+                    todo=_BASIC_USER if error.kind == "403" else error.todo,
                 )
                 return True
             return False  # not reachable, which the health checks have logged

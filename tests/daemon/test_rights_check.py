@@ -150,6 +150,7 @@ def test_a_cluster_that_refuses_everything_while_it_starts_is_asked_again(bench:
     bench.start()
     assert bench.passes(2) == []
     assert bench.passes(20) == ["the rights of the proxy in cluster east cannot be checked: it is 403"]
+    assert "system:basic-user" in bench.events[-1]["todo"]
     assert bench.passes(100) == []
 
 
