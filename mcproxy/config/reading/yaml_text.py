@@ -78,6 +78,18 @@ _SYNTAX: tuple[tuple[str, str, str], ...] = (
         "an escape that YAML does not know",
         "write \\\\ for a backslash, or use single quotes",
     ),
+    (
+        "did not find expected alphabetic or numeric character",
+        "a value that begins with & or *",
+        "put it in quotes: & and * without a name behind them are no anchors and aliases",
+    ),
+    (
+        "block sequence entries are not allowed",
+        "an entry of a list where none can be",
+        "begin the list on a line of its own, below its key",
+    ),
+    ("did not find expected comment or line break", "text behind | or >", "begin the text on the next line"),
+    ("found unexpected ':'", "a colon inside of an unquoted value", "put the value in quotes"),
     ("did not find expected <document start>", "text after the end of the document", "keep everything in one document"),
 )
 
