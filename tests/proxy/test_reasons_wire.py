@@ -1,0 +1,85 @@
+"""The reason of each kind of refusal in the access log, over the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcproxy.config import model
+from mcproxy.config.model import FlowControl, FlowControlType, Identity
+from tests.dispatch.builders import policy, rule
+from tests.proxy.harness import NAME, OK, Harness, always, cluster, config, get
+
+ALICE = b"Authorization: Bearer alice"
+PODS, NODES, SECRETS = b"/api/v1/pods", b"/api/v1/nodes", b"/api/v1/secrets"
+
+
+def only(*resources: str, **more: Any) -> model.Rule:
+    return rule(resources=resources, non_resource_urls=(), **more)
+
+
+async def served(harness: Harness) -> None:
+    upstream = harness.upstream()
+    upstream.reply = always(OK)
+    own: dict[str, Any] = {
+        "identity": Identity.IMPERSONATE,
+        "credentials": model.Credentials(token=model.Secret("own")),
+    }
+    dead = model.Endpoint(name="dead", scheme="http", host="127.0.0.1", port=1)
+    usual: dict[str, Any] = {"listeners": ("tls",), "authentication": "users", "authorization": "most"}
+    servers = (
+        model.Server(
+            name="main",
+            server_names=(NAME,),
+            backend=model.ClusterBackend("east"),
+            dispatch=(
+                policy("none", only("pods"), flow_control="none"),
+                policy("never", only("nodes"), reject=model.Reject(code=410, message="gone")),
+                policy("rest", only("secrets", "services", "configmaps")),
+            ),
+            **usual,
+        ),
+        model.Server(name="many", server_names=("other.test",), backend=model.ClustersBackend(("east",)), **usual),
+        model.Server(name="dead", server_names=("a.wild.test",), backend=model.ClusterBackend("dead"), **usual),
+    )
+    token = model.StaticToken(model.Secret("alice"), "alice")
+    await harness.serve(
+        config(
+            [cluster(upstream.endpoint(), **own), cluster(dead, name="dead", **own)],
+            servers,
+            authentication=(model.Authentication(name="users", token_file=model.TokenFile("t", (token,))),),
+            authorization=(model.Authorization(name="most", rules=(only("pods", "nodes", "services"),)),),
+            flow_controls=(FlowControl(name="none", type=FlowControlType.MAX_REQUESTS_INFLIGHT, max=0),),
+            logging=model.Logging(access=model.AccessLog()),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "name", "status", "reason"),
+    [
+        (get(b"/api/v1/services", ALICE), NAME, 200, "ok"),
+        (get(b"/api/v1//services", ALICE), NAME, 400, "bad_request"),
+        (get(PODS), NAME, 401, "unauthenticated"),
+        (get(SECRETS, ALICE), NAME, 403, "forbidden"),
+        (get(b"/version", ALICE), NAME, 403, "no_policy"),
+        (get(PODS, ALICE, b"Impersonate-User: bob"), NAME, 403, "impersonation_refused"),
+        (get(NODES, ALICE), NAME, 410, "rejected"),
+        (get(b"/clusters/west/api", ALICE).replace(b"k8s.test", b"other.test"), "other.test", 404, "no_cluster"),
+        (get(b"/api", ALICE).replace(b"k8s.test", b"b.wild.test"), "b.wild.test", 404, "no_server"),
+        (get(PODS, ALICE).replace(b"k8s.test", b"other.test"), NAME, 421, "misdirected"),
+        (get(PODS, ALICE), NAME, 429, "flow_control"),
+        (get(PODS, ALICE).replace(b"k8s.test", b"a.wild.test"), "a.wild.test", 503, "upstream_unreachable"),
+    ],
+)
+async def test_a_refusal_is_logged_with_its_reason(
+    harness: Harness, raw: bytes, name: str, status: int, reason: str
+) -> None:
+    await served(harness)
+    client = await harness.asks(raw, server_name=name)
+    await harness.until(lambda: harness.records and client.received, "the record and the answer")
+    record = harness.records[-1]
+    assert (record.status, record.reason) == (status, reason)
+    assert client.answer()[0] == status
+    assert (record.request_id == client.answer()[1].get("audit-id", "")) or status == 200
