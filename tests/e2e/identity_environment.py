@@ -88,6 +88,13 @@ authorization:
     rules:
       - {{userGroups: ["system:masters"], verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}
       - {{userGroups: ["system:masters"], verbs: [impersonate], apiGroups: [""], resources: [users]}}
+  - name: stars
+    rules:
+      - {{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}
+      - {{verbs: ["*"], nonResourceURLs: ["*"]}}
+  - name: readers
+    rules:
+      - {{verbs: [get, list, watch], apiGroups: ["*"], resources: ["*"]}}
 servers:
   - {{name: corp, default: true, backend: {{clusters: "*"}}, authentication: corp}}
   - {{name: anonymous, serverNames: [anonymous.{domain}], backend: {{clusters: "*"}}, authentication: anonymous}}
@@ -98,6 +105,10 @@ servers:
   - {{name: discovery, serverNames: [discovery.{domain}], backend: {{clusters: "*"}}, authentication: discovery}}
   - {{name: masters, serverNames: [masters.{domain}], backend: {{clusters: "*"}}, authentication: corp,
       authorization: masters}}
+  - {{name: stars, serverNames: [stars.{domain}], backend: {{clusters: "*"}}, authentication: corp,
+      authorization: stars}}
+  - {{name: readers, serverNames: [readers.{domain}], backend: {{clusters: "*"}}, authentication: corp,
+      authorization: readers}}
   - {{name: none, serverNames: [none.{domain}], backend: {{cluster: east}}, authentication: none}}
 logging: {{access: {{file: access.log}}}}
 """
