@@ -211,3 +211,38 @@ class TestReviewsArePaidFor:
             await harness.until(lambda: client.received.endswith(b"}\n"), "the refusal")  # noqa: B023
             assert words in json.loads(client.answer()[2])["message"]
         assert proxy.reviews == []
+
+
+async def test_whoever_fills_a_queue_makes_room_for_others(harness: Harness) -> None:
+    upstream = harness.upstream()
+    limit = FlowControl(name="one", type=INFLIGHT, max=1, queue=Queue(size=3, timeout=30.0))
+    own: dict[str, Any] = {
+        "identity": Identity.IMPERSONATE,
+        "credentials": model.Credentials(token=model.Secret("own")),
+        "flow_controls": ("one",),
+    }
+    server = model.Server(
+        name="east",
+        listeners=("tls",),
+        default=True,
+        backend=model.ClusterBackend("east"),
+        authentication="users",
+    )
+    await harness.serve(
+        config([cluster(upstream.endpoint(), **own)], [server], authentication=(USERS,), flow_controls=(limit,))
+    )
+    flood = []
+    for number in range(6):  # one in flight, three in the queue, two refused
+        flood.append(await harness.asks(get(POD + b"%d" % number, ALICE)))
+        await harness.until(lambda: upstream.received, "the first request")
+        await harness.turns(2)
+    assert [client.received[9:12] for client in flood] == [b"", b"", b"", b"", b"429", b"429"]
+    other = await harness.asks(get(POD, BOB))
+    await harness.until(lambda: flood[3].received, "the refusal of the newest")
+    assert flood[3].received[9:12] == b"429"
+    upstream.reply = always(OK)
+    upstream.last.send(OK)
+    upstream.last.answered = 1
+    await harness.until(lambda: other.received.endswith(b"{}"), "bob's answer")
+    await harness.until(lambda: all(client.received for client in flood), "all answers")
+    assert [client.received[9:12] for client in flood] == [b"200"] * 3 + [b"429"] * 3
