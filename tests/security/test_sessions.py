@@ -73,7 +73,7 @@ async def test_a_ca_that_a_reload_removes(authenticating_proxy: AuthenticatingPr
 async def test_a_certificate_that_expires(authenticating_proxy: AuthenticatingProxy) -> None:
     proxy = authenticating_proxy
     await serve(proxy)
-    until = (time.time() + 2.5 - NOW) / 86400  # days
+    until = (time.time() + 4.0 - NOW) / 86400  # days
     short = ca("clients").issue(user("alice"), NO_AUTHORITY, CLIENT, valid=(-400, until))
     client = await watch(proxy, certificate=short)
     await ends(proxy, client)
