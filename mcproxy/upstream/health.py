@@ -2,7 +2,7 @@
 
 Each endpoint is checked at once, then every `interval` seconds with a jitter of 10 % (so that many proxies do not
 synchronize), and early after a request could not connect. `/readyz` that does not exist (404) becomes `/healthz`.
-While the answer is 401 or 403 and the state is undecided, the next check follows after one second.
+After a 401 or 403 the next check follows after one second, for 30 seconds: the API server may just be starting.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mcproxy.net.errors import ConnectError
 from mcproxy.upstream.credentials import CredentialError, CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_probe import Probe, ProbeError, failure_message, is_refused, probe_request
+from mcproxy.upstream.health_state import REFUSED_SECONDS
 from mcproxy.upstream.shared import Shared
 
 log = Logger()
@@ -76,7 +77,7 @@ class EndpointChecker:
         self._next: IDelayedCall | None = None
         self._running: Deferred[None] | None = None
         self._stopped = True
-        self._undecided = False  # the last check was refused and did not count
+        self._refused_since: float | None = None  # when the unbroken series of refused checks began
 
     def start(self) -> None:
         self._stopped = False
@@ -114,9 +115,10 @@ class EndpointChecker:
         if self._stopped:
             return
         interval = self._owner.settings.interval * (1 + _JITTER * (2 * self._shared.random() - 1))
-        if self._undecided:
+        now = self._shared.reactor.seconds()
+        if self._refused_since is not None and now - self._refused_since < REFUSED_SECONDS:
             interval = min(interval, _MIN_GAP)
-        wait = self._began + interval - self._shared.reactor.seconds()
+        wait = self._began + interval - now
         self._next = self._shared.reactor.callLater(max(0.0, wait), self._begin)
 
     def _check_crashed(self, failure: Failure) -> None:
@@ -146,8 +148,12 @@ class EndpointChecker:
         if self._stopped:
             return
         endpoint.record_check(failure, silent=silent, refused=refused)
-        alive = endpoint.health.alive_but_refused(reactor.seconds())
-        self._undecided = refused and not alive
+        now = reactor.seconds()
+        alive = endpoint.health.alive_but_refused(now)
+        if not refused:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now
         if failure is None:
             self._owner.credential_accepted()
         elif alive:

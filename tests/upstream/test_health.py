@@ -201,6 +201,19 @@ def test_an_undecided_check_is_followed_by_another_after_a_second() -> None:
     assert len(bench.net.attempts) == 2
 
 
+@pytest.mark.parametrize("before", [200, 403])
+def test_a_credential_that_stays_refused_is_not_checked_every_second_for_ever(before: int) -> None:
+    bench = Bench()
+    bench.last.answer(before)
+    bench.answers(403)
+    for _ in range(45):
+        bench.clock.advance(1.0)
+    checks = len(bench.net.attempts)
+    for _ in range(50):
+        bench.clock.advance(1.0)
+    assert len(bench.net.attempts) - checks == 10
+
+
 def test_another_credential_starts_without_a_history() -> None:
     bench = Bench(credentials=model.Credentials(token=model.Secret("a")))
     bench.last.answer(200)
