@@ -51,11 +51,11 @@ class Sink:
 
 
 async def until(reactor: Any, condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
+    deadline = reactor.seconds() + 30.0
+    while not condition():
+        if reactor.seconds() > deadline:
+            pytest.fail("it did not come to pass within 30 seconds")
         await deferLater(reactor, 0.01)
-    pytest.fail("it did not come to pass within five seconds")
 
 
 async def get(endpoint: Endpoint, path: str) -> Sink:
