@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
 from urllib.parse import unquote_plus
 
@@ -18,6 +19,8 @@ Formatter = Callable[[AccessRecord], str]
 
 LONGEST = 4096
 """Limit of a uri or user agent (characters); longer ones end in three dots."""
+
+_REPEATED = 256  # combinations of the values that many requests have in common; at most 24 KB each
 
 _MASK = "***"
 _SECRET_NAME = re.compile(
@@ -79,28 +82,39 @@ def json_formatter() -> Formatter:
     """Return a function that formats a record as a JSON object; the man page mcproxy.yaml(5) lists the keys."""
     seconds = _Seconds("%Y-%m-%dT%H:%M:%S")
 
-    def format_json(record: AccessRecord) -> str:
-        (when, client, method, uri, status, reason, server, cluster, endpoint, user, impersonated, policy,
-         verb, resource, request_id, user_agent, bytes_in, bytes_out, first_byte, total, upgraded) = record  # fmt: skip
-        second, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
+    @lru_cache(_REPEATED)
+    def repeated(
+        client: str, method: str, server: str, cluster: str, endpoint: str, user: str, impersonated: str, policy: str,
+        verb: str, resource: str, reason: str, user_agent: str,
+    ) -> str:  # fmt: skip
+        """Format the fields that many requests of a client have in common."""
         optional = ""
-        if request_id:
-            optional = f',"requestId":{quote(request_id)}'
         if impersonated:
-            optional += f',"impersonatedUser":{quote(_bounded(impersonated))}'
+            optional = f',"impersonatedUser":{quote(_bounded(impersonated))}'
         if policy:
             optional += f',"policy":{quote(policy)}'
         if verb:
             optional += f',"verb":{quote(verb)},"resource":{quote(resource)}'
         if user_agent:
             optional += f',"userAgent":{quote(_bounded(user_agent))}'
+        return (
+            f'"client":{quote(client)},"method":{quote(method)},"server":{quote(server or "-")},'
+            f'"cluster":{quote(cluster or "-")},"endpoint":{quote(endpoint or "-")},'
+            f'"user":{quote(_bounded(user) or "-")},"reason":{quote(reason)}{optional}'
+        )
+
+    def format_json(record: AccessRecord) -> str:
+        (when, client, method, uri, status, reason, server, cluster, endpoint, user, impersonated, policy,
+         verb, resource, request_id, user_agent, bytes_in, bytes_out, first_byte, total, upgraded) = record  # fmt: skip
+        second, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
+        common = repeated(
+            client, method, server, cluster, endpoint, user, impersonated, policy, verb, resource, reason, user_agent
+        )
+        optional = f',"requestId":{quote(request_id)}' if request_id else ""
         if first_byte is not None:
             optional += f',"firstByteSeconds":{first_byte:.6f}'
         return (
-            f'{{"ts":"{seconds(second)}.{milliseconds:03d}Z","client":{quote(client)},'
-            f'"method":{quote(method)},"uri":{quote(_masked(uri))},"server":{quote(server or "-")},'
-            f'"cluster":{quote(cluster or "-")},"endpoint":{quote(endpoint or "-")},'
-            f'"user":{quote(_bounded(user) or "-")},"status":{status},"reason":{quote(reason)},'
+            f'{{"ts":"{seconds(second)}.{milliseconds:03d}Z",{common},"uri":{quote(_masked(uri))},"status":{status},'
             f'"bytesIn":{bytes_in},"bytesOut":{bytes_out},'
             f'"totalSeconds":{total:.6f},"upgraded":{"true" if upgraded else "false"}{optional}}}\n'
         )
