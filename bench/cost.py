@@ -28,6 +28,8 @@ FEW = CONNECTIONS[0]
 CHAIN, LOGGED = "mcproxy-chain", "mcproxy-chain-logged"
 TARGETS = ((MCPROXY, 0.66), (CHAIN, 0.62), (LOGGED, 0.55))
 """The least share of mcproxy's processor time that nginx may need for a request, at `FEW` connections."""
+QUIET = 0.1
+"""The share of the subjects' core that others may have before the report warns of it."""
 SAME = 1.15
 """What a request may cost at more connections, as a multiple of what it costs at `FEW`."""
 FIELD = f"Authorization: Bearer {identity.CLIENT_TOKEN}"
@@ -140,6 +142,12 @@ def summarise(names: Sequence[str], rounds: Sequence[Round]) -> Section:
     for case in cases(names, CONNECTIONS):
         errors = {taken[case].report.errors for taken in rounds if case in taken} - {""}
         section.comparisons.extend(f"errors of {case[0]} at {case[1]}: {text}" for text in sorted(errors))
+    others = [sample.usage.others for taken in good for sample in taken.values() if sample.usage]
+    if others and spread(others).median > QUIET:
+        section.comparisons.append(
+            f"Others had {spread(others).median:.0%} of the subjects' core: the machine is not quiet, and caches and "
+            "batches are not what they would be. Measure again."
+        )
     section.targets.extend(_targets(names, good, costs, len(rounds)))
     return section
 

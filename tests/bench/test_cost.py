@@ -87,6 +87,14 @@ def test_a_round_with_an_error_gives_no_ratio_and_misses_a_target() -> None:
     assert "errors of mcproxy at 16: Non-2xx or 3xx responses: 9" in section.comparisons
 
 
+@pytest.mark.parametrize(("others", "warned"), [(0.02, False), (0.4, True)])
+def test_a_machine_that_is_not_quiet_is_said_to_be_so(others: float, warned: bool) -> None:
+    one = sample(10_000, 30)
+    usage = Usage(0.3, 0.5, others)
+    section = cost.summarise(["nginx"], [{("nginx", 16): Sample(one.report, one.requests, one.seconds, usage)}])
+    assert any("40% of the subjects' core" in line for line in section.comparisons) is warned
+
+
 def test_every_candidate_meets_each_reference_and_each_other() -> None:
     names = ["direct", "nginx", "go", "mcproxy", "old"]
     assert pairs(names) == [
