@@ -26,7 +26,7 @@ class FakeRequest:
         self.sessions: Any = None
         self.is_session = True
         self.exchange = SimpleNamespace(ended=False, head=SimpleNamespace(target=b"/api"))
-        self.client = SimpleNamespace(peer=None)
+        self.client = SimpleNamespace(peer=None, address="192.0.2.7")
         self.identity_headers = None
         self.caller = SimpleNamespace(user=SimpleNamespace(name="alice"))
         self.ended: tuple[float, str, bool] | None = None
@@ -52,7 +52,7 @@ class FakeAuthenticator:
         self.answer = answer
         self.asked = 0
 
-    async def authenticate(self, peer: Any, headers: Any, path: bytes, *, token_decides: bool) -> Any:
+    async def authenticate(self, peer: Any, headers: Any, path: bytes, *, client: str, token_decides: bool) -> Any:
         self.asked += 1
         answer = await self.answer if isinstance(self.answer, Deferred) else self.answer
         if isinstance(answer, Exception):
