@@ -1,6 +1,6 @@
-# Each target makes the virtual environment that it needs, in $(VENV), once: again only when pyproject.toml changes.
+# Each target creates the virtual environment that it needs, in $(VENV), and again only when pyproject.toml changes.
 
-# The newest suitable Python that runs; say PYTHON=/path/to/python3 for another.
+# The first suitable Python; use PYTHON=/path/to/python3 for another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
@@ -10,13 +10,13 @@ ARGS ?=
 .PHONY: help demo test suite lint bench format clean
 
 help:
-	@echo "make demo  [ARGS='--dir DIR --port P']   two simulated clusters behind mcproxy, to try it"
+	@echo "make demo  [ARGS='--dir DIR --port P']   two simulated clusters behind mcproxy"
 	@echo "make test  [ARGS='-k name']              lint, then all tests"
 	@echo "make suite [PYTHON=P VENV=DIR]           all tests, on another Python in a virtual environment of its own"
 	@echo "make lint                                ruff, mypy, import-linter"
 	@echo "make bench [ARGS=...]                    measure against nginx, Go and Twisted; writes bench/RESULTS.md"
-	@echo "make format                              rewrite the code as ruff formats it"
-	@echo "make clean                               remove what the other targets made"
+	@echo "make format                              format the code with ruff"
+	@echo "make clean                               remove everything that the other targets created"
 
 demo: $(VENV)/made-for-demo
 	@exec $(BIN)/mcproxy demo $(ARGS)

@@ -1,4 +1,4 @@
-"""The warnings of `mcproxy check`, by their stable names, and the comment that switches one off.
+"""The warnings of `mcproxy check`, by their stable names, and the comment that disables one.
 
 ``# mcproxy: allow NAME`` at the end of the line that a warning is about, with several names separated by commas.
 """
@@ -9,14 +9,14 @@ import re
 
 LINTS = {
     "broad-origin": "a CORS origin whose wildcard stands for every host of a top-level zone",
-    "broad-rule": "an authorization rule that reaches secrets, exec or impersonation without naming them",
+    "broad-rule": "an authorization rule that includes secrets, exec or impersonation without naming them",
     "certificate-names": "a server name that no certificate covers, or a certificate without names",
     "certificate-usage": "a server certificate that is for clients only",
     "chain-order": "a certificate chain that is not in the order of its issuers",
     "default-server": "a default server with a cluster of its own beside servers of other clusters",
-    "doubled-token": "a token that is in a token file twice",
+    "doubled-token": "a token that occurs twice in a token file",
     "empty-configuration": "a file that serves nothing",
-    "endpoints-disabled": "a cluster or a policy that has disabled endpoints only",
+    "endpoints-disabled": "a cluster or a policy with disabled endpoints only",
     "expired": "a certificate that has expired",
     "expires-soon": "a certificate that expires within 30 days",
     "foreign-crl": "a revocation list of an authority that caFile does not have",
@@ -27,21 +27,21 @@ LINTS = {
     "no-effect": "a value that has no effect",
     "no-listener": "a server without a listener",
     "no-policies": "an empty dispatch: every request is refused",
-    "no-prefix": "ID tokens that may carry the name of somebody who has a client certificate",
+    "no-prefix": "ID tokens whose user names may be equal to those of client certificates",
     "not-an-authority": "a caFile without an authority's certificate",
     "not-verified": "a cluster whose certificate is not verified",
     "not-yet-valid": "a certificate or revocation list that is not valid yet",
     "partial-reject": "a policy that rejects requests by name or namespace, while a list of all of them passes",
     "private-key": "a key set that holds a private key",
     "program-not-found": "a program that is not on PATH",
-    "readable-secret": "a private key, token file or kubeconfig that every user of the machine may read",
+    "readable-secret": "a private key, token file or kubeconfig that every user of the machine can read",
     "shadowed-policy": "a policy that is never reached, because earlier ones match all that it matches",
     "shared-authority": "one authority for client certificates and for the proxies that requestHeader trusts",
     "shared-token-review": "tokens that one cluster reviews and that are accepted for other clusters too",
-    "system-names": "a user or group beginning with system: that is not believed",
+    "system-names": "a user or group beginning with system: that is not accepted",
     "unreachable-server": "a server that no request finds",
-    "unreachable-set": "a set of authenticators that nobody can use on the server's listeners",
-    "unusable-token": "a token file, or a line of it, that nobody can use",
+    "unreachable-set": "a set of authenticators that no client can use on the server's listeners",
+    "unusable-token": "a token file, or a line of it, that cannot be used",
     "unused": "an entry that nothing refers to",
 }
 
@@ -49,6 +49,6 @@ _COMMENT = re.compile(r"(?:^|\s)#\s*mcproxy:\s*allow\s+([a-z0-9-]+(?:\s*,\s*[a-z
 
 
 def allowed_by(line: str) -> tuple[str, ...]:
-    """Return the names of warnings that the comment of a line switches off."""
+    """Return the names of the warnings that the comment of a line disables."""
     match = _COMMENT.search(line)
     return tuple(re.split(r"\s*,\s*", match[1])) if match else ()
