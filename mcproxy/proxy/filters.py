@@ -53,7 +53,8 @@ async def authenticate(request: Request, server: VirtualServer, target: bytes) -
     peer, headers, cluster = request.client.peer, request.identity_headers, request.cluster
     path = target.partition(b"?")[0]
     token_decides = cluster is not None and cluster.config.identity is Identity.PASSTHROUGH
-    caller = server.authenticator.at_once(peer, headers, path, token_decides=token_decides)
+    address = request.client.address
+    caller = server.authenticator.at_once(peer, headers, path, client=address, token_decides=token_decides)
     if caller is None:
         waiting = server.authenticator.authenticate(
             peer, headers, path, client=request.client.address, token_decides=token_decides

@@ -37,7 +37,7 @@ _FRONT_PROXY_TODO = "a front proxy must show a certificate of requestHeader.caFi
 class BearerTokenAuthenticator(Protocol):
     """The interface of `token_union.UnionTokenAuthenticator`. Both raise StatusError (401, 503) and log why."""
 
-    def at_once(self, token: bytes) -> AuthenticatedUser | None: ...
+    def at_once(self, token: bytes, client: str) -> AuthenticatedUser | None: ...
     async def authenticate(self, token: bytes, client: str) -> AuthenticatedUser: ...
 
 
@@ -84,24 +84,32 @@ class Authenticator:
         self._anonymous_paths = frozenset(path.encode() for path in config.anonymous.paths)
 
     def at_once(
-        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, *, token_decides: bool = False
+        self,
+        peer: TLSPeer | None,
+        headers: IdentityHeaders,
+        path: bytes,
+        *,
+        client: str = "",
+        token_decides: bool = False,
     ) -> AuthenticatedUser | None:
         """Return the user if that needs no review; None: `authenticate` must be awaited.
 
         `peer` is the connection's, None without a client certificate; `path` is the path as the cluster gets it, as
-        sent and without the query. `token_decides`: a certificate counts only where no token is presented. Raises
-        StatusError (401, 503).
+        sent and without the query; `client` is the client's address, for the log. `token_decides`: a certificate counts
+        only where no token is presented. Raises StatusError (401, 503).
         """
         token = headers.token
         if peer is not None and not (token_decides and (token is not None or headers.bad_token)):
-            caller = self._by_certificate(peer, headers)
+            caller = self._by_certificate(peer, headers, client)
             if caller is not None:
                 return caller
         if token is None:
-            return self._without_token(peer, headers, path)
+            return self._without_token(peer, headers, path, client)
         if self._tokens is None:
-            raise self._refused("no authenticator of this set takes bearer tokens", "give the set one that does")
-        return self._tokens.at_once(token)
+            raise self._refused(
+                "no authenticator of this set takes bearer tokens", "give the set one that does", client
+            )
+        return self._tokens.at_once(token, client)
 
     async def authenticate(
         self,
@@ -113,35 +121,37 @@ class Authenticator:
         token_decides: bool = False,
     ) -> AuthenticatedUser:
         """Return the user, making the reviews that this takes; `client` is its address. Raises StatusError."""
-        caller = self.at_once(peer, headers, path, token_decides=token_decides)
+        caller = self.at_once(peer, headers, path, client=client, token_decides=token_decides)
         if caller is None:
             assert headers.token is not None
             assert self._tokens is not None
             caller = await self._tokens.authenticate(headers.token, client)
         return caller
 
-    def _by_certificate(self, peer: TLSPeer, headers: IdentityHeaders) -> AuthenticatedUser | None:
+    def _by_certificate(self, peer: TLSPeer, headers: IdentityHeaders, client: str) -> AuthenticatedUser | None:
         now = self._seconds()
         if headers.remote and self._request_header is not None:
             try:
                 caller = self._request_header.caller(peer, headers.remote, now)
             except RequestHeaderRefusedError as refusal:
-                raise self._refused(refusal.cause, refusal.todo) from None
+                raise self._refused(refusal.cause, refusal.todo, client) from None
             if caller is not None:
                 return caller
         if self._clients is not None and not peer.verification(self._clients, now).cause:
             return peer.certificate_user().authenticated
         return None
 
-    def _without_token(self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes) -> AuthenticatedUser:
+    def _without_token(
+        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, client: str
+    ) -> AuthenticatedUser:
         if headers.bad_token:
-            raise self._refused(headers.bad_token, "the client must send a proper bearer token")
+            raise self._refused(headers.bad_token, "the client must send a proper bearer token", client)
         if peer is not None and (cause := self._certificate_refusal(peer)):
-            raise self._refused(f"the client certificate is not accepted: {cause}", _CERTIFICATE_TODO)
+            raise self._refused(f"the client certificate is not accepted: {cause}", _CERTIFICATE_TODO, client)
         if self._anonymous and (not self._anonymous_paths or path in self._anonymous_paths):
             return _ANONYMOUS
         if headers.remote:
-            raise self._refused("X-Remote-* came without the certificate of a front proxy", _FRONT_PROXY_TODO)
+            raise self._refused("X-Remote-* came without the certificate of a front proxy", _FRONT_PROXY_TODO, client)
         log.debug("authentication {set} refused a request without a credential", set=self._name)
         raise _unauthorized()
 
@@ -161,8 +171,9 @@ class Authenticator:
             verifiers.append(self._request_header.verifier)
         return verifiers
 
-    def _refused(self, cause: str, todo: str) -> StatusError:
-        log.info("authentication {set} refused a request: {cause}", set=self._name, cause=cause, todo=todo, client="")
+    def _refused(self, cause: str, todo: str, client: str) -> StatusError:
+        text = "authentication {set} refused a request: {cause}"
+        log.info(text, set=self._name, client=client, cause=cause, todo=todo)
         return _unauthorized()
 
 
@@ -172,7 +183,13 @@ class NoAuthentication:
     __slots__ = ()
 
     def at_once(
-        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, *, token_decides: bool = False
+        self,
+        peer: TLSPeer | None,
+        headers: IdentityHeaders,
+        path: bytes,
+        *,
+        client: str = "",
+        token_decides: bool = False,
     ) -> AuthenticatedUser:
         return _ANONYMOUS
 

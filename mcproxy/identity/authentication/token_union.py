@@ -162,7 +162,7 @@ class UnionTokenAuthenticator:
         for authenticator in self._authenticators:
             authenticator.close()
 
-    def at_once(self, token: bytes) -> AuthenticatedUser | None:
+    def at_once(self, token: bytes, client: str = "") -> AuthenticatedUser | None:
         """Return who calls with this token; None if it must be asked for (`authenticator`).
 
         Raises StatusError: 401 for a token that nobody accepts, as a kube-apiserver words it.
@@ -172,7 +172,8 @@ class UnionTokenAuthenticator:
         if caller is not None:
             return caller
         if not 0 < len(token) <= _MAX_TOKEN:
-            log.info("token refused: {cause}", cause=f"it has {len(token)} bytes, not 1 to {_MAX_TOKEN}", client="")
+            cause = f"it has {len(token)} bytes, not 1 to {_MAX_TOKEN}"
+            log.info("token refused: {cause}", client=client, cause=cause)
             raise StatusError(401, _UNAUTHORIZED)
         refusals = self._held(key, now)
         for index, authenticator in enumerate(self._authenticators):
@@ -184,7 +185,7 @@ class UnionTokenAuthenticator:
                 caller = self._taken(index, result, key, refusals)
                 if caller is not None:
                     return caller
-        raise self._refusal(key, refusals)
+        raise self._refusal(key, refusals, client)
 
     async def authenticate(self, token: bytes, client: str = "") -> AuthenticatedUser:
         """Return the user of this token; `client` is the address that it came from, "" for a unix socket.
@@ -193,12 +194,12 @@ class UnionTokenAuthenticator:
         tell. May be cancelled; others that wait for the same token go on waiting. Client addresses take turns: nobody
         is known yet, and a stranger's tokens must not keep others from theirs.
         """
-        user = self.at_once(token)
+        user = self.at_once(token, client)
         if user is not None:
             return user
         key, turn = self._hash(token), network(client)
         try:
-            user = await self._singleflight.join(key, lambda: self._ask(token, key), turn=turn)
+            user = await self._singleflight.join(key, lambda: self._ask(token, key, client), turn=turn)
         except SingleFlightError as error:
             raise self._overloaded(str(error)) from None
         except StatusError as error:
@@ -209,14 +210,14 @@ class UnionTokenAuthenticator:
         self._log.works()
         return user
 
-    async def _ask(self, token: bytes, key: bytes) -> AuthenticatedUser:
+    async def _ask(self, token: bytes, key: bytes, client: str) -> AuthenticatedUser:
         refusals = self._held(key, self._clock.seconds())
         for index, authenticator in enumerate(self._authenticators):
             if refusals[index] is None:
                 caller = self._taken(index, await authenticator.authenticate(token), key, refusals)
                 if caller is not None:
                     return caller
-        raise self._refusal(key, refusals)
+        raise self._refusal(key, refusals, client)
 
     def _held(self, key: bytes, now: float) -> _Refusals:
         """Return the refusals that still hold."""
@@ -257,15 +258,15 @@ class UnionTokenAuthenticator:
             return Refused(f"it names the user {shown(user.name)}, and allowSystemNames is off", own=True)
         return AuthenticatedUser(authenticated(cleared), by_token=True)
 
-    def _refusal(self, key: bytes, refusals: _Refusals) -> StatusError:
-        """Cache the refusals; return the refusal for the client."""
+    def _refusal(self, key: bytes, refusals: _Refusals, client: str) -> StatusError:
+        """Cache the refusals; return the refusal for the client. `client` is its address, for the log."""
         self._keep(key, refusals)
         held = [one for one in refusals if one is not None]
         if len(held) < len(refusals) and not any(one.refused.own for one in held):
             return _unavailable()
         said = zip(self._authenticators, refusals, strict=True)
         causes = [f"{authenticator.name}: {one.refused.cause}" for authenticator, one in said if one is not None]
-        log.info("token refused: {cause}", cause="; ".join(causes), client="")
+        log.info("token refused: {cause}", client=client, cause="; ".join(causes))
         return StatusError(401, _UNAUTHORIZED)
 
     def _keep(self, key: bytes, refusals: _Refusals) -> None:

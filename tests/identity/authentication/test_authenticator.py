@@ -39,7 +39,7 @@ class Tokens:
     def __init__(self) -> None:
         self.asked: Deferred[AuthenticatedUser] = Deferred()
 
-    def at_once(self, token: bytes) -> AuthenticatedUser | None:
+    def at_once(self, token: bytes, client: str = "") -> AuthenticatedUser | None:
         if token == b"asked":
             return None
         if token == b"good":

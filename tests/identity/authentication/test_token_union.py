@@ -350,6 +350,15 @@ def test_each_refusal_is_one_line_that_says_what_each_judge_said(logged: Logged)
     assert "s3cret" not in logged.everything()
 
 
+async def test_a_refusal_names_the_client_by_which_the_log_limits_it(logged: Logged) -> None:
+    union = union_of(FakeAuthenticator(NOT_MINE, name="one"))
+    with pytest.raises(StatusError):
+        await union.authenticate(b"token", "10.0.0.9")
+    with pytest.raises(StatusError):
+        union.at_once(b"", "10.0.0.9")
+    assert [event["client"] for event in logged if event["log_level"].name == "info"] == ["10.0.0.9"] * 2
+
+
 def test_no_token_is_kept_or_shown(logged: Logged) -> None:
     tokens = [id_token(), id_token(kid="gone"), b"opaque-s3cret-%d" % id(logged), b"carols"]
     union = Reload().to(token_file=token_file(), oidc=(oidc_config(),))
