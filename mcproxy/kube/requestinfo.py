@@ -17,14 +17,17 @@ _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _STREAMS = frozenset({"exec", "attach", "portforward"})
 _LONG_RUNNING_SUBRESOURCES = _STREAMS | {"proxy"}
+#: The paths of a kubelet that run something in a container or reach its ports (pkg/kubelet/server), in lower case.
+_KUBELET_STREAMS = frozenset({b"exec", b"attach", b"portforward", b"run", b"cri"})
 
 
 class RequestInfo:
     """What a request is about. Fields that do not apply are ""; `verb` of a non-resource request is its method.
 
     `verb` is what rules, policies and reviews see. It is `create` for exec, attach and portforward of pods, whichever
-    method opens them: a WebSocket is opened by GET, and who may only read must not get a shell by it. `request_verb` is
-    what a kube-apiserver's own RequestInfo and audit log say (`get` there); it is the right that is asked for besides.
+    method opens them: a WebSocket is opened by GET, and who may only read must not get a shell by it. So it is for the
+    same paths of a kubelet below `nodes/NAME/proxy`. `request_verb` is the verb of a kube-apiserver's own RequestInfo
+    and audit log (`get` there), which is required besides.
     """
 
     __slots__ = (
@@ -112,8 +115,17 @@ def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: b
         or (info.subresource == "log" and _is_true(_parameter(query, "follow")))
     )
     info.request_verb = info.verb
-    if info.subresource in _STREAMS and info.resource == "pods" and not info.group:
+    if not info.group and (
+        (info.resource == "pods" and info.subresource in _STREAMS)
+        or (info.resource == "nodes" and info.subresource == "proxy" and _is_kubelet_stream(rest[3:]))
+    ):
         info.verb = "create"
+
+
+def _is_kubelet_stream(segments: list[bytes]) -> bool:
+    """Whether the path below `nodes/NAME/proxy` is one of `_KUBELET_STREAMS` for a kubelet, which cleans it first."""
+    names = unquote_to_bytes(b"/".join(segments)).split(b"/")
+    return next((name for name in names if name), b"").lower() in _KUBELET_STREAMS
 
 
 def _fill_collection(info: RequestInfo, query: bytes) -> None:

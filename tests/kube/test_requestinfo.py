@@ -132,6 +132,33 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
         "GET /api/v1/watch/namespaces/a/pods/b/exec",
         resource("create", "pods", subresource="exec", long_running=True, request_verb="watch", **POD),
     ),
+    # A kubelet opens the same streams by GET, below a subresource that readers of everything may get.
+    *(
+        (
+            f"{method} /api/v1/nodes/n/proxy/{path}",
+            resource("create", "nodes", name="n", subresource="proxy", long_running=True, request_verb=verb),
+        )
+        for method, path, verb in (
+            ("GET", "exec/a/b/c?command=sh", "get"),
+            ("GET", "portForward/a/b", "get"),
+            ("GET", "%65xec/a/b/c", "get"),
+            ("GET", "/exec/a/b/c", "get"),
+            ("GET", "%2Fattach/a/b/c", "get"),
+            ("PUT", "cri/exec/token", "update"),
+        )
+    ),
+    *(
+        (
+            f"GET /api/v1/{node}/proxy/{path}",
+            resource("get", node.split("/")[-2], subresource="proxy", long_running=True, **fields),
+        )
+        for node, path, fields in (
+            ("nodes/n", "metrics", {"name": "n"}),
+            ("nodes/n", "execute", {"name": "n"}),
+            ("nodes/n", "", {"name": "n"}),
+            ("namespaces/a/pods/b", "exec", POD),
+        )
+    ),
     (
         "GET /apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/b/portforward",
         resource(
