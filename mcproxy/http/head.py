@@ -168,6 +168,8 @@ def _parser_error(raw: bytes, error: Exception) -> tuple[int, str]:
 def _split_special(raw: bytes, line_end: int, pattern: re.Pattern[bytes]) -> tuple[bytes, dict[bytes, list[bytes]]]:
     """Return the end-to-end fields as one block, and the values of those that concern this hop."""
     parts = pattern.split(raw[line_end:])  # text, name, value, text, name, value, ... text
+    if len(parts) == 4:  # one, the usual case
+        return (parts[0] + parts[3])[2:-2], {parts[1].lower(): [parts[2].rstrip(b" \t")]}
     special: dict[bytes, list[bytes]] = {}
     for index in range(1, len(parts), 3):
         name, value = parts[index].lower(), parts[index + 1].rstrip(b" \t")
@@ -234,14 +236,18 @@ def _request_length(http11: bool, special: dict[bytes, list[bytes]]) -> int:
         return CHUNKED
     if lengths is None:
         return 0
-    if len(lengths) != 1 or not _is_length(lengths[0]):
+    length = _parse_length(lengths[0]) if len(lengths) == 1 else None
+    if length is None:
         raise ProtocolError(400, "malformed Content-Length")
-    return int(lengths[0])
+    return length
 
 
-def _is_length(value: bytes) -> bool:
-    """Return whether a Content-Length is valid; digits are counted first, since int() limits them itself."""
-    return value.isdigit() and len(value) <= _MAX_DIGITS and int(value) <= _MAX_LENGTH
+def _parse_length(value: bytes) -> int | None:
+    """Return a Content-Length, None if it is invalid; digits are counted first, since int() limits them itself."""
+    if not value.isdigit() or len(value) > _MAX_DIGITS:
+        return None
+    length = int(value)
+    return length if length <= _MAX_LENGTH else None
 
 
 def _connection_options(values: Sequence[bytes]) -> frozenset[bytes]:
@@ -329,9 +335,9 @@ def _set_response_length(head: ResponseHead, special: dict[bytes, list[bytes]], 
     lengths = special.get(b"content-length")
     declared: int | None = None
     if lengths is not None:
-        if len(set(lengths)) != 1 or not _is_length(lengths[0]):
+        declared = _parse_length(lengths[0])
+        if declared is None or (len(lengths) > 1 and len(set(lengths)) > 1):
             raise UpstreamProtocolError("malformed Content-Length in a response")
-        declared = int(lengths[0])
     if codings is not None and (
         len(codings) != 1 or codings[0].lower() != b"chunked" or lengths is not None or not head.http11
     ):
