@@ -1,5 +1,5 @@
 """Traffic policy: which rules a request matches, and which limits and endpoints the first matching policy gives it.
 
-Rules are compiled once per Runtime. What they look at comes from clients, so every cache here is bounded, and the cost
-of a decision does not depend on the number of rules.
+Rules are compiled once per Runtime. Their input comes from clients, so every cache here is bounded, and the cost of a
+decision does not depend on the number of rules.
 """

@@ -1,8 +1,8 @@
 """A queue that is fair by user; pure.
 
 First in, first out for each user, and users take turns: a user with a hundred items in the queue delays one with a
-single item by no more than one turn. A queue that is full makes room by dropping the newest item of the user who has
-the most, so whoever fills it cannot keep others out.
+single item by no more than one turn. A full queue makes room by dropping the newest item of the user with the most
+items, so a user who fills it cannot keep others out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FairQueue(Generic[T]):
     def pop_eligible(self, eligible: Callable[[str], bool]) -> tuple[str, T] | None:
         """Remove and return the user and item whose turn it is among eligible users; None if there is none.
 
-        Those who are not keep their place in the order of turns.
+        Users who are not eligible keep their place in the order of turns.
         """
         for user, items in self._items.items():
             if eligible(user):
@@ -68,7 +68,7 @@ class FairQueue(Generic[T]):
     def can_make_room_for(self, user: str) -> bool:
         """Return whether another user would still have the most items after one more of `user` was added.
 
-        With a tie nobody makes room: otherwise two users would drop each other's items for ever.
+        With a tie the answer is False: otherwise two users would drop each other's items for ever.
         """
         return self._longest > len(self._items.get(user, ())) + 1
 

@@ -1,7 +1,7 @@
 """One field of many rules at once: which of them match a value, as the bits of an integer.
 
 With one look-up for each field and a few conjunctions the first matching rule is the highest bit that is left. A
-thousand rules are integers of 125 bytes, so the time hardly grows with their number, whichever field tells them apart.
+thousand rules are integers of 125 bytes, so the time hardly grows with their number, in whichever field they differ.
 The first rule has the highest bit, because integers get shorter where only later rules are left.
 """
 
@@ -20,7 +20,7 @@ class FieldIndex:
     __slots__ = ("_base", "_exact", "_lengths", "_prefixes", "_single")
 
     def __init__(self, matchers: Sequence[ListMatcher], also: Sequence[Collection[str]] = ()) -> None:
-        """`also` has, for each rule, further values that it matches whatever its list says."""
+        """`also` has, for each rule, further values that it matches regardless of its list."""
         self._base = 0  # the rules that match a value which no list has
         self._exact: dict[str, tuple[int, int]] = {}
         self._prefixes: dict[str, tuple[int, int]] = {}
@@ -49,7 +49,7 @@ class FieldIndex:
         return self._single.get(value, self._base)
 
     def match_any(self, values: Iterable[str]) -> int:
-        """Return the rules that match what has these names, or none."""
+        """Return the rules that match a set of names, which may be empty."""
         added = removed = 0
         exact, prefixes, lengths = self._exact, self._prefixes, self._lengths
         for value in values:

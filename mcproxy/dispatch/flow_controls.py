@@ -1,11 +1,11 @@
-"""The flow controls of one configuration, and what a reload does to them.
+"""The flow controls of one configuration, and their behaviour at a reload.
 
 A controller whose type and `per` stay is the same object before and after, with its buckets, its requests in flight and
 its queues. `build` does not change it, since the new configuration may still fail to come into force. `activate`
-then sets the new figures: they apply to the next request, of whichever Runtime, and to requests that wait.
+then sets the new parameters: they apply to new requests, of any Runtime, and to queued ones.
 
-A controller that was removed, or changed its type, keeps its old figures for the requests that began with it: those in
-flight go on until they end, and those that wait are admitted or refused within the queue's timeout.
+A controller that was removed, or changed its type, keeps its old parameters for the requests that began with it: those
+in flight go on until they end, and queued ones are admitted or refused within the queue's timeout.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FlowControls:
     def build(
         cls, config: Sequence[model.FlowControl], clock: IReactorTime, previous: FlowControls | None = None
     ) -> FlowControls:
-        """Make the flow controls of `config`, keeping those of `previous` that differ in their figures at most."""
+        """Make the flow controls of `config`, keeping those of `previous` that differ at most in their parameters."""
         live: dict[str, FlowController] = {}
         for item in config:
             old = None if previous is None else previous.controls.get(item.name)
@@ -47,7 +47,7 @@ class FlowControls:
         return cls({item.name: item for item in config}, live)
 
     def activate(self) -> None:
-        """Apply the new figures to controllers that were kept. Call it when the Runtime begins to serve."""
+        """Apply the new parameters to controllers that were kept. Call it when the Runtime begins to serve."""
         for name, control in self.controls.items():
             if control.config != self._config[name]:
                 control.change(self._config[name])

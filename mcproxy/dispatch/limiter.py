@@ -2,8 +2,8 @@
 
 A limiter admits as many requests as its limit allows for each key, and has a queue for each key that is over it. A
 waiting request is admitted when another one ends, or when there is a token again; waiting ends with the queue's timeout
-at the latest. Nobody overtakes: while a request waits for a key, later ones for that key must wait too. A full queue
-makes room by refusing the newest request of the user who has the most in it (`fair_queue`).
+at the latest. While a request waits for a key, later ones for that key must wait too. A full queue makes room by
+refusing the newest request of the user with the most requests in it (`fair_queue`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Waiter:
 
 
 class Limiter(ABC):
-    """What the kinds of limits have in common: the queues."""
+    """The common part of all kinds of limits: the queues."""
 
     __slots__ = ("_clock", "_queues", "_take", "_waking", "queue", "refused", "waiting")
 
@@ -58,7 +58,7 @@ class Limiter(ABC):
         self._waking: set[str] = set()
 
     def take(self, key: str) -> bool:
-        """Admit a request; False if it is over the limit, or others wait already."""
+        """Admit a request; False if it is over the limit, or other requests are waiting."""
         if self._queues and self._is_queued(key):
             return False
         return self._take(key)
@@ -125,7 +125,7 @@ class Limiter(ABC):
             self.wake(key)
 
     def _schedule_wake(self, key: str) -> None:
-        """Make sure that `wake` is called when there will be room, if nobody else does."""
+        """Make sure that `wake` is called when there will be room, if no release will call it."""
         return
 
     def _is_queued(self, key: str) -> bool:

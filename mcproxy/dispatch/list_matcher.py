@@ -2,7 +2,7 @@
 
 `*` matches all values. Otherwise plain items match the values that equal one of them, and inverted items beside them
 are ignored; inverted items alone match the values that equal none of them. In fields with globs an item that ends in a
-star matches every value with that prefix. Source: the table of reference "dispatch", and RBAC where it says nothing.
+star matches every value with that prefix. Source: the table of reference "dispatch", and RBAC where it is silent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ListMatcher:
         return value in self.exact or value.startswith(self.prefixes)
 
     def matches(self, *values: str) -> bool:
-        """Return whether the list matches what has these names (a user's groups, or none): a listed one decides."""
+        """Return whether the list matches a set of names (such as a user's groups; it may be empty)."""
         return any(map(self.lists, values)) is not self.inverted
 
 

@@ -1,4 +1,4 @@
-"""What flow control gives a request that may go on; it is released when the request has ended."""
+"""The permit of flow control for an admitted request; it is released when the request has ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Limit(Protocol):
-    """What a permit was taken from."""
+    """The limit that a permit was taken from."""
 
     def release(self, key: str) -> None: ...
 

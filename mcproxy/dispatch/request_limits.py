@@ -30,7 +30,7 @@ class RequestLimits:
     def try_acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
         """Return a permit, which must be released when the request has ended; None: `acquire` must be awaited.
 
-        Raises StatusError (429). What earlier limits gave is given back when a later one does not admit the request.
+        Raises StatusError (429). Permits of earlier limits are released if a later one does not admit the request.
         """
         taken: list[tuple[Limiter, str]] = []
         for control, fixed_key in self._controls:
@@ -47,7 +47,7 @@ class RequestLimits:
         """Return a permit, after waiting for one limit after the other where necessary.
 
         Fails with StatusError (429) after a queue's timeout, or when the request had to make room in a queue. Cancel it
-        if the client has gone away, or the permit would never be released; cancelling gives everything back.
+        if the client has gone away, or the permit would never be released; cancelling releases everything.
         """
         return Deferred.fromCoroutine(self._acquire(user_name, long_running, resource))
 
@@ -74,8 +74,8 @@ class RequestLimits:
     def switch_to_long_running(self, permit: Permit, user_name: str) -> Permit:
         """Return a permit of the long-running budgets in exchange for `permit` of the short ones.
 
-        For a request that turned out to be a tunnel. Raises StatusError (429), without waiting, where a budget has
-        nothing left; `permit` then stays valid. Token buckets have one budget for all requests and take nothing again.
+        For a request that turned out to be a tunnel. Raises StatusError (429), without waiting, if a budget is
+        exhausted; `permit` then stays valid. Token buckets have one budget for all requests and take nothing again.
         """
         taken: list[tuple[Limiter, str]] = []
         for control, fixed_key in self._controls:

@@ -23,7 +23,7 @@ _LONGEST_KEY = 1024
 
 
 class RequestAttributes(Protocol):
-    """What is asked for: a RequestInfo, or the attributes of a review. `verb` is the method where no resource is."""
+    """The attributes of a request: a RequestInfo, or those of a review. Without a resource `verb` is the method."""
 
     @property
     def verb(self) -> str: ...
@@ -114,8 +114,8 @@ def compile_rule(rule: model.Rule) -> CompiledRule:
 class RuleSet:
     """A list of rules and a cache of its latest decisions.
 
-    The cache key holds only what some rule looks at: where no rule names objects, requests for a thousand objects are
-    one decision. Clients choose these names, so the number and length of keys are bounded.
+    The cache key holds only attributes that some rule uses: if no rule names objects, requests for a thousand objects
+    are one decision. Clients choose these names, so the number and length of keys are bounded.
     """
 
     __slots__ = (
@@ -152,7 +152,7 @@ class RuleSet:
         self._urls = FieldIndex([rule.non_resource_urls for rule in compiled])
         self._user_key, self._resource_key, self._path_key = self._keys()
         self._cache_size = cache_size
-        # Two generations: a full one becomes the old one, whose decisions come back when they are request for again.
+        # Two generations: a full one becomes the old one, whose decisions move to the new one when they are used again.
         self._recent: dict[object, int] = {}
         self._old: dict[object, int] = {}
 
@@ -216,7 +216,7 @@ class RuleSet:
 
 
 def _any_user(_user: UserInfo) -> None:
-    """Return the same key for all users where no rule looks at users."""
+    """Return the same key for all users if no rule uses users."""
 
 
 def _length(user: UserInfo, info: RequestAttributes) -> int:

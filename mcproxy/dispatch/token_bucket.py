@@ -7,8 +7,8 @@ generations for that; what was not used during a whole one is dropped with it at
 
 A bucket that is not full is never dropped: a user with many names could reset a limit by pushing names out of the
 table. When the table has no room even without the full ones, keys that are not in it share one overflow bucket until
-there is room again. So new keys are limited more than necessary while somebody fills the table, and nobody gains more
-by it than that one shared bucket.
+there is room again. New keys are then limited more than necessary, and a client that fills the table gains no more than
+that one shared bucket.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from __future__ import annotations
 #: Keys in a table: about 10 MB beside the names themselves.
 LIMIT = 131072
 
-# How far a token may be from whole and yet be given, in tokens, and how far from its time, in seconds: a wall clock's
-# floats are 2.4e-7 s apart, and that must cost nobody a token. It is not credited, so it does not add up.
+# The tolerance with which a token is granted, in tokens and in seconds: a wall clock's floats are 2.4e-7 s apart, which
+# must not cost a token. It is not credited, so it does not add up.
 _CLOSE = 1e-6
 _CLOSE_TIME = 1e-6
 # The least rate; a rate of 0 would mean that a bucket is never full.

@@ -1,1 +1,1 @@
-"""Request handling, from the head to the answer; `pipeline` has the steps in order."""
+"""Request handling, from the head to the response; `pipeline` has the steps in order."""

@@ -66,7 +66,7 @@ class ClientConnectionInfo:
         self.server_name = transport.server_name if transport.is_tls else None
         self.trusted = bool(trusted_proxies) and bool(self.address) and _within(self.address, trusted_proxies)
         self._scheme = b"https" if transport.is_tls else b"http"
-        #: the client's certificate, verified anew under each Runtime (None without one)
+        #: the client's certificate, verified again under each Runtime (None without one)
         self.peer = TLSPeer.of(transport) if transport.is_tls else None
         self.foreign_host = False  # see identity.cross_site
         self._host = b""
@@ -88,9 +88,9 @@ class ClientConnectionInfo:
         return self._server
 
     def identity_headers(self, fields: bytes) -> IdentityHeaders:
-        """Return what the fields of a head present; raises StatusError as `split_identity_headers` does.
+        """Return the identity headers of a head; raises StatusError as `split_identity_headers` does.
 
-        A client most often sends the same ones with each request, and a token makes it dear to sort them.
+        Most clients send the same ones with each request, and parsing them is expensive if there is a token.
         """
         if fields != self._fields:
             headers = split_identity_headers(fields)
@@ -111,8 +111,7 @@ class ClientConnectionInfo:
     def forwarded(self, head: RequestHead) -> bytes:
         """Return the X-Forwarded-For, -Proto and -Host fields to send, as a block.
 
-        They are set anew. The client's own values count only if it is a trusted proxy, whose address is then appended
-        to the list.
+        The client's own values are kept only if it is a trusted proxy, whose address is then appended to the list.
         """
         if self.trusted:
             received = [value for name, value in split_fields(head.fields) if name == b"x-forwarded-for"]

@@ -62,7 +62,7 @@ class CORSPolicy:
 
 
 def is_preflight(head: RequestHead) -> bool:
-    """Return whether a browser asks with this request if it may send another one."""
+    """Return whether the request is a preflight: a browser's question whether it may send another one."""
     return head.method == b"OPTIONS" and head.header(b"access-control-request-method") is not None
 
 

@@ -65,7 +65,7 @@ async def authenticate(request: Request, server: VirtualServer, target: bytes) -
 
 
 async def reauthenticate(request: Request, server: VirtualServer) -> AuthenticatedUser:
-    """Return the user that a server accepts the credential of a request for by now; the request stays as it is.
+    """Return the user that a server now accepts the credential of a request for; the request is not changed.
 
     Raises StatusError: 401 if it accepts it no longer, 404 for a cluster that is not the server's any more, 503.
     """
@@ -78,9 +78,9 @@ async def reauthenticate(request: Request, server: VirtualServer) -> Authenticat
 
 
 async def impersonate(request: Request, server: VirtualServer, cluster: Cluster) -> None:
-    """Let the request run as the user that the client asks for, if the real one may. Raises StatusError."""
+    """Let the request run as the user that the client requests, if it may impersonate that user. Raises StatusError."""
     if cluster.config.identity is Identity.PASSTHROUGH and not server.authenticates:
-        return  # the cluster alone knows who asks, and decides
+        return  # only the cluster knows the user, and decides
     real = _user_for(request, cluster.name)
     try:
         await _authorized_impersonation(request, server, cluster, real)
@@ -91,7 +91,7 @@ async def impersonate(request: Request, server: VirtualServer, cluster: Cluster)
 
 
 async def _authorized_impersonation(request: Request, server: VirtualServer, cluster: Cluster, real: UserInfo) -> None:
-    """Read what the client asks for, and have it authorized."""
+    """Parse the impersonation headers, and have them authorized."""
     identity, name = cluster.config.identity, cluster.name
     if identity is Identity.PROXY:
         raise impersonation_unsupported()
@@ -108,13 +108,13 @@ async def _authorized_impersonation(request: Request, server: VirtualServer, clu
         return await _until_answered(request, waiting)
 
     user = await authorize_impersonation(real, wanted, decide)
-    check_extras_are_sent(cluster.config, user)  # afterwards: who may not, gets Kubernetes' own words
+    check_extras_are_sent(cluster.config, user)  # afterwards: without the right the refusal is that of Kubernetes
     request.user = user
     request.impersonates = True
 
 
 def _user_for(request: Request, cluster_name: str) -> UserInfo:
-    """Return the authenticated user as it may be named towards a cluster. Raises StatusError (403)."""
+    """Return the authenticated user as it may be sent to a cluster. Raises StatusError (403)."""
     caller = request.caller
     if not caller.cluster:
         return caller.user
@@ -158,10 +158,10 @@ def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, clus
 
 
 def _refuse_pages(request: Request) -> None:
-    """Refuse what a web page has a browser send to a cluster that gets the proxy's identity. Raises StatusError (403).
+    """Refuse cross-site requests to a cluster that gets the proxy's identity. Raises StatusError (403).
 
-    Where a credential was asked for and given, the request is its holder's: a page does not have it. Pages of the
-    server's `cors.allowedOrigins` may: the file says so.
+    A request with a required credential is allowed: a page does not have it. So are requests of pages of the server's
+    `cors.allowedOrigins`.
     """
     host = request.exchange.head.host
     try:
@@ -177,7 +177,7 @@ def _refuse_pages(request: Request) -> None:
 def try_admit(request: Request, info: RequestInfo, plan: Plan) -> bool:
     """Get the permit of flow control if that needs no waiting; False: await `admit`. Raises StatusError (429).
 
-    A request is long-running by what it asks for, never by its headers: a client could escape a limit otherwise.
+    Whether a request is long-running depends on its resource and verb, never on headers: a client could escape a limit.
     """
     resource = info.resource if info.group in _GROUPS_OF_EVENTS else ""
     request.permit = plan.limits.try_acquire(request.user.name, info.long_running, resource)
@@ -194,7 +194,7 @@ async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
 def is_authorized(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> bool:
     """Return whether the authorizer is known to allow the request; False: `authorize` must be awaited."""
     if info.verb != info.request_verb or (authorizer.reviewer is not None and request.caller.cluster):
-        return False  # it takes more than one decision
+        return False  # it needs more than one decision
     decision = authorizer.at_once(request.user, attributes_of(info, target), plan.cluster.name)
     return decision is not None and decision.allowed
 
@@ -227,7 +227,7 @@ async def _authorize_one(request: Request, authorizer: Authorizer, attributes: A
 async def _until_answered(request: Request, review: Coroutine[Deferred[Any], Any, T]) -> T:
     """Wait for a review. Raises what it does, and CancelledError if the client goes away first.
 
-    So a review that is still in its queue is not made for a client that is gone, and the request does not go on.
+    A review that is still queued is then cancelled, and the request ends.
     """
     return await _until_gone(request, Deferred.fromCoroutine(review))
 

@@ -1,11 +1,11 @@
-"""Forwarding: one request to one endpoint of a cluster, and the answer back, streamed both ways.
+"""Forwarding: one request to one endpoint of a cluster, and the response back, streamed both ways.
 
     pick endpoint -> idle or new connection -> send head -> body ... ; response head -> body ... -> end
           ^                                                              |
           '---- nothing was sent, or nothing came back and it is safe ---'
 
 `Forward` stands between the two engines: it is the handler of the client's exchange and the sink of the upstream's
-response (`response_relay`). What passes, what changes and how failures are handled: docs/architecture.md, "Forwarding".
+response (`response_relay`). What is passed on or changed, and how errors are handled: docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ASSERTS_THE_USER = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
 
 
 class Forward(ResponseRelay):
-    """One request's way to a cluster and back."""
+    """The forwarding of one request."""
 
     __slots__ = (
         "_authorization",
@@ -59,7 +59,7 @@ class Forward(ResponseRelay):
     )
 
     def __init__(self, request: Request, plan: Plan, target: bytes) -> None:
-        """Prepare; `target` is the path and query as the cluster is asked. Raises StatusError."""
+        """Prepare; `target` is the path and query to send to the cluster. Raises StatusError."""
         self._cluster = cluster = plan.cluster
         self._balancer = plan.balancer
         self._target = target
@@ -220,16 +220,16 @@ class Forward(ResponseRelay):
                 endpoint.request_check()  # not a failure: a request that breaks its connection must not eject it
             if self._repeatable:
                 self._repeated = True
-                if self._fresh:  # so each endpoint is asked once, and a kept connection that had died counts for none
+                if self._fresh:  # each endpoint is tried once; a reused connection that was dead does not count
                     self._tried.append(endpoint)
                 self._retry()
                 return
         refuse_unanswered(request, self._cluster, endpoint, problem)
 
     def endpoint_out(self) -> None:
-        """The endpoint went out: retry on a ready one if no answer has begun and it is safe.
+        """The endpoint went out: retry on a ready one if no response has begun and it is safe.
 
-        A watch on an endpoint that fell silent would never get an event: it ends, and is resumed elsewhere.
+        A watch on an endpoint that became silent would never get an event: it ends, and is resumed elsewhere.
         """
         connection, endpoint = self._connection, self._request.endpoint
         if connection is None or endpoint is None:
@@ -251,7 +251,7 @@ class Forward(ResponseRelay):
             self._retry()
 
     def restart(self) -> bool:
-        """Restart the request with the configuration in force, if no answer has begun and it is safe to repeat.
+        """Restart the request with the configuration in force, if no response has begun and it is safe to repeat.
 
         Returns False, with nothing done, if it is not, or if the request began under that configuration.
         """
@@ -273,7 +273,7 @@ class Forward(ResponseRelay):
         """Handle a 401 that is about the proxy's own credential; return whether it was one.
 
         Where the proxy asserts the user, a 401 means that the cluster does not accept the proxy. Below `proxy` the
-        answer is that of some other server.
+        response comes from another server.
         """
         if self._authorization is not None and self._credential_renewed():
             return True
@@ -286,8 +286,8 @@ class Forward(ResponseRelay):
     def _handled_impersonation_refusal(self, body: bytes) -> bool:
         """Handle a 403 that refuses the proxy the right to impersonate, and not the user a right; return if it was one.
 
-        Nothing was done, so another ready endpoint is asked once: a kube-apiserver that has just started refuses
-        everybody. Below `proxy` the answer is that of some other server.
+        Nothing was done, so another ready endpoint is tried once: a kube-apiserver that has just started refuses all
+        requests. Below `proxy` the response comes from another server.
         """
         self._connection = None
         request, endpoint = self._request, self._request.endpoint
@@ -328,7 +328,7 @@ class Forward(ResponseRelay):
             self._request.fail(error)
 
     def _no_endpoint(self) -> None:
-        """Restart if a reload came meanwhile, which may have brought other endpoints. Raises StatusError."""
+        """Restart if there was a reload meanwhile, which may have added endpoints. Raises StatusError."""
         if self._request.restart():
             return
         self._request.reason = "upstream_unreachable"

@@ -1,9 +1,8 @@
 """The requests in flight, and how they are ended at a shutdown or when a reload removes what they use.
 
-A watch can be resumed by its client, so it ends cleanly, at the border of an event. A tunnel (exec, attach,
-port-forward) or a followed log cannot be resumed, so it is given time to end by itself; what is left after that is cut:
-a tunnel is closed, a log is broken off, since a client takes the clean end of a log for the whole of it. Every other
-request is waited for.
+A watch can be resumed by its client, so it ends cleanly, between two events. A tunnel (exec, attach, port-forward) or a
+followed log cannot be resumed, so it has time to end by itself; after that it is cut: a tunnel is closed, a log is
+broken off, because a client would take a clean end for the end of the log. All other requests are waited for.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _CLOSE_TIMEOUT = 1.0  # seconds for a tunnel to send what is queued, once it was
 _RETRY_AFTER = 5  # seconds
 
 WATCH_TIMEOUT = 1.0
-"""Seconds for watches to reach the border of an event at a shutdown."""
+"""Seconds for watches to reach the end of an event at a shutdown."""
 REQUEST_TIMEOUT = 5.0
 """Seconds for short requests to finish at a shutdown."""
 
@@ -65,7 +64,7 @@ class InFlightRequests:
     async def drain(self, timeout: float) -> None:
         """Refuse new tunnels and followed logs, and wait until there are none, at most `timeout` seconds.
 
-        Cuts what is left then. Everything else goes on. Returns at once if there are none.
+        Cuts those that remain. Everything else continues. Returns at once if there are none.
         """
         self.draining = True
         deadline = self._clock.seconds() + timeout
@@ -81,7 +80,7 @@ class InFlightRequests:
         await self._repeat(check)
 
     async def finish(self, watch_timeout: float = WATCH_TIMEOUT, request_timeout: float = REQUEST_TIMEOUT) -> None:
-        """End all watches, at the next border of an event, and wait for every other request; then cut what is left.
+        """End all watches, each at the end of an event, and wait for every other request; then cut those that remain.
 
         Both times are in seconds from now.
         """
@@ -126,8 +125,8 @@ class InFlightRequests:
 
         def check() -> bool:
             elapsed = self._clock.seconds() - begun
-            # Evaluated anew each time: a request that waited may have become a watch, and a restarted one is another
-            # request now, and the old one is over.
+            # Evaluated each time: a request that waited may have become a watch, and a restarted one is another
+            # request now, and the old one has ended.
             here = self.requests.intersection(requests)
             watches = [request for request in here if request.kind is RequestKind.WATCH and request not in asked]
             count = len(watches) + len(asked)

@@ -50,7 +50,7 @@ from mcproxy.upstream.cluster import Cluster
 
 log = Logger()
 
-_ROUTING = Step.ROUTING  # names of the module: an enum's members cost four times as much to look up
+_ROUTING = Step.ROUTING  # module globals: a lookup of an enum member costs four times as much
 _AUTHENTICATION = Step.AUTHENTICATION
 _IMPERSONATION = Step.IMPERSONATION
 _POLICY = Step.POLICY
@@ -139,7 +139,7 @@ class Pipeline:
         try:
             cluster, target = server.destination(whole)
         except StatusError:
-            await authenticate(request, server, whole)  # strangers must not learn which clusters exist
+            await authenticate(request, server, whole)  # unauthenticated clients must not learn which clusters exist
             request.reason = "no_cluster"
             raise
         request.cluster = cluster
@@ -155,7 +155,7 @@ class Pipeline:
 
 
 def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
-    """Return the answer to a request that breaks the protocol (`http.server_factory.ServerFactory.refusal`)."""
+    """Return the response to a request that violates the protocol (`http.server_factory.ServerFactory.refusal`)."""
     status = StatusError(problem.status, problem.message)
     log.info(
         "refused a request that breaks the protocol",

@@ -1,4 +1,4 @@
-"""One request on its way through the pipeline: the exchange and all that is known about it."""
+"""One request in the pipeline: the exchange and all that is known about it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _TUNNEL_SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
 
 
 class RequestKind(enum.Enum):
-    """How a request ends when it has to, before it is done."""
+    """How a request is ended before it is done."""
 
     SHORT = "requests"
-    """Ends by itself, soon: everything but the following. Also what streams from below `proxy`."""
+    """Ends by itself, soon: everything but the following. Also streams below `proxy`."""
     WATCH = "watches"
     """Is resumed by its client after a clean end."""
     LOG = "logs"
@@ -103,7 +103,7 @@ class Request:
         self.upstream: UpstreamHandler | None = None  # set when it was sent
         self.identity_headers: IdentityHeaders
         self.caller = _UNKNOWN  # who sent it
-        self.impersonates = False  # the user is one that the client asked for
+        self.impersonates = False  # the user is one that the client requested
         self.user = _UNKNOWN.user  # who it runs as: the caller, or the user that the caller may impersonate
         self.info: RequestInfo | None = None
         self.plan: Plan | None = None
@@ -152,11 +152,11 @@ class Request:
             self.refuse(StatusError(500, "internal error"), "internal_error")
 
     def restart(self) -> bool:
-        """Handle the request from its beginning with the configuration that is in force now.
+        """Handle the request from its beginning with the configuration in force now.
 
         For a request whose own configuration was replaced and has no endpoint left: it may be authorized differently
-        now, or go elsewhere. Returns False, with nothing done, if that is the configuration it began with, or if an
-        answer has begun.
+        now, or go elsewhere. Returns False, with nothing done, if that is the configuration it began with, or if a
+        response has begun.
         """
         exchange = self.exchange
         handle = exchange.connection.factory.handle
@@ -180,7 +180,7 @@ class Request:
         return kind_of(self.info)
 
     def end_gracefully(self) -> bool:
-        """Give a watch an orderly end, now or at the border of its next event; False if it is not answered yet."""
+        """End a watch cleanly, now or at the end of its current event; False if it has no response yet."""
         handler = self.exchange.handler
         if handler is None:
             return False
@@ -219,9 +219,9 @@ class Request:
             self.server.session_registry.begin(self)
 
     def end_session(self, reason: str, *, now: bool = False) -> None:
-        """End a session: a watch cleanly, at the border of an event; close a tunnel; break off anything else.
+        """End a session: a watch cleanly, between two events; close a tunnel; break off anything else.
 
-        `now`: do not wait for that border, nor for a tunnel to send what is queued.
+        `now`: do not wait for the end of the event, nor for a tunnel to send what is queued.
         """
         exchange, handler = self.exchange, self.exchange.handler
         if exchange.ended or handler is None:
@@ -241,7 +241,7 @@ class Request:
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.cancel()
-        # A policy can switch logging off; a request that reached none is logged as its server says.
+        # A policy can switch logging off; a request that reached none is logged by its server's setting.
         shown = self.plan or self.server
         if self._recorder is not None and (shown is None or shown.access_log):
             self._recorder.finished(self._record(exchange))

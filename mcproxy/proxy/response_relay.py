@@ -1,4 +1,4 @@
-"""The way of a cluster's response to the client: what is changed in it, and how it ends before its end.
+"""Relays a cluster's response to the client: what is changed in it, and how it ends early.
 
 `ResponseRelay` is the sink of the upstream's response and the handler of the client's exchange, as far as that does not
 need to know how a request is sent (`forward`).
@@ -35,14 +35,14 @@ class ResponseRelay(ABC):
     )
 
     def __init__(self, request: Request, *, impersonates: bool) -> None:
-        """`impersonates`: the cluster is asked by impersonation, so a 403 may be about the proxy."""
+        """`impersonates`: the request has impersonation headers, so a 403 may be about the proxy."""
         self._request = request
         self._exchange = request.exchange
         self._connection: ClientConnection | None = None  # on which a response is outstanding
         self._boundary: EventBoundary | None = None
         self._finishing = False
         self._impersonates = impersonates
-        #: A 403 whose body says if it is for the user or for the proxy; that is read first.
+        #: A 403 whose body must be read first: it shows whether the user or the proxy was refused.
         self._held: tuple[ResponseHead, list[bytes]] | None = None
         self._tunnel: TunnelSide | None = None
 
@@ -71,7 +71,7 @@ class ResponseRelay(ABC):
         self._respond(head)
 
     def _may_be_for_the_proxy(self, head: ResponseHead) -> bool:
-        """Whether the body of a 403 must be read first; below `proxy` it is that of some other server."""
+        """Whether the body of a 403 must be read first; below `proxy` it comes from another server."""
         return 0 != head.length <= _MAX_HELD and not self._is_below_proxy
 
     @property
@@ -186,7 +186,7 @@ class ResponseRelay(ABC):
         elif self._boundary is not None:
             self._drop_connection()
             self._exchange.end()
-        # else: no other response can be ended early in an orderly way
+        # else: no other response can be ended early and cleanly
 
     def cancelled(self) -> None:
         if self._tunnel is not None:
@@ -194,7 +194,7 @@ class ResponseRelay(ABC):
         self._drop_connection()
 
     def _drop_connection(self) -> None:
-        """Close the connection to the cluster, if an answer on it is outstanding."""
+        """Close the connection to the cluster, if a response on it is outstanding."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.cancel()

@@ -1,4 +1,4 @@
-"""The headers of responses: those of the proxy's own, and what changes in a cluster's. Pure."""
+"""The headers of responses: those of the proxy itself, and changes in those of a cluster. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOCATION = re.compile(rb"(?im)^((?:Content-)?Location:[ \t]*)/(?!/)")
 
 
 def audit_id(head: RequestHead | None) -> bytes:
-    """Return the Audit-ID of a response of our own: the request's, if it has a proper one, else a new one."""
+    """Return the Audit-ID of a response of our own: the request's, if it is valid, else a new one."""
     sent = None if head is None else head.header(b"audit-id")
     return sent if sent is not None and _AUDIT_ID.fullmatch(sent) else str(uuid4()).encode()
 

@@ -80,7 +80,7 @@ class VirtualServer:
     def destination(self, target: bytes) -> tuple[Cluster, bytes]:
         """Return the cluster that `target` names, and the target to send to that cluster.
 
-        Raises StatusError (404) for what is no cluster of this server.
+        Raises StatusError (404) if that is not a cluster of this server.
         """
         if self.single is not None:
             return self.single, target

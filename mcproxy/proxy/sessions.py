@@ -1,14 +1,14 @@
 """How long watches, followed logs and tunnels may last: `servers[].sessions`.
 
-A session is a long-running request whose response has begun. It ends at `maxAge` (up to 10 % earlier, so that those
+A session is a long-running request whose response has begun. It ends at `maxAge` (up to 10 % earlier, so that sessions
 that began together do not end together), and with `endWithCredential` when the credential that opened it is no longer
 accepted: it is authenticated again by the configuration in force every 10 s and after each reload. So an expired
 certificate or token, a removed CA or line of a token file, a revocation list and a removed authenticator all end it. A
 token that a cluster or webhook reviews has no expiry that the proxy could know: it is reviewed again when the cached
-answer has lapsed. Where a reviewer cannot answer, the session goes on until one does.
+result has expired. While a reviewer is unavailable, the session goes on.
 
-A watch ends cleanly, at the border of an event; a tunnel is closed; a followed log is broken off, since its client
-would take a clean end for that of the container.
+A watch ends cleanly, between two events; a tunnel is closed; a followed log is broken off, since its client would take
+a clean end for the end of the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = Logger()
 _JITTER = 0.1  # of maxAge
 _CHECK_INTERVAL = 10.0  # seconds between two authentications of a session
 _RELOAD_SPREAD = 2.0  # seconds over which all sessions are authenticated again after a reload
-_GRACE = 5.0  # seconds for a watch to reach the border of an event, and a tunnel to send what is queued
+_GRACE = 5.0  # seconds for a watch to reach the end of an event, and a tunnel to send what is queued
 
 
 class Sessions:

@@ -23,7 +23,7 @@ _CANNOT_IMPERSONATE = re.compile(
     r'cannot (?P<verb>impersonate(?:-on)?)(?::\S+)? resource "(?P<resource>[^"]*)"'
 )
 _RETRY_AFTER = 1  # second; a kube-apiserver that has just started grants it then
-_MAX_RIGHTS = 16  # that a cluster's log lines are kept apart for
+_MAX_RIGHTS = 16  # with log lines of their own, per cluster
 _QUIET = 60.0  # seconds
 _MAX_MESSAGE = 1024  # characters
 _MAX_SHOWN = 300  # characters of a cluster's message in the log
@@ -32,10 +32,10 @@ _MAX_SHOWN = 300  # characters of a cluster's message in the log
 def no_credential(request: Request, cluster: Cluster) -> StatusError:
     """Return the refusal of a request that cannot be sent with the proxy's credential; its source has logged why.
 
-    Paths, commands and what a plugin printed are for the log: the client may be anybody.
+    Paths, commands and the output of plugins are only for the log: the client may be unauthenticated.
     """
     request.reason = "no_credential"
-    return StatusError(503, f'cluster "{cluster.name}" cannot be asked: the proxy has no usable credential for it')
+    return StatusError(503, f'cluster "{cluster.name}" is unavailable: the proxy has no usable credential for it')
 
 
 def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
@@ -49,14 +49,14 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
         endpoint=request.endpoint.name if request.endpoint is not None else "",
         todo="give the cluster a valid credential, in `credentials` or `frontProxy`",
     )
-    message = f'cluster "{cluster.name}" cannot be asked: it does not accept the proxy\'s credential'
+    message = f'cluster "{cluster.name}" is unavailable: it does not accept the proxy\'s credential'
     request.refuse(StatusError(503, message), "credential_refused")
 
 
 def missing_impersonation_right(body: bytes) -> str:
     """Return the message of a 403 to the *proxy*, which may not impersonate; "" for any other 403.
 
-    As the proxy removes the client's own Impersonate-*, a cluster can say this of nobody else. The texts are those of
+    As the proxy removes the client's own Impersonate-*, this can only concern the proxy. The texts are those of
     kube-apiserver with and without ConstrainedImpersonation (recorded): `users "bob" is forbidden: User "mcproxy"
     cannot impersonate resource "users" …`, `pods is forbidden: User "mcproxy" cannot impersonate-on:user-info:list …`.
     """
@@ -71,8 +71,8 @@ def missing_impersonation_right(body: bytes) -> str:
 def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message: str) -> None:
     """Answer a request that the cluster refused because the proxy itself may not impersonate; `message` is its 403's.
 
-    The client could make nothing of that 403, which speaks of another user than itself. One line is logged for each
-    missing right, and again if it is missing after a minute in which it was not.
+    That 403 would mislead the client: it names another user. One line is logged for each missing right, and again only
+    after a minute in which it was not missing.
     """
     found = _CANNOT_IMPERSONATE.match(message)
     assert found is not None
@@ -89,14 +89,14 @@ def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message
                 cause=message[:_MAX_SHOWN].encode("unicode_escape").decode("ascii"),
                 todo=f"grant the proxy what `mcproxy rbac --cluster {cluster.name}` prints",
             )
-    sentence = f'cluster "{cluster.name}" cannot be asked: it does not let the proxy impersonate users'
+    sentence = f'cluster "{cluster.name}" is unavailable: it does not let the proxy impersonate users'
     request.refuse(retry_after(503, sentence, _RETRY_AFTER), "impersonation_not_granted")
 
 
 def refuse_silent(request: Request, cluster: Cluster, endpoint: Endpoint) -> None:
-    """Answer a request whose endpoint fell silent and was declared out before it answered.
+    """Answer a request whose endpoint became silent and was declared out before it answered.
 
-    Only for requests that must not be sent twice: nobody knows whether this one took effect.
+    Only for requests that must not be sent twice: it is unknown whether this one took effect.
     """
     message = (
         f'endpoint {endpoint.name} of cluster "{cluster.name}" went out before it answered; '

@@ -30,7 +30,7 @@ def framing_fields(head: RequestHead) -> bytes:
 def response_timeout(info: RequestInfo | None, target: bytes, usual: float) -> float:
     """Return how long the response's first byte may take, in seconds; 0: no limit, for long-running requests.
 
-    A request that asks for an upgrade is no exception: it has a short request's time until the cluster answers.
+    That includes requests with an Upgrade header: they have the time of short requests until the cluster answers.
 
     `target` is the one sent to the cluster; `timeout` in its query takes precedence over `usual`.
     """

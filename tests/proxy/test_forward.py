@@ -494,7 +494,7 @@ class TestCredential:
         await harness.until(lambda: client.received.endswith(b"}\n"))
         code, _, body = status(client)
         assert (code, body["reason"]) == (503, "ServiceUnavailable")
-        assert body["message"] == 'cluster "east" cannot be asked: it does not accept the proxy\'s credential'
+        assert body["message"] == 'cluster "east" is unavailable: it does not accept the proxy\'s credential'
         await harness.until(lambda: harness.records)
         assert [record.reason for record in harness.records] == ["credential_refused"]
         (line,) = warned

@@ -53,7 +53,7 @@ async def test_no_client_gets_what_a_plugin_says(
     code, body = await proxy.answer(get().replace(b"k8s.test", b"x.test"), server_name="other.test")
     assert (code, json.loads(body)["message"]) == (
         503,
-        'cluster "east" cannot be asked: the proxy has no usable credential for it',
+        'cluster "east" is unavailable: the proxy has no usable credential for it',
     )
     lines = [line for line in proxy.told() if "credential of cluster east" in line]
     assert len(lines) == 1

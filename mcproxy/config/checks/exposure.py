@@ -256,7 +256,7 @@ class _Checker:
             for place in _reviewers((entry.place for entry in section.values()), key):
                 name = place.string or ""
                 if self._without_credentials(name):
-                    what = f"cluster {name} has no credentials, so it cannot be asked"
+                    what = f"cluster {name} has no credentials, so it cannot review"
                     self.context.error(place, what, f"give it credentials that may create {resource}")
 
     def unused(self, servers: Sequence[Named[Server]]) -> None:
