@@ -1,6 +1,6 @@
-"""`mcproxy check`: is the configuration file good? As `nginx -t`, with what this machine must give the daemon.
+"""`mcproxy check`: validates the configuration file, as `nginx -t` does, and what the daemon needs of this machine.
 
-With --offline it reads YAML files only, so that a repository's CI can judge a file without certificates and tokens.
+With --offline it reads YAML files only, so that CI can check a file without certificates and tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 WARNINGS = 3
-"""Exit status under --strict when all that there is are warnings."""
+"""Exit status under --strict if there are only warnings."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -80,7 +80,7 @@ def _misused(args: argparse.Namespace) -> str | None:
 
 
 def _on_this_machine(loaded: Loaded) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """Return errors, and notes about what may be right where the daemon runs."""
+    """Return errors, and notes about what may be correct where the daemon runs."""
     from mcproxy.cli.machine_checks import MachineChecks
 
     checks = MachineChecks(loaded)

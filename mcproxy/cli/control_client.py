@@ -17,7 +17,7 @@ _PROBE_TIMEOUT = 2.0
 
 
 class UnreachableError(Exception):
-    """The daemon cannot be asked; str() says what to do."""
+    """The daemon is not reachable; str() has the remedy."""
 
 
 def send_to_daemon(

@@ -165,7 +165,7 @@ def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
         if edited and last and part == "proxy" and wanted not in (0, last):
             raise DemoError(
                 f"{edited[0]} was edited and is kept, and names port {last}: leave out --port, or remove the file to "
-                "have it written anew"
+                "have it generated again"
             )
         try:
             port = wanted if wanted and part == "proxy" else last
@@ -175,7 +175,7 @@ def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
             if edited:
                 raise DemoError(
                     f"{HOST}:{last} is taken, which {edited[0]} names, an edited file that is kept: stop what listens "
-                    "there, or remove the file to have it written anew with another port"
+                    "there, or remove the file to have it generated again with another port"
                 ) from None
             if part == "proxy" and wanted:
                 raise
@@ -220,7 +220,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], *, kept: bool) -> None
             if own:
                 raise
             config = path / demo_files.CONFIG_FILE
-            raise DemoError(f"{error}\n{config} was edited and is kept; remove it to have it written anew") from None
+            raise DemoError(f"{error}\n{config} was edited and is kept; remove it to have it generated again") from None
         print(_greeting(path, port, edited, kept=kept), flush=True)
         print("ready", flush=True)
         _watch(proxy, clusters)
@@ -326,7 +326,7 @@ def _greeting(directory: Path, port: int, edited: list[Path], *, kept: bool) -> 
         f"  logs           {directory / 'mcproxy.log'} and access.log beside it",
     ]
     for path in edited:
-        lines += ["", f"{path} was edited and is kept as it is; remove it to have it written anew."]
+        lines += ["", f"{path} was edited and is kept as it is; remove it to have it generated again."]
     if edited:
         lines += ["The commands fit the files that the demo writes."]
     lines += ["", "Try, in another terminal:"]

@@ -24,7 +24,7 @@ KEPT_DIGESTS = 2
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the text says why and what to do."""
+    """The demo cannot continue; the text has the cause and the remedy."""
 
 
 class DemoDirectory:

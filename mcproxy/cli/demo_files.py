@@ -63,7 +63,7 @@ certificates:
   - {{name: demo, certFile: mcproxy.crt, keyFile: mcproxy.key}}
 
 clusters:
-  # identity: Proxy lends the rights of the credentials to everybody who can connect. It is meant for a loopback
+  # identity: Proxy gives the rights of the credentials to everyone who can connect. It is meant for a loopback
   # address, as here.
   - name: east                 # a cluster by its address and a client certificate
     endpoints:

@@ -1,7 +1,7 @@
-"""`mcproxy check --explain METHOD PATH`: how the file has one request handled, step by step, and why.
+"""`mcproxy check --explain METHOD PATH`: how one request is handled with the file, step by step, and why.
 
-It goes the way of a request as far as the file alone decides: server, cluster, authentication, policy and its limits,
-authorization. What is asked at run time (a review, the cluster itself) is named; nothing is connected to.
+It follows the request as far as the file decides: server, cluster, authentication, policy and its limits,
+authorization. Decisions at run time (a review, the cluster itself) are named; no connection is made.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to those of `check`."""
     group = parser.add_argument_group(
         "explain a request",
-        "Instead of checking further, show how the file has a request handled. Exit status: 0 it goes to a cluster, "
+        "Instead of checking further, show how a request is handled. Exit status: 0 it goes to a cluster, "
         "1 it is refused, 2 wrong usage, 78 errors in the file.",
     )
     group.add_argument(
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name, or the TLS name that a client sends (default: the only or the default server)",
     )
-    group.add_argument("--user", metavar="NAME", help="the user, as authenticated (default: nobody)")
+    group.add_argument("--user", metavar="NAME", help="the user, as authenticated (default: anonymous)")
     group.add_argument("--group", metavar="NAME", action="append", default=[], help="a group of the user; repeatable")
 
 
@@ -116,7 +116,7 @@ def _user(name: str | None, groups: Sequence[str]) -> UserInfo:
 
 
 class RequestTrace:
-    """The way of one request through a server; `refusal` is the first thing that stops it."""
+    """One request through a server; `refusal` is the first reason to refuse it."""
 
     def __init__(self, config: model.Config, server: model.Server, user: UserInfo) -> None:
         self.config = config

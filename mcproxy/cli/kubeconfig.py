@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _UnknownError(Exception):
-    """What is asked for cannot be found out; str() is a sentence."""
+    """The kubeconfig cannot be determined from the configuration; str() is a sentence."""
 
 
 class _Place(NamedTuple):
@@ -62,7 +62,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it; 2 if the configuration does not hold what is asked for, 78 where the file has faults."""
+    """Print it; 2 if the configuration does not have the requested server or user, 78 if the file has errors."""
     from mcproxy.config.dump import to_yaml
 
     config = configuration.read(args.config)
@@ -140,9 +140,9 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
     elif isinstance(bind, TCPBind) and not _is_unspecified(bind.host):
         host = bind.host
     else:
-        raise _UnknownError(f"nothing says by which name clients reach server {server.name}; say --address HOST")
+        raise _UnknownError(f"the name by which clients reach server {server.name} is unknown; add --address HOST")
     if not port:
-        raise _UnknownError(f"nothing says at which port clients reach server {server.name}; say --address HOST:PORT")
+        raise _UnknownError(f"the port at which clients reach server {server.name} is unknown; add --address HOST:PORT")
     scheme = "http" if listener.tls is None else "https"
     shown = f"[{host}]" if ":" in host else host
     return _Place(f"{scheme}://{shown}:{port}", _name_to_ask_for(config, server, host, exact, listener), listener)
@@ -244,7 +244,7 @@ def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
         return True
     try:
         certificate.verify_directly_issued_by(authority)
-    except Exception:  # ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm: it has not, or none can tell
+    except Exception:  # ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm: it has not, or it is unknown
         return False
     return True
 
@@ -264,7 +264,7 @@ def _user(config: model.Config, server: model.Server, name: str | None) -> tuple
 
 
 def _unauthenticated(config: model.Config, server: model.Server) -> list[str]:
-    """Return notes on a server that authenticates nobody: with Passthrough the cluster does."""
+    """Return notes on a server without authentication: with Passthrough the cluster authenticates."""
     from mcproxy.config.model import Identity
 
     clusters = {cluster.name: cluster for cluster in config.clusters}

@@ -1,4 +1,4 @@
-"""What on this machine would keep the daemon from starting: addresses, the access log, the control socket's folder.
+"""Checks of this machine for what would keep the daemon from starting: addresses, access log, control socket's folder.
 
 Nothing is changed: a socket that is bound is closed at once, and a file that is not there is not created.
 """
@@ -41,7 +41,7 @@ class MachineChecks:
         return Problem(place.mark, place.key, what, right)
 
     def _certificates(self) -> None:
-        """Find what OpenSSL, as the listeners use it, has against certificates that are well-formed."""
+        """Find well-formed certificates that OpenSSL, as the listeners use it, refuses."""
         from mcproxy.net.certificates import CertificateStore
         from mcproxy.net.contexts import PairError
 
@@ -76,7 +76,7 @@ class MachineChecks:
         self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
 
     def _in_use(self, listener: Listener) -> None:
-        """An address that the running daemon has is fine; one that somebody else has keeps the daemon from it."""
+        """Report an address that another process than the running daemon has."""
         pids, daemon = owners(listener.bind), self._daemon()
         others = sorted(pids - {daemon})
         if daemon in pids:

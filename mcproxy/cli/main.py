@@ -19,8 +19,8 @@ COMMANDS = {
     "run": "run the daemon",
     "check": "check a configuration file, as the daemon would read it",
     "dump": "show the effective configuration, secrets masked",
-    "reload": "have the running daemon read its configuration anew, and wait for the outcome",
-    "rbac": "print the least rights that clusters must grant the proxy",
+    "reload": "make the running daemon reload its configuration, and wait for the outcome",
+    "rbac": "print the minimal rights that clusters must grant the proxy",
     "kubeconfig": "print a kubeconfig for clients of a server",
     "demo": "start two simulated clusters and a proxy in front of them",
 }

@@ -32,7 +32,7 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add the command's options."""
     parser = subparsers.add_parser(
         "rbac",
-        help="print the least rights that clusters must grant the proxy",
+        help="print the minimal rights that clusters must grant the proxy",
         description="Print, as YAML for kubectl apply, the ClusterRole with the least rights that each cluster must "
         "grant the proxy for this configuration, and the ClusterRoleBinding.",
     )
@@ -53,7 +53,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print them; 2 for a cluster that the file has not, 78 where the file has faults."""
+    """Print them; 2 for a cluster that is not in the file, 78 if the file has errors."""
     config = configuration.read(args.config, only_yaml=True)
     if config is None:
         return BAD_CONFIG

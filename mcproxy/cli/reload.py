@@ -1,6 +1,6 @@
-"""`mcproxy reload`: has the running daemon read its configuration anew, waits, and prints the outcome.
+"""`mcproxy reload`: makes the running daemon reload its configuration, waits, and prints the outcome.
 
-The daemon reads its own file; the file named here only says which daemon is meant.
+The daemon reads its own file; the file named here only identifies the daemon.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add the command's options."""
     parser = subparsers.add_parser(
         "reload",
-        help="have the running daemon read its configuration anew, and wait for the outcome",
-        description="Have the running daemon read its configuration anew, wait, and print what it changed. "
+        help="make the running daemon reload its configuration, and wait for the outcome",
+        description="Make the running daemon reload its configuration, wait, and print what changed. "
         "A wrong configuration changes nothing.",
     )
     parser.add_argument(

@@ -1,8 +1,8 @@
 """Finds the unix sockets on which a running daemon listens, by its configuration file (proc(5)).
 
 It is needed where a file has moved `daemon.controlSocket`: the daemon that is to read the file still listens on the old
-path. Anybody can start a process that looks like a daemon, and would be told what is meant for it and believed what it
-answers; so only processes of users whom the caller trusts are taken.
+path. Any user can start a process that looks like a daemon, which would get its commands and could forge responses; so
+only processes of trusted users are used.
 """
 
 from __future__ import annotations

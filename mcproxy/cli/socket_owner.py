@@ -1,4 +1,4 @@
-"""Which process listens on an address, as far as /proc and the kernel say; for `mcproxy check`."""
+"""Finds the process that listens on an address, by /proc and the kernel; for `mcproxy check`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def owners(bind: Bind) -> frozenset[int]:
 
 
 def listener_of(path: str) -> int | None:
-    """Return the process that listens on a unix socket; None where nobody does, or in another PID namespace."""
+    """Return the process that listens on a unix socket; None if there is none, or in another PID namespace."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:
@@ -90,7 +90,7 @@ def _decoded(host: str) -> Address:
 
 
 def _meet(one: Address, other: Address) -> bool:
-    """Whether two listeners of one port are in each other's way; [::] may take IPv4 too."""
+    """Whether two listeners of one port conflict; [::] may take IPv4 too."""
     if one.version != other.version:
         return (one.version == 6 and one.is_unspecified) or (other.version == 6 and other.is_unspecified)
     return one == other or one.is_unspecified or other.is_unspecified

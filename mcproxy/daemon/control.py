@@ -191,7 +191,7 @@ class ControlFactory(Factory):
 class _Port(unix.Port):
     """A listening unix socket that removes its file only while the file is still its own.
 
-    Twisted's removes whatever lies there, and raises when nothing does, which would leave the descriptor open.
+    Twisted's port removes any file there, and raises if there is none, which would leave the descriptor open.
     """
 
     _inode: tuple[int, int] | None = None
@@ -216,14 +216,14 @@ class ControlSocket:
     def __init__(self, reactor: Any, path: str, commands: Mapping[str, Command], *, owner: int | None = None) -> None:
         """Bind `path`, mode 0600. Raises DaemonError, with nothing left behind.
 
-        `commands` answer with a JSON object; `owner` is the user who may ask beside root (default: this process's).
+        `commands` return a JSON object; `owner` is the user who is permitted beside root (default: this process's).
         """
         self.path = path
         remove_stale_socket(path)
         factory = ControlFactory(reactor, commands, os.geteuid() if owner is None else owner)
         self._port = _Port(os.fsencode(path), factory, 16, 0o600, reactor)
         try:
-            self._port.startListening()  # type: ignore[no-untyped-call]  # binds, chmods, and only then listens: nobody slips in between
+            self._port.startListening()  # type: ignore[no-untyped-call]  # binds, chmods, and only then listens, so that no other user can connect in between
         except Exception as error:
             cause = getattr(error, "socketError", error)
             raise DaemonError(f"control socket {path}: {getattr(cause, 'strerror', cause)}") from error
@@ -235,7 +235,7 @@ class ControlSocket:
 
 
 def remove_stale_socket(path: str) -> None:
-    """Remove a socket on which nobody listens any more. Raises DaemonError for anything else at `path`."""
+    """Remove a socket without a listening process. Raises DaemonError for anything else at `path`."""
     if len(os.fsencode(path)) > MAX_PATH:
         raise DaemonError(f"control socket {path}: longer than {MAX_PATH} bytes", todo="choose a shorter path")
     directory = os.path.dirname(path)
@@ -248,7 +248,7 @@ def remove_stale_socket(path: str) -> None:
     if not stat.S_ISSOCK(status.st_mode):
         raise DaemonError(f"control socket {path}: a file that is no socket is in its place", todo="remove that file")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # a full backlog is EAGAIN: somebody listens
+        probe.setblocking(False)  # a full backlog is EAGAIN: a process listens
         if probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT):
             raise ControlSocketInUse(path)
     os.unlink(path)

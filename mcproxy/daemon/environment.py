@@ -1,8 +1,8 @@
-"""Environment variables that differ between a daemon and who asks it for a reload.
+"""Environment variables that differ between a daemon and the process that requests a reload.
 
 A daemon keeps the environment that it was started with; systemd gives a changed EnvironmentFile= to ExecReload= only.
 So `mcproxy reload` sends a keyed digest of each variable that the file names, and the daemon warns of those that
-differ: only a restart brings them. Values are never sent.
+differ: only a restart applies them. Values are never sent.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from mcproxy.net.contexts import PairError
 class DaemonError(Exception):
     """The daemon cannot do something as it is configured.
 
-    `cause` says what is wrong, `todo` what would help; both are whole sentences or clauses without a full stop.
+    `cause` describes the error, `todo` the remedy; both are sentences or clauses without a full stop.
     """
 
     def __init__(self, cause: str, *, todo: str = "") -> None:
@@ -18,15 +18,15 @@ class DaemonError(Exception):
 
 
 def is_of_configuration(error: BaseException) -> bool:
-    """Return whether an operational error means that the file is wrong, which only applying it could show."""
+    """Return whether an operational error means that the file is invalid, which only applying it could show."""
     return isinstance(error, PairError)
 
 
 def describe(error: BaseException) -> tuple[str, str] | None:
     """Return cause and todo of an operational error, or None if `error` is a bug.
 
-    Ordinary are, besides DaemonError: the errors of other rooms that carry a `cause` for operators, certificates that
-    OpenSSL refuses, and what the operating system refuses.
+    Operational are, besides DaemonError: the errors of other packages that have a `cause`, certificates that OpenSSL
+    refuses, and errors of the operating system.
     """
     if isinstance(getattr(error, "cause", None), str) or isinstance(error, PairError):
         return str(error), str(getattr(error, "todo", ""))

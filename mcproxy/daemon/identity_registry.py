@@ -1,7 +1,7 @@
-"""The authenticators and authorizers of one Runtime. What they have cached outlives a reload.
+"""The authenticators and authorizers of one Runtime. Their caches survive a reload.
 
 They send reviews to live clusters, which a reload replaces. So each cluster name has a `ClusterReference`, which stays
-and is pointed at the next cluster when that comes into force.
+and refers to the new cluster once that is in force.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class IdentityRegistry:
     def __init__(
         self, config: model.Config, clusters: Mapping[str, Cluster], shared: Shared, previous: IdentityRegistry | None
     ) -> None:
-        """Take over from `previous` what did not change; it stays as it is.
+        """Take over the objects of `previous` that did not change; `previous` itself is not changed.
 
         Raises CredentialError for a webhook's credential that can never be sent.
         """
@@ -105,7 +105,7 @@ class IdentityRegistry:
         return None if server.authorization is None else self._authorizers[server.authorization]
 
     def impersonation(self, server: model.Server) -> ImpersonationAuthorizer:
-        """Return what decides about impersonation that clients of a server ask for."""
+        """Return the authorizer of impersonation requested by clients of a server."""
         return self._impersonation[server.authorization]
 
     def activate(self) -> None:

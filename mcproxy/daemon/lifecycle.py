@@ -4,7 +4,7 @@
 
 It drives the `Service`, which is the proxy itself (`daemon.service`), and defines the order of operations: nothing
 serves before everything can, a reload changes nothing before all of it is known to work, and a shutdown ends no request
-before it is done or its time is over.
+before it is done or its timeout has expired.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FINISH_SECONDS = 15.0
 
 
 class Service(Protocol):
-    """What the daemon needs of the running proxy (`daemon.runtime.Service`)."""
+    """The running proxy, as the daemon uses it (`daemon.service.Service`)."""
 
     @property
     def running(self) -> int:
@@ -57,7 +57,7 @@ class Service(Protocol):
         """Apply a new configuration; raises with nothing changed."""
 
     def begin_shutdown(self) -> None:
-        """Fail readiness, and have answers close kept connections. Everything goes on being accepted."""
+        """Fail readiness, and close kept connections with the next response. Everything is still accepted."""
 
     async def drain(self, timeout: float) -> None:
         """Refuse new tunnels and followed logs and wait for the open ones, at most `timeout` seconds; then cut them."""
@@ -70,7 +70,7 @@ class Service(Protocol):
 
     @property
     def cut(self) -> Mapping[str, int]:
-        """How many requests were ended before they were done, by kind; only kinds with any."""
+        """The number of requests that were cut, by kind; only kinds with any."""
 
     def abort(self) -> None:
         """End everything at once."""
@@ -169,7 +169,7 @@ class Daemon:
             Deferred.fromCoroutine(self._stop()).addErrback(self._stop_failed)
 
     async def _stop(self) -> None:
-        """The three steps of a shutdown (docs/architecture.md, "The life of a daemon")."""
+        """The three steps of a shutdown (docs/architecture.md, "Daemon lifecycle")."""
         daemon = self._config.daemon
         longest = daemon.shutdown_delay + daemon.drain_timeout + _FINISH_SECONDS
         self._dependencies.notifier.stopping("waiting for tunnels and followed logs", longest)
@@ -210,7 +210,7 @@ class Daemon:
         self._reactor.callLater(0, self._reactor.stop)  # the next iteration: the control socket removes its file before
 
     def _close_control(self) -> None:
-        """Free the control socket for a successor."""
+        """Free the control socket for the next daemon."""
         if self._control is not None:
             self._control.close()
             self._control = None

@@ -1,7 +1,7 @@
 """Limits the log lines that a client can cause, by kind of line and client address. Pure, with an injected clock.
 
-The first lines of a kind are written whole; the rest of the period becomes one summary line. So a client that sends
-thousands of bad requests neither fills the disk nor hides what others do.
+The first lines of a kind are written; the rest of the period becomes one summary line. So a client that sends thousands
+of bad requests neither fills the disk nor hides the lines of others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BURST = 10
 PERIOD = 60.0
 """Seconds."""
 MAX_KEYS = 1024
-"""Kinds and addresses that are told apart; further addresses share one key per kind."""
+"""Kinds and addresses with a key of their own; further addresses share one key per kind."""
 
 _OTHERS = "other clients"
 _Key = tuple[str, str, str]  # namespace, format, address

@@ -1,7 +1,7 @@
 """Writes the lines of the daemon's log from a thread, so that the reader of standard error cannot block the reactor.
 
-A pipe that nobody reads takes 64 KiB; a write to it then blocks for ever. Here lines go to a bounded queue. If it is
-full they are dropped, and one line says how many once the reader continues.
+A pipe that is not read takes 64 KiB; then a write to it blocks for ever. Here lines go to a bounded queue. If it is
+full they are dropped, and one line reports their number once the reader continues.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class LogWriter:
         return 0
 
     def _report(self) -> tuple[bytes, int]:
-        """Return the line that reports the lines dropped until now, and their number, and begin to count anew."""
+        """Return the line that reports the lines dropped until now, and their number, and reset the count."""
         with self._changed:
             dropped, self._dropped = self._dropped, 0
         return (self._dropped_line(dropped).encode("utf-8", "backslashreplace") if dropped else b""), dropped

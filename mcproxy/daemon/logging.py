@@ -2,9 +2,9 @@
 
     2026-11-21T11:42:00.123Z level=warn event="endpoint ejected" cluster=east endpoint=a cause="connection refused"
 
-Events come from `twisted.logger`. Peers choose much of their contents, so values are escaped and bounded: nobody can
-forge a line or fill the disk with one. Only bugs have a traceback, in one field of the same line. Messages of Twisted
-itself (ports opened, factories started) are logged at debug level.
+Events come from `twisted.logger`. Peers choose much of their contents, so values are escaped and bounded: no peer
+can forge a line or fill the disk with one. Only bugs have a traceback, in one field of the same line. Messages of
+Twisted itself (ports opened, factories started) are logged at debug level.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Builds a daemon and runs it: reads the file, chooses the reactor, starts the service, in this order.
+"""Builds and runs a daemon: reads the file, chooses the reactor, starts the service, in this order.
 
-Linux only: epoll, SO_PEERCRED and systemd are taken for granted.
+Linux only: it requires epoll and SO_PEERCRED.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MakeService = Callable[..., Service]
 def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sys.stderr) -> int:
     """Run a daemon with the configuration file `path` until it is stopped, and return its exit status.
 
-    0 after an orderly stop, 78 (EX_CONFIG) for a wrong file, 1 for anything else that keeps it from serving.
+    0 after a shutdown, 78 (EX_CONFIG) for an invalid file, 1 for any other failure to serve.
     `load` is called in a thread for each reload; it raises ConfigErrors.
     """
     if not sys.platform.startswith("linux"):
@@ -90,8 +90,8 @@ def _changes(old: Config, new: Config) -> tuple[Change, ...]:
 def _in_thread(reactor: Any, work: Callable[[], T]) -> Deferred[T]:
     """Call `work` in a thread; return a Deferred with its result.
 
-    Not a thread of the reactor's pool: the end of the process waits for those, and a file on a dead network file system
-    would keep it from ending.
+    Not a thread of the reactor's pool: the process waits for those when it exits, and a file on a dead network file
+    system would keep it from exiting.
     """
     outcome: Deferred[T] = Deferred()
 

@@ -1,4 +1,4 @@
-"""Where in the configuration file the cause of an error stands that only putting it into force could show."""
+"""The place in the configuration file of an error that only applying the file could show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CERTIFICATE = re.compile(r"certificate (\S+): ")
 
 
 def place_of(error: BaseException, loaded: Loaded) -> str:
-    """Return ``file:line:column: key: ``, or "" where no place of the file is to blame."""
+    """Return ``file:line:column: key: ``, or "" if no place in the file is the cause."""
     place = _find(error, loaded)
     return f"{place.mark}: {place.key}: " if place is not None else ""
 

@@ -28,7 +28,7 @@ _MAX_ANSWER = 64 * 1024
 async def wait_for_predecessor(reactor: Any, path: str) -> None:
     """Return when the daemon that listens on the control socket `path` has freed it, if it is shutting down.
 
-    Raises `ControlSocketInUse` if it is not, or cannot be asked, or does not end in the time that it says.
+    Raises `ControlSocketInUse` if it is not, or does not answer, or does not end within the time that it announced.
     """
     deadline: float | None = None
     while (status := await _status(reactor, path)) is not None:
@@ -45,7 +45,7 @@ async def wait_for_predecessor(reactor: Any, path: str) -> None:
 
 
 async def _status(reactor: Any, path: str) -> dict[str, Any] | None:
-    """Return the status of the daemon at `path`; None if nobody listens there any more, {} without an answer."""
+    """Return the status of the daemon at `path`; None if no process listens there any more, {} without an answer."""
     factory = _StatusFactory()
     reactor.connectUNIX(path, factory, timeout=_QUERY_TIMEOUT)
     try:

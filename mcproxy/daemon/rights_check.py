@@ -27,8 +27,8 @@ log = Logger()
 
 _AT_ONCE = 4  # clusters that are asked at the same time
 _FIRST_DELAY = 1.0  # seconds after the start or reload, for the first health checks
-_RETRY_DELAY = 15.0  # seconds until a cluster that could not tell is asked again
-_FRESH = 60.0  # seconds for which a reload does not ask an unchanged cluster again that grants everything
+_RETRY_DELAY = 15.0  # seconds until a cluster without a result is asked again
+_FRESH = 60.0  # seconds within which a reload does not check an unchanged cluster again that grants everything
 
 #: `mcproxy rbac` does not print this right: by default every authenticated user has it.
 _BASIC_USER = "bind the ClusterRole system:basic-user to the proxy's user, as clusters do by default"
@@ -36,7 +36,7 @@ _BASIC_USER = "bind the ClusterRole system:basic-user to the proxy's user, as cl
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one cluster."""
+    """The state of one cluster."""
 
     cluster: Cluster
     rights: tuple[Right, ...]
@@ -86,18 +86,18 @@ class RightsCheck:
         run = self._running
 
         def failed(failure: Failure) -> None:
-            # What a cancelled request fails with depends on how far it had come; only the list tells.
+            # The exception of a cancelled request depends on its progress; only the list shows that it was cancelled.
             if self._running is run:
                 log.failure("checking the proxy's rights failed", failure=failure)
 
         deferred.addErrback(failed)
 
     async def _work(self, clusters: Iterator[_Known]) -> None:
-        """Check clusters until none is left, then those that could not tell, until all have."""
+        """Check all clusters, then repeat those without a result until each has one."""
         run = self._running  # `stop` puts another list in its place
         await deferLater(self._reactor, _FIRST_DELAY)
         while again := [known for known in clusters if self._running is run and not await self._check(known)]:
-            # A request that was cancelled failed as if the cluster were not reachable: only the list tells.
+            # A cancelled request fails as if the cluster were unreachable; only the list shows that it was cancelled.
             if self._running is not run:
                 return
             await deferLater(self._reactor, _RETRY_DELAY)

@@ -78,7 +78,7 @@ class Runtime:
 
 
 def build(config: model.Config, previous: Runtime | None, resources: ProcessResources) -> Runtime:
-    """Make the Runtime of `config`, reusing what it has in common with `previous`, which stays as it is.
+    """Make the Runtime of `config`, reusing the objects of `previous` whose configuration is equal.
 
     Raises CredentialError, PairError or OSError; nothing has changed then.
     """

@@ -2,7 +2,7 @@
 
     start -> apply* -> begin_shutdown -> drain -> stop_accepting -> finish        abort: at any time
 
-A listener is kept across a reload for as long as its address stays, whatever else about it changes.
+A listener is kept across a reload if its address is unchanged, whatever else about it changes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FLUSH_STEP = 0.02
 
 
 class LiveListener:
-    """One bound address: its socket, its connections, and the pipeline that new requests get."""
+    """One bound address: its socket, its connections, and the pipeline of new requests."""
 
     def __init__(
         self, reactor: Any, deadlines: Deadlines, config: model.Listener, runtime: Runtime, systemd: SystemdSockets
@@ -212,13 +212,13 @@ class Service:
             self._retired.discard(live)
 
     async def _flushed(self, listeners: Sequence[LiveListener]) -> None:
-        """Wait until the connections have sent their last answers, which may be queued, and are closed."""
+        """Wait until the connections have sent their last responses, which may be queued, and are closed."""
         until = self._reactor.seconds() + _FLUSH
         while any(live.socket.connections for live in listeners) and self._reactor.seconds() < until:
             await deferLater(self._reactor, _FLUSH_STEP)
 
     def begin_shutdown(self) -> None:
-        """From now on, answers ask kept connections to close; new ones are still accepted."""
+        """From now on, responses ask clients to close kept connections; new ones are still accepted."""
         for live in self._all_listeners():
             live.factory.draining = True
 
@@ -253,7 +253,7 @@ class Service:
 
     @property
     def cut(self) -> Mapping[str, int]:
-        """How many requests were ended before they were done, by kind: tunnels, logs, watches, requests."""
+        """The number of requests that were cut, by kind: tunnels, logs, watches, requests."""
         return {kind.value: self._in_flight.cut[kind] for kind in RequestKind if self._in_flight.cut[kind]}
 
     def _all_listeners(self) -> Sequence[LiveListener]:
@@ -261,7 +261,7 @@ class Service:
 
 
 def _same_port(old: LiveListener, bind: model.Bind, stay: Collection[str]) -> bool:
-    """Whether `old` goes, and may be in the way of a listener on `bind`."""
+    """Whether `old` is removed, and may block a listener on `bind`."""
     before = old.config.bind
     return (
         isinstance(before, model.TCPBind)

@@ -33,7 +33,7 @@ class AccessRecord(NamedTuple):
     user: str = ""
     """The authenticated user."""
     impersonated: str = ""
-    """The impersonated user, if the client asked for impersonation."""
+    """The impersonated user, if the client requested impersonation."""
     policy: str = ""
     """The matching dispatch policy."""
     verb: str = ""

@@ -107,7 +107,7 @@ def write_all(fd: int, data: bytes) -> None:
 def _open(path: str) -> int:
     """Open for appending; a new file is readable for owner and group only, since it names users and objects.
 
-    O_NONBLOCK makes opening a FIFO that nobody reads an error instead of a hang; writing blocks, in the thread.
+    With O_NONBLOCK opening a FIFO without a reader is an error instead of a hang; writing blocks, in the thread.
     """
     if path == "-":
         return 1

@@ -1,6 +1,6 @@
 """A live cluster: its endpoints, the proxy's credential, the balancer and the health checks.
 
-A reload builds the new cluster beside the old one, which goes on untouched until the runtime is swapped:
+A reload builds the new cluster beside the old one, which is not changed until the runtime is swapped:
 
     new = Cluster.build(config, shared, previous=old)   # `old` itself if nothing changed
     new.start()                                         # activates it
@@ -29,7 +29,7 @@ from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
 class Cluster:
     """One cluster of the configuration."""
 
-    RETRY_AFTER = 5  # seconds, told to a client when no endpoint is ready
+    RETRY_AFTER = 5  # seconds, in responses to clients when no endpoint is ready
 
     def __init__(self, config: model.Cluster, shared: Shared, *, previous: Cluster | None = None) -> None:
         """Reuse the endpoints and the credential of `previous` that `config` does not change.
@@ -50,7 +50,7 @@ class Cluster:
         self.control = ControlClient(self.credentials, shared)
         self._health = HealthChecker(config, self.endpoints, self.credentials, shared)
         self._unsubscribe: Callable[[], None] | None = None
-        #: Of earlier clusters of this name: API servers that stayed, but over other connections. Requests that began
+        #: Endpoints of earlier clusters of this name: same API servers, but over other connections. Requests that began
         #: before may still be sent to them.
         self._former_endpoints: WeakSet[Endpoint] = WeakSet()
         #: When it last refused the proxy a right to impersonate, by right; kept by `proxy.upstream_errors`.
@@ -119,7 +119,7 @@ class Cluster:
             self.credentials.close()
 
     def _release(self, kept: Sequence[Endpoint], configured: Sequence[model.Endpoint]) -> Iterable[Endpoint]:
-        """Close what is not `kept`. An API server that stays, but over other connections, still takes the requests
+        """Close what is not `kept`. An API server that stays, but with other connections, still takes the requests
         that began before, and is returned; one that is not `configured` any more takes none.
         """
         by_url = {config.url: config for config in configured}

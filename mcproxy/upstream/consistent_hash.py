@@ -4,8 +4,8 @@ Rendezvous hashing (Thaler and Ravishankar 1998), weighted by the logarithmic me
 the users of one of weight 1. Each user has an order of preference over all endpoints; the first ready one is taken. So
 only the users of an endpoint that goes out move, each to their own next choice, and they come back with it.
 
-The order depends on the user's name and the endpoints' addresses alone: it is the same in every process, after every
-restart, and whatever the endpoints are called.
+The order depends only on the user's name and the endpoints' addresses: it is the same in every process and after every
+restart, and independent of the endpoints' names.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def ranking(urls: Sequence[str], weights: Sequence[int], user: str) -> tuple[int
     scores = []
     for url, weight in zip(urls, weights, strict=True):
         digest = blake2b(name, digest_size=8, key=blake2b(url.encode(), digest_size=32).digest()).digest()
-        # 52 bits and a half: never 0, never 1, and a float can tell them all apart
+        # 52 bits and a half: never 0, never 1, and distinct as floats
         drawn = ((int.from_bytes(digest, "big") >> 12) + 0.5) / 2**52
         scores.append(-log(drawn) / weight)  # the smallest wins, with a chance in proportion to the weight
     return tuple(sorted(range(len(scores)), key=scores.__getitem__))

@@ -129,7 +129,7 @@ class ControlClient:
                 endpoint.config.url + path,
                 headers=fields,
                 data=body or None,
-                allow_redirects=False,  # a credential is sent only where the file says
+                allow_redirects=False,  # a credential is sent only to configured addresses
                 unbuffered=True,
                 reactor=self._shared.reactor,  # type: ignore[arg-type]  # for its clock; else treq imports the global one
             )

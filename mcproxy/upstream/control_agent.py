@@ -58,11 +58,11 @@ class _IdentityEncodingAgent:
 
 
 class EncodedResponse(Exception):
-    """The server compressed its response although `identity` was asked for."""
+    """The server compressed its response although `identity` was requested."""
 
 
 class _DiscardBody(Protocol):
-    """Receives a body that is not wanted: closes the connection."""
+    """Receives an unwanted body: closes the connection."""
 
     def connectionMade(self) -> None:
         assert self.transport is not None

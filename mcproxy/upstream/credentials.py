@@ -1,7 +1,7 @@
 """The proxy's own credential for a cluster: the Authorization header and the client certificate in use now.
 
-`authorization()` is on the way of every request, so it is a plain call. Where the answer may take time (an exec
-plugin), `is_ready` says whether it must be waited for:
+`authorization()` is called for every request, so it is synchronous. Where it may take time (an exec plugin), `is_ready`
+is False if it must be waited for:
 
     if not credentials.is_ready:
         await credentials.ready()

@@ -1,10 +1,10 @@
 """One kube-apiserver: how to connect to it, its connection pool, and whether it takes requests.
 
 It is kept across a reload for as long as nothing that its connections depend on has changed (`connection_key`), and
-with it the pool, the health and the count of requests in flight. Name, weight and `disabled` are handed to it anew.
+with it the pool, the health and the count of requests in flight. Name, weight and `disabled` are updated in place.
 
-A disabled endpoint gets no new requests and is checked all the same, so that one that is enabled again is known to be
-healthy or not. A removed one gets none either, and who waits for a connection to it goes elsewhere at once.
+A disabled endpoint gets no new requests but is still checked, so that its health is known when it is enabled. A removed
+one gets none either, and requests that wait for a connection to it go elsewhere at once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Endpoint:
         self.authority = authority(config)
         self.in_flight = 0
         self.ready = False  # takes requests: healthy, and neither disabled nor removed
-        self.silent = False  # what failed had no answer at all: see `_note_silence`
+        self.silent = False  # failures were without any response: see `_note_silence`
         self._answered_failure = False  # a check since the last success was answered, with a failure
         self._silent_checks = 0  # in a row
         self.health = HealthState(

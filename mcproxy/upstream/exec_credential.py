@@ -30,7 +30,7 @@ class ExecStatus:
 
 
 def exec_info(plugin: model.ExecPlugin, cluster: model.Cluster) -> str:
-    """Return the value of KUBERNETES_EXEC_INFO; the cluster is described only if the plugin asks for it."""
+    """Return the value of KUBERNETES_EXEC_INFO; it describes the cluster only with provideClusterInfo."""
     spec: dict[str, Any] = {"interactive": False}
     if plugin.provide_cluster_info:
         spec["cluster"] = _cluster_info(cluster)
@@ -51,7 +51,7 @@ def _cluster_info(cluster: model.Cluster) -> dict[str, Any]:
 
 
 def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus:
-    """Parse a plugin's output. Raises `CredentialError`, whose text says what is wrong and never shows the output."""
+    """Parse a plugin's output. Raises `CredentialError`, whose text never contains the output."""
     origin = f"the exec plugin {plugin.command}"
     try:
         document = json.loads(output)

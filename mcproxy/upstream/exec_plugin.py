@@ -1,7 +1,7 @@
 """The credential of an exec plugin, which is run when first needed, again before it expires, and after a 401.
 
-One run is in flight at a time and all who wait share it. While a credential is still good it is used and the next
-one is fetched behind it; only one that has expired, or none at all, makes a request wait. After a failed run, a short
+One run is in flight at a time, shared by all requests that wait. While a credential is valid it is used, and the next
+one is fetched in the background; requests wait only if it has expired or there is none. After a failed run, a short
 pause keeps a broken plugin from being started for every request.
 """
 
@@ -152,7 +152,7 @@ class ExecCredentials(CredentialSource):
         self._select(parse_exec_credential(result.output, self._plugin))
 
     def _secrets(self) -> list[str]:
-        """Return what of the configuration, and of the credential in use, must not be logged."""
+        """Return the values of the configuration and of the credential in use that must not be logged."""
         header = None if self._status is None else self._status.header
         token = [] if header is None else [header.decode("latin-1").partition(" ")[2]]
         return [*secret_arguments(self._plugin.args), *(value for _, value in self._plugin.env), *token]

@@ -1,7 +1,7 @@
 """Runs exec credential plugins: each in a thread that waits for it, a few at a time, with bounded time and output.
 
 A thread and `subprocess` rather than `reactor.spawnProcess`: that one forks the whole daemon in the reactor thread
-and depends on who owns SIGCHLD, while `subprocess` starts the child with vfork and a thread can simply wait. The
+and depends on the owner of SIGCHLD, while `subprocess` starts the child with vfork and a thread can simply wait. The
 threads are not the reactor's pool, so that slow plugins never stand before DNS lookups.
 """
 
@@ -60,7 +60,7 @@ class PluginRunner:
         return self._turns.run(self._in_thread, list(argv), dict(env), cwd, timeout)
 
     def close(self) -> None:
-        """End what runs, at the daemon's end: plugins are in sessions of their own, which no Ctrl-C reaches."""
+        """Kill running plugins when the daemon ends: they have sessions of their own, which Ctrl-C does not reach."""
         self._closed.set()  # first: a thread that has just begun a plugin looks here after it is in the set
         for process in list(self._running):
             _kill(process)

@@ -50,7 +50,7 @@ class HealthChecker:
             check.stop()
 
     def warn_of_missing_right(self, cause: str) -> None:
-        """Log once that the credential may not see the health; again only after it could."""
+        """Log once that the credential is not permitted to read the health; again only after it was."""
         if not self._warned:
             self._warned = True
             log.warn(
@@ -171,7 +171,7 @@ class EndpointChecker:
             return None  # the source has logged it
 
     async def _probe(self, authorization: bytes | None) -> tuple[int, bytes]:
-        """Ask; once more if the credential was refused and another one is there: that says nothing of the endpoint."""
+        """Send a check; a second one if the credential was refused and there is a newer one."""
         status, body = await self._get_on_known_path(authorization)
         if status == 401 and self._owner.credentials.invalidate(authorization):
             status, body = await self._get_on_known_path(await self._authorization())

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from mcproxy import __version__
 
-_MAX_BYTES = 64 * 1024  # of an answer: no health endpoint says as much
+_MAX_BYTES = 64 * 1024  # of a response; those of health endpoints are much shorter
 
 
 class ProbeError(Exception):
@@ -73,7 +73,7 @@ class Probe(Protocol):
             self._end()
 
     def close(self) -> None:
-        """Close the connection, whatever became of it; `answer` is no longer waited for."""
+        """Close the connection, in any state; `answer` is no longer waited for."""
         self._done = True
         if self.transport is not None:
             self.transport.loseConnection()
@@ -106,7 +106,7 @@ def probe_request(authority: bytes, target: bytes, authorization: bytes | None) 
 
 
 def is_refused(status: int) -> bool:
-    """Return whether the credential was refused, so that the answer says nothing of the API server's health."""
+    """Return whether the credential was refused, in which case the API server's health is unknown."""
     return status in (401, 403)
 
 

@@ -6,11 +6,11 @@ that a request could not open counts as one failed check, at once, so that a dea
 instead of after a few intervals. A connection that opens resets only these: a kube-apiserver that answers requests but
 fails its own readiness (as it does while it shuts down) must still go out.
 
-A check that is answered 401 or 403 says little. A kube-apiserver that has just started answers 403 to everybody, on
+A check that is answered 401 or 403 is inconclusive. A kube-apiserver that has just started answers all requests 403,
 /readyz too, until it has read its roles (recorded from Kubernetes 1.36: for about one second), and would refuse
 impersonation to the proxy. So it is a failed check of an endpoint that has answered 200 to this credential before.
-Of any other endpoint it is inconclusive until nothing else was seen for `REFUSED_SECONDS`; then the credential plainly
-lacks the right to see the health, and the endpoint counts as alive.
+Of any other endpoint it is inconclusive until there was no other result for `REFUSED_SECONDS`; then the credential
+evidently lacks the right to read the health, and the endpoint counts as alive.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class HealthState:
         return False
 
     def alive_but_refused(self, now: float) -> bool:
-        """Return whether there was nothing but 401 and 403 for long enough to count as alive."""
+        """Return whether all results were 401 or 403 for long enough to count as alive."""
         return self._refused_since is not None and now - self._refused_since >= REFUSED_SECONDS
 
     def check_failed(self, cause: str) -> bool:

@@ -1,7 +1,7 @@
 """Secrets in text of other programs that goes into the log: what an exec plugin wrote to stderr.
 
-A plugin knows its configuration and what the issuer answered, and some repeat both when they fail. What looks like a
-secret is replaced; what else a plugin says helps an operator and stays. No client ever gets any of it.
+A plugin knows its configuration and the issuer's response, and some print both when they fail. Everything that looks
+like a secret is replaced; the rest helps an operator and stays. Clients never get any of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 MASK = "***"
 
-_SHORTEST = 6  # characters of a configured value that is masked wherever it stands; shorter ones would mask words
+_SHORTEST = 6  # characters of a configured value that is masked wherever it occurs; shorter ones would mask words
 
 _SECRET_WORD = (
     r"(?:token|secret|passw(?:or)?d|passphrase|pwd|credentials?|api[_-]?key|private[_-]?key|assertion|sig|code)"

@@ -15,7 +15,7 @@ from mcproxy.upstream.weights import relative_weights, resume_index
 
 
 class RoundRobin(RotatingBalancer):
-    """One position in a list of endpoints. A watch that goes on from a list takes no turn."""
+    """One position in a list of endpoints. A watch that continues a list takes no turn."""
 
     __slots__ = ("_even", "_next", "_smooth", "_weights_read")
 

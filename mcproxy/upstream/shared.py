@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class UpstreamReactor(IReactorTime, IReactorFromThreads):
-    """The parts of a reactor that this room uses itself (connections are opened by `Connector`)."""
+    """The parts of a reactor that this package uses itself (connections are opened by `Connector`)."""
 
 
 class Connector(Protocol):

@@ -1,7 +1,7 @@
 """A bearer token in a file that something else rotates (a projected service account token, an agent, a cron job).
 
-The file is looked at no more than once a second, and read only when it is another one or has changed. A token that
-was read once stays in use when the file cannot be read later: rotation by "remove, then write" must not cost requests.
+The file is checked at most once a second, and read only if it was replaced or changed. A token that was read stays in
+use while the file cannot be read: rotation by "remove, then write" must not fail requests.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TokenFile(CredentialSource):
         self.authorization()
 
     def invalidate(self, rejected: bytes | None = None) -> bool:
-        """Read the file again, whatever its times say; True if it holds another token than `rejected`."""
+        """Read the file again, regardless of its times; True if it holds another token than `rejected`."""
         before = rejected or self._header
         if self._header == before:
             self._signature = None

@@ -261,7 +261,7 @@ def test_files_that_were_edited_are_kept(tmp_path: Path, capsys: pytest.CaptureF
     with Demo("--dir", str(directory), temporary=tmp_path) as demo:
         demo.wait_ready()
         assert demo.printed[0].split()[-1] == address
-        assert f"{config} was edited and is kept as it is; remove it to have it written anew." in demo.printed
+        assert f"{config} was edited and is kept as it is; remove it to have it generated again." in demo.printed
         assert not any(line.startswith(f"{kubeconfig} was edited") for line in demo.printed)
         assert run_command(demo.commands[0], tmp_path).returncode == 0
         assert main(["demo", "--dir", str(directory), "--port", "1"]) == 1  # without a word about the port: in use
@@ -280,7 +280,7 @@ def test_files_that_were_edited_are_kept(tmp_path: Path, capsys: pytest.CaptureF
         status, errors = demo.end()
     assert status == 1
     assert f"{config}:2:" in errors
-    assert f"{config} was edited and is kept; remove it to have it written anew" in errors
+    assert f"{config} was edited and is kept; remove it to have it generated again" in errors
     assert config.read_text() == "version: 1\nlistener: []\n"
     config.unlink()
     with Demo("--dir", str(directory), temporary=tmp_path) as demo:
