@@ -160,7 +160,7 @@ class RequestTrace:
     def _identity(self, target: bytes) -> Iterator[tuple[str, str]]:
         name = self.server.authentication
         if name is None and self.user.name != ANONYMOUS_NAME:
-            yield "note", f"the server authenticates nobody: it does not know that the user is {shown(self.user.name)}"
+            yield "note", f"the server has no authentication: it does not know that the user is {shown(self.user.name)}"
             self.user = ANONYMOUS
         yield "user", f"{shown(self.user.name)}, groups {_listed(self.user.groups)}"
         found = next((one for one in self.config.authentication if one.name == name), None)

@@ -267,7 +267,7 @@ class _Reader:
         for key in _IMPERSONATION:
             place = user.get(key)
             if place is not None and place.string != "":
-                what = "impersonation written into a kubeconfig is not supported"
+                what = "impersonation in a kubeconfig is not supported"
                 self.context.error(place, what, "take it out: the proxy uses its own identity towards the cluster")
 
     def _token(self, user: Place) -> tuple[str | None, str | None]:

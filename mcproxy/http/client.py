@@ -206,7 +206,7 @@ class ClientConnection:
             return
         sink = self._sink
         if sink is None:
-            if not self._left_pool:  # unsolicited bytes: the next response could not be told apart
+            if not self._left_pool:  # unsolicited bytes: they could not be distinguished from the next response
                 self.transport.abortConnection()
                 self._leave_pool()
             return

@@ -105,7 +105,7 @@ class ChunkedReader:
                 continue
             if self._state == _DATA_END:
                 if not b"\r\n".startswith(data[position : position + 2]):
-                    raise FramingError("a chunk's data is longer than its size says")
+                    raise FramingError("a chunk's data is longer than its size")
                 if end - position < 2:
                     self._held = data[position:]
                     break

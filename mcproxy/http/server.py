@@ -131,7 +131,7 @@ class ServerConnection:
             self._cancel_request()
 
     def _watch_half_open(self, tunnel: TunnelSide) -> None:
-        """A closed client cannot be told from one that only sends no more: wait while data is sent to it."""
+        """A closed client looks like one that has only stopped sending: wait while data is sent to it."""
         self._sent_at_last_check = tunnel.bytes_sent
         self.deadline = self._factory.deadlines.after(self._limits.idle_timeout)
 
@@ -165,7 +165,7 @@ class ServerConnection:
                 exchange.handler.pause_response()
 
     def _wait_for_reading(self, exchange: Exchange) -> None:
-        """The send buffer is full: give the client of a short request a time to take some of its response."""
+        """The send buffer is full: set the deadline for the client of a short request to read some of its response."""
         if not exchange.long_running:
             self._sent_at_last_check = self.transport.sent_from_queue
             self.deadline = self._factory.deadlines.after(self._limits.stall_timeout)
@@ -318,7 +318,7 @@ class ServerConnection:
 
     @property
     def idle_since(self) -> float | None:
-        """Since when no request is under way (seconds on `deadlines`' clock), None while one is, or a tunnel."""
+        """The time since which no request is in progress (on `deadlines`' clock), None while one is, or a tunnel."""
         return None if self._exchange is not None or self._tunnel is not None else self._idle_since
 
     @property
@@ -439,7 +439,7 @@ class ServerConnection:
         self._reject(ProtocolError(408, "the request body stalled"))
 
     def _reading_stalled(self, exchange: Exchange) -> None:
-        """Abort, if the client took nothing of its response for `limits.stallTimeout`."""
+        """Abort, if the client has read nothing of its response for `limits.stallTimeout`."""
         if exchange.long_running:
             return
         if self.transport.sent_from_queue != self._sent_at_last_check:

@@ -1,4 +1,4 @@
-"""Open listening sockets: TCP, unix, or passed by systemd; and say why one cannot be opened."""
+"""Opens listening sockets: TCP, unix, or passed by systemd; errors have a cause and a remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ADVICE = {
 
 
 class BindError(Exception):
-    """A listening socket cannot be opened. `in_use`: somebody has the address. `todo`: what the operator can do."""
+    """A listening socket cannot be opened. `in_use`: another socket has the address. `todo`: the remedy."""
 
     def __init__(self, bind: Bind, cause: str, *, in_use: bool = False, todo: str = "") -> None:
         super().__init__(f"cannot listen on {bind}: {cause}")
@@ -112,7 +112,7 @@ def open_socket(
 
 
 def _share_port(sockets: Iterable[socket.socket], share: bool) -> None:
-    """Set SO_REUSEPORT, which binding looks at in both sockets, and only then: without it nobody else gets the port."""
+    """Set SO_REUSEPORT only while binding, which requires it on both sockets: otherwise others could bind the port."""
     for sock in sockets:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, share)
 
@@ -185,9 +185,9 @@ def _bind_tcp(bind: TCPBind, *, listening: bool = False, sharing: Sequence[socke
 
 
 def _bind_unix(bind: UnixBind) -> socket.socket:
-    """Bind a unix socket; nobody can connect before it listens, and it has its mode and group by then.
+    """Bind a unix socket; clients can connect only once it listens, and it has its mode and group by then.
 
-    A socket file that nobody listens on was left by a process that was killed, and is replaced.
+    A socket file without a listening process was left by one that was killed, and is replaced.
     """
     _remove_stale(bind)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

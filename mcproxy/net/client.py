@@ -72,7 +72,7 @@ def connect_unix(reactor: Reactor, path: str, protocol: IProtocol, timeout: floa
 
 
 class _Attempt:
-    """One connection attempt; `stage` is what it is doing, for the message of a timeout."""
+    """One connection attempt; `stage` is its current step, for the message of a timeout."""
 
     def __init__(self, reactor: Reactor, where: str, timeout: float) -> None:
         self.reactor = reactor

@@ -1,7 +1,7 @@
-"""The open connections of a listener by client, and which of them makes room for a new one. Pure.
+"""The open connections of a listener by client, and the choice of one to close for a new one. Pure.
 
 A client is an IPv4 address, the /64 network of an IPv6 address (one host has all of it, so single addresses would be no
-limit), or whoever connects to a unix socket.
+limit), or all clients of a unix socket together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Connection(Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Since when no request is under way (seconds on the reactor's clock); None if one is."""
+        """The time since which no request is in progress (seconds on the reactor's clock); None if one is."""
 
 
 C = TypeVar("C", bound=Connection)
@@ -76,7 +76,7 @@ class ClientTable(Generic[C]):
                 del self._by_count[count]
 
     def longest_idle(self, now: float) -> tuple[str, C] | None:
-        """Return the longest idle connection of the client that has most; of the next one, if that has none idle."""
+        """Return the longest idle connection of the client with the most; of the next one, if that has none idle."""
         if now < self._retry_at:
             return None
         tried = 0
@@ -123,7 +123,7 @@ def client_of(address: IAddress) -> str:
 
 
 def network(address: str) -> str:
-    """Return the text for all addresses that count as one client; a text that is no address stays as it is."""
+    """Return the text for all addresses that count as one client; other text is returned unchanged."""
     if ":" not in address:
         return address
     try:

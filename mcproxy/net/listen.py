@@ -3,7 +3,7 @@
 A new connection is counted by its client, its PROXY header is read if one is required, its TLS handshake is made (see
 `pending_connection`), and only then it gets a protocol. At the limits an idle connection makes room for a new one.
 
-What a reload changes (certificates, limits) is one frozen `ListenerSettings`; a connection keeps those it began with.
+Settings that a reload may change (certificates, limits) are one frozen `ListenerSettings`; a connection keeps its own.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Listener:
         self.bind = bind
 
     def accept_queued(self) -> None:
-        """Accept what the kernel has queued, which closing would reset; a socket of systemd is left to a successor."""
+        """Accept the kernel's queued connections, which closing would reset; a socket of systemd stays open."""
         if isinstance(self.bind, SystemdBind):
             return
         for _ in range(BACKLOG // _ACCEPTS_PER_TURN + 1):
@@ -124,7 +124,7 @@ class Listener:
             try:
                 os.unlink(path)
             except OSError:
-                pass  # removed or replaced by somebody else
+                pass  # removed or replaced by another process
         self._factory.doStop()
 
     @property
@@ -235,7 +235,7 @@ class Listener:
         pending.start()
 
     def _make_room(self, limit: int) -> bool:
-        """At the limit of all connections: close the longest idle one of the client that has most."""
+        """At the limit of all connections: close the longest idle one of the client with the most."""
         found = self._clients.longest_idle(self._reactor.seconds())
         if found is None:
             self._warn(
@@ -272,7 +272,7 @@ class Listener:
         return True
 
     def _pause_accepting(self, error: OSError) -> None:
-        """Out of descriptors or memory: the socket stays readable, so do not poll it for a moment."""
+        """Out of descriptors or memory: the socket stays readable, so stop polling it for a moment."""
         self._reactor.removeReader(self)
         self._resume_timer = self._reactor.callLater(_RESUME_DELAY, self._resume_accepting)
         self._warn(

@@ -421,7 +421,7 @@ class Stream(ABC):
 
     @property
     def idle_since(self) -> float | None:
-        """Since when the protocol is idle (reactor's clock); None while it is busy, or does not say."""
+        """The time since which the protocol is idle (reactor's clock); None while it is busy, or if that is unknown."""
         return getattr(self.protocol, "idle_since", None)
 
     def close(self) -> None:

@@ -272,7 +272,7 @@ def test_a_review_is_named_and_not_asked_for(ask: Explain) -> None:
 def test_a_server_that_authenticates_nobody_sees_nobody(ask: Explain) -> None:
     status, told = ask("GET", "/api/v1/pods", "--server", "local", "--user", "alice")
     assert status == 1
-    assert told["note"] == ['the server authenticates nobody: it does not know that the user is "alice"']
+    assert told["note"] == ['the server has no authentication: it does not know that the user is "alice"']
     assert told["user"] == ['"system:anonymous", groups "system:unauthenticated"']
 
 

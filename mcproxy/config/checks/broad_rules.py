@@ -32,7 +32,7 @@ def warn_of_broad_rules(
                 right = f"exclude {'it' if len(reached) == 1 else 'them'}, or list the resources that are meant"
                 context.warn(where, "broad-rule", what, right)
             if "impersonate" in rule.verbs and not rule.resource_names:
-                what = "may impersonate anybody, system:masters too"
+                what = "may impersonate any user, including system:masters"
                 context.warn(where, "broad-rule", what, "list users and groups in resourceNames")
 
 

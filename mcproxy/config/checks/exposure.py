@@ -33,7 +33,7 @@ T = TypeVar("T")
 _NOBODY = ("*", "system:anonymous", "system:unauthenticated")
 
 _WITHOUT_CERTIFICATE = ("tokenFile", "oidc", "tokenReview", "webhook")
-_NO_SET = "define it in the section authentication, or write none, to authenticate nobody"
+_NO_SET = "define it in the section authentication, or write none, for no authentication"
 _NO_AUTHORIZER = "define it in the section authorization, or leave it out: the clusters alone decide then"
 
 
@@ -128,7 +128,7 @@ class _Checker:
             for rule in policy.children("rules"):
                 for key in ("users", "userGroups", "serviceAccounts"):
                     if any(item.string not in _NOBODY for item in rule.children(key)):
-                        what = "the server authenticates nobody: every user is system:anonymous"
+                        what = "the server has no authentication: every user is system:anonymous"
                         right = "name a set in the authentication of the server, or take it out"
                         self.context.error(rule.get(key) or rule, what, right)
 
@@ -150,7 +150,7 @@ class _Checker:
         listener, proxied = self._open_listener(server), self.proxied_cluster(server)
         if server.authentication not in self.sets or place.has("authorization") or listener is None or proxied is None:
             return
-        accepted = f"everybody whom {server.authentication} accepts has {_rights(proxied)}"
+        accepted = f"every user whom {server.authentication} accepts has {_rights(proxied)}"
         what = f"has no authorization, so {accepted}, and {_reach(listener)}"
         self.context.error(place, what, "name an authorizer in authorization")
 
@@ -212,7 +212,7 @@ class _Checker:
                 return
         for name in reached_clusters(server):
             if self._identity(name) is Identity.PASSTHROUGH and self._without_credentials(name):
-                what = f"impersonation asked for by clients is 503: cluster {name} reviews it, and has no credentials"
+                what = f"impersonation requested by clients is 503: cluster {name} reviews it, and has no credentials"
                 right = f"give cluster {name} credentials that may do so, or name an authorizer of rules alone"
                 self.context.warn(where, "no-credentials", what, right)
 
@@ -241,8 +241,8 @@ class _Checker:
             others = [cluster for cluster in dict.fromkeys(reached) if cluster != review.cluster]
             if others:
                 named = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
-                what = f"cluster {review.cluster} says who its tokens are, and they count for {named} too"
-                right = "use a set of its own for each cluster, where the same name may be somebody else"
+                what = f"cluster {review.cluster} authenticates its tokens, and they are accepted for {named} too"
+                right = "use a set of authenticators for each cluster, where the same name may be another user"
                 self.context.warn(place.get("cluster") or place, "shared-token-review", what, right)
 
     # -- sets and authorizers ---------------------------------------------------------------------------------------

@@ -100,12 +100,12 @@ class _Reader:
             self._warn(
                 line,
                 "unusable-token",
-                "has an empty token, so nobody can use it",
+                "has an empty token, so it cannot be used",
                 "give it a token, or take it out",
             )
             return
         if not is_token(token):
-            what = "has a token with characters that no header can carry, so nobody can use it"
+            what = "has a token with characters that no header can carry, so it cannot be used"
             self._warn(line, "unusable-token", what, "give it one without spaces and other such characters")
             return
         if not self._names(line, user, uid, groups):
@@ -133,11 +133,11 @@ class _Reader:
         if self._allow_system_names:
             return
         if user.startswith("system:"):
-            what = f"the user {quote(user)} is refused: names that begin with system: are not believed from here"
+            what = f"the user {quote(user)} is refused: names that begin with system: are not accepted from here"
             self._warn(line, "system-names", what, "rename the user, or set allowSystemNames: true")
         for group in groups:
             if group.startswith("system:"):
-                what = f"the group {quote(group)} is dropped: names that begin with system: are not believed from here"
+                what = f"the group {quote(group)} is dropped: names that begin with system: are not accepted from here"
                 self._warn(line, "system-names", what, "take it out, or set allowSystemNames: true")
 
     def _error(self, line: int, what: str, right: str) -> None:

@@ -279,7 +279,7 @@ class _Composer:
     def _alias(self, event: Any, path: Path) -> Node:
         name = event.anchor
         if name in self._open_anchors:
-            self._stop(event, path, f"*{name} stands inside what it names", "write the value out")
+            self._stop(event, path, f"*{name} is inside the node that it refers to", "write the value out")
         if name not in self._anchors:
             self._stop(event, path, f"*{name} names nothing above it", f"mark the value it stands for with &{name}")
         node, size = self._anchors[name]

@@ -96,7 +96,7 @@ def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x
         and found[1]
         and not any(pem.is_authority(certificate) for certificate in found[1])
     ):
-        what = f"no certificate in {found[0].path} is an authority's (basicConstraints), so it vouches for nobody else"
+        what = f"no certificate in {found[0].path} is an authority's (basicConstraints), so it cannot be trusted as one"
         context.warn(file, "not-an-authority", what, "name the authority that issues the clients' certificates")
     return found
 
@@ -111,10 +111,10 @@ def _check_apart(
         return
     what = f"the authority {both.subject.rfc4514_string()} is clientCertificates' too"
     if header.has("allowedNames"):
-        what += ": whoever gets a certificate of an allowed name from it can say that he is anybody"
+        what += ": a client with a certificate of an allowed name from it can act as any user"
         context.warn(file, "shared-authority", what, "use an authority of its own")
     else:
-        what += ": everybody with a client certificate could say that he is anybody"
+        what += ": every client with a certificate could act as any user"
         context.error(file, what, "use an authority of its own, or add allowedNames: [NAME]")
 
 
@@ -156,7 +156,7 @@ def _check_any(context: Context, place: Place, made: Authentication) -> None:
     faulty = anonymous is None or (anonymous.has("enabled") and anonymous.get("enabled") is None)
     if not given and not made.anonymous.enabled and not (place.has("anonymous") and faulty):
         right = f"add {', '.join(_AUTHENTICATORS)} or oidc, or anonymous: {{enabled: true}}"
-        context.error(place, "has no authenticator, so nobody can authenticate", right)
+        context.error(place, "has no authenticator, so no client can authenticate", right)
 
 
 def _check_effect(context: Context, place: Place, key: str, about: Sequence[str]) -> None:

@@ -67,14 +67,14 @@ def check_needs(context: Context, place: Place, settings: ClusterIdentity, acces
     where = place.get("identity") or place
     if identity is Identity.IMPERSONATE and missing:
         said = "identity: Impersonate" if place.has("identity") else "identity: Impersonate (the default)"
-        what = f"has {said} but no credentials, and nobody may impersonate without"
+        what = f"has {said} but no credentials, which impersonation requires"
         right = "add credentials that may impersonate, or write identity: Passthrough (the client's own credentials)"
         context.error(place, what, right)
     elif identity is Identity.PROXY and missing:
         what = "has identity: Proxy but no credentials: every request is anonymous to the cluster"
         context.warn(place, "no-credentials", what, "add credentials")
     elif identity is Identity.REQUEST_HEADER and not place.has("frontProxy"):
-        what = "has identity: RequestHeader but no frontProxy, and without its certificate X-Remote-* is not believed"
+        what = "has identity: RequestHeader but no frontProxy, and without its certificate X-Remote-* is not trusted"
         context.error(place, what, "add frontProxy: {certFile: …, keyFile: …}")
     if identity is not Identity.REQUEST_HEADER and place.has("frontProxy"):
         what = f"belongs to identity: RequestHeader, and this is identity: {identity}"

@@ -72,7 +72,7 @@ def _access(context: Context, place: Place) -> kubeconfig.Access | None:
     good = tuple(endpoint for endpoint in endpoints if endpoint is not None)
     _check_doubled_urls(context, place)
     if good and all(endpoint.disabled for endpoint in good):
-        what = "are all disabled, so every request is answered by 503"
+        what = "are all disabled, so every request gets 503"
         context.warn(place.get("endpoints") or place, "endpoints-disabled", what, "leave one of them enabled")
     return kubeconfig.Access(
         endpoints=good if len(good) == len(endpoints) else (),

@@ -67,7 +67,7 @@ def check_verification(context: Context, insecure: Place | None, ca: PEMFile | N
     if ca is not None:
         context.error(insecure, f"certificates are not to be verified, but {ca_key} is given", "keep one of the two")
     else:
-        what = "the cluster's certificate is not verified: anybody on the network path can read and change everything"
+        what = "the cluster's certificate is not verified: anyone on the network path can read and change everything"
         context.warn(insecure, "not-verified", what, f"give its authority in {ca_key} instead")
 
 

@@ -170,7 +170,7 @@ def _endpoints(context: Context, place: Place, cluster: Cluster) -> tuple[str, .
             found[endpoint.name] = item
             chosen.append(endpoint)
     if chosen and len(chosen) == len(list(place.children("endpoints"))) and all(each.disabled for each in chosen):
-        what = "names disabled endpoints only, so every request of this policy is answered by 503"
+        what = "names disabled endpoints only, so every request of this policy gets 503"
         context.warn(place.get("endpoints") or place, "endpoints-disabled", what, "name one that is not disabled")
     return tuple(found)
 

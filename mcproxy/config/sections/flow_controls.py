@@ -39,7 +39,7 @@ def _flow_control(context: Context, place: Place) -> FlowControl | None:
     queue = place.get("queue")
     maximum, long_running = _count(place, "max"), _count(place, "maxLongRunning")
     if queue is not None and maximum == 0 and not long_running:
-        what = "lets requests wait for nothing: max: 0 refuses them all"
+        what = "lets requests wait in vain: max: 0 refuses all of them"
         context.warn(queue, "no-effect", what, "take it out, or raise max")
     if name is None:
         return None
@@ -110,7 +110,7 @@ def check_use(
             context.error(place, f"there is no flow control {place.shown}", suggest(place.string or "", known))
     for control in flow_controls:
         if control.name and control.name not in used:
-            what = "no cluster and no dispatch policy names it, so it limits nothing"
+            what = "no cluster and no dispatch policy refers to it, so it limits nothing"
             context.warn(control.place, "unused", what, "name it in a flowControl or flowControls, or take it out")
 
 

@@ -27,7 +27,7 @@ def _listener(context: Context, place: Place) -> Listener | None:
     if isinstance(bind, UnixBind):
         for key, named in (("proxyProtocol", networks), ("trustedProxies", trusted)):
             if named:
-                what = f"{key} names networks, but nobody comes to a unix socket from a network"
+                what = f"{key} names networks, but clients of a unix socket have no network address"
                 context.warn(place.get(key) or place, "no-effect", what, "take it out")
     tls = place.get("tls")
     name = place.text("name")

@@ -29,7 +29,7 @@ def issuers(context: Context, place: Place, *, allow_system_names: bool) -> Iter
             _check_system_prefix(context, entry)
         prefix = entry.get("usernamePrefix")
         if prefix is not None and prefix.string in ("", "-") and place.has("clientCertificates"):
-            what = "users of the issuer have no prefix: one may have the name of somebody with a client certificate"
+            what = "users of the issuer have no prefix: one may have the name of a client certificate's user"
             context.warn(prefix, "no-prefix", what, 'write a prefix such as "oidc:"')
 
 
@@ -77,7 +77,7 @@ def _check_system_prefix(context: Context, place: Place) -> None:
     for key, fate in (("usernamePrefix", "every user is refused"), ("groupsPrefix", "every group is dropped")):
         prefix = place.get(key)
         if prefix is not None and (prefix.string or "").startswith("system:"):
-            what = f"{fate}: names that begin with system: are not believed from here"
+            what = f"{fate}: names that begin with system: are not accepted from here"
             context.warn(prefix, "system-names", what, "write another prefix, or set allowSystemNames: true")
 
 

@@ -129,7 +129,7 @@ def _resource(name: str) -> Fault | None:
     if not resource or (slash and not subresource):
         return "is half a name", "write RESOURCE, RESOURCE/SUBRESOURCE or */SUBRESOURCE"
     if "/" in subresource:
-        right = f'write "{resource}/{subresource.partition("/")[0]}": what comes behind a subresource is not told apart'
+        right = f'write "{resource}/{subresource.partition("/")[0]}": nothing behind a subresource is distinguished'
         return "has more than a resource and a subresource", right
     return None
 

@@ -97,7 +97,7 @@ def _check_halves(context: Context, place: Place) -> None:
     if not resources and not groups:
         for key in ("resourceNames", "namespaces"):
             if urls and is_filled(place, key):
-                what = "is about resources, and the rule has none: its nonResourceURLs match whatever it says"
+                what = "applies to resources, and the rule has none: it has no effect on nonResourceURLs"
                 context.warn(place.get(key) or place, "no-effect", what, "take it out, or add apiGroups and resources")
 
 

@@ -74,7 +74,7 @@ def _sessions(context: Context, server: Place) -> Sessions:
         end_with_credential=Fields(place).boolean("endWithCredential", default.end_with_credential),
     )
     if place is not None and made.end_with_credential and server.text("authentication") in (None, NONE):
-        what = "is about credentials, and this server authenticates nobody"
+        what = "is about credentials, and this server has no authentication"
         context.warn(
             place.get("endWithCredential") or place, "no-effect", what, "take it out, or name a set in authentication"
         )
