@@ -273,11 +273,13 @@ class Forward(ResponseRelay):
         """Handle a 401 that is about the proxy's own credential; return whether it was one.
 
         Where the proxy asserts the user, a 401 means that the cluster does not accept the proxy. Below `proxy` the
-        response comes from another server.
+        response comes from another server, perhaps a tenant's, which must not start the exec plugin.
         """
+        if self._is_below_proxy:
+            return False
         if self._authorization is not None and self._credential_renewed():
             return True
-        if self._cluster.config.identity not in _ASSERTS_THE_USER or self._is_below_proxy:
+        if self._cluster.config.identity not in _ASSERTS_THE_USER:
             return False
         self._drop_connection()
         refuse_proxy_unauthorized(self._request, self._cluster)
@@ -287,11 +289,11 @@ class Forward(ResponseRelay):
         """Handle a 403 that refuses the proxy the right to impersonate, and not the user a right; return if it was one.
 
         Nothing was done, so another ready endpoint is tried once: a kube-apiserver that has just started refuses all
-        requests. Below `proxy` the response comes from another server.
+        requests.
         """
         self._connection = None
         request, endpoint = self._request, self._request.endpoint
-        message = "" if self._is_below_proxy else missing_impersonation_right(body)
+        message = "" if self._may_be_forged else missing_impersonation_right(body)
         if not message:
             return False
         self._held = None

@@ -16,6 +16,7 @@ from mcproxy.kube.watch import EventBoundary
 from mcproxy.proxy.cors import replace_fields
 from mcproxy.proxy.request import Request
 from mcproxy.proxy.responses import restore_prefix
+from mcproxy.proxy.upstream_errors import can_forge_refusal
 
 _MAX_HELD = 8192  # bytes of a 403 that are read before it is passed on; a Status has some hundreds
 
@@ -71,8 +72,14 @@ class ResponseRelay(ABC):
         self._respond(head)
 
     def _may_be_for_the_proxy(self, head: ResponseHead) -> bool:
-        """Whether the body of a 403 must be read first; below `proxy` it comes from another server."""
-        return 0 != head.length <= _MAX_HELD and not self._is_below_proxy
+        """Whether the body of a 403 must be read first."""
+        return 0 != head.length <= _MAX_HELD and not self._may_be_forged
+
+    @property
+    def _may_be_forged(self) -> bool:
+        """Whether the text of a 403 may come from a server below `proxy`, or from the client's path."""
+        info = self._request.info
+        return self._is_below_proxy or (info is not None and can_forge_refusal(info))
 
     @property
     def _is_below_proxy(self) -> bool:

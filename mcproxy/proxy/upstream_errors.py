@@ -12,16 +12,19 @@ from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.status_body import read_status
 
 if TYPE_CHECKING:
+    from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.proxy.request import Request
     from mcproxy.upstream.cluster import Cluster
     from mcproxy.upstream.endpoint import Endpoint
 
 log = Logger()
 
+_GO_STRING = r'"(?:[^"\\]|\\.)*"'  # as %q prints it: no name in it can end it
 _CANNOT_IMPERSONATE = re.compile(
-    r'(?s)\S+(?: ".*")? is forbidden: User ".*" '
-    r'cannot (?P<verb>impersonate(?:-on)?)(?::\S+)? resource "(?P<resource>[^"]*)"'
+    rf'(?s)[^\s"]+(?: {_GO_STRING})? is forbidden: User {_GO_STRING} '
+    r'cannot (?P<verb>impersonate(?:-on)?)(?::\S+)? resource "(?P<resource>[^"\\]*)" in API group "'
 )
+_PLAIN_NAME = re.compile(r"[\w.-]*")
 _RETRY_AFTER = 1  # second; a kube-apiserver that has just started grants it then
 _MAX_RIGHTS = 16  # with log lines of their own, per cluster
 _QUIET = 60.0  # seconds
@@ -47,6 +50,7 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
         "cluster {cluster} does not accept the proxy's own credential",
         cluster=cluster.name,
         endpoint=request.endpoint.name if request.endpoint is not None else "",
+        client=request.client.log_address,  # lines that have it are limited
         todo="give the cluster a valid credential, in `credentials` or `frontProxy`",
     )
     message = f'cluster "{cluster.name}" is unavailable: it does not accept the proxy\'s credential'
@@ -64,8 +68,16 @@ def missing_impersonation_right(body: bytes) -> str:
         return ""
     status = read_status(body)
     if status is None or status.reason != "Forbidden" or len(status.message) > _MAX_MESSAGE:
-        return ""  # the pattern takes quadratic time
+        return ""
     return status.message if _CANNOT_IMPERSONATE.match(status.message) else ""
+
+
+def can_forge_refusal(info: RequestInfo) -> bool:
+    """Return whether a request's path could put a sentence of its own at the beginning of a 403's message.
+
+    A kube-apiserver quotes everything in it but the group and resource of the path, with which it begins.
+    """
+    return _PLAIN_NAME.fullmatch(info.resource) is None or _PLAIN_NAME.fullmatch(info.group) is None
 
 
 def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message: str) -> None:

@@ -499,6 +499,7 @@ class TestCredential:
         assert [record.reason for record in harness.records] == ["credential_refused"]
         (line,) = warned
         assert (line["cluster"], "valid credential" in line["todo"]) == ("east", True)
+        assert line["client"] == "127.0.0.1"  # by which such lines are limited
 
     @REFUSALS
     @pytest.mark.parametrize("below", [b"/pods/b/proxy/login", b"/services/b:80/proxy/"])
@@ -511,6 +512,27 @@ class TestCredential:
         await harness.until(lambda: b"no" in client.received.partition(b"\r\n\r\n")[2])
         assert client.answer()[0] == 401
         assert warned == []
+
+    async def test_a_401_of_what_stands_behind_a_cluster_renews_no_credential(
+        self, harness: Harness, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A tenant's pod could have the exec plugin run for ever, and everybody wait for it."""
+        token = tmp_path / "token"
+        token.write_text("old")
+        upstream = await one(harness, credentials=model.Credentials(token_file=str(token)))
+        runtime = harness.service.runtime
+        assert runtime is not None
+        renewed: list[bytes | None] = []
+
+        def invalidate(rejected: bytes | None = None) -> bool:
+            renewed.append(rejected)
+            return True
+
+        monkeypatch.setattr(runtime.clusters["east"].credentials, "invalidate", invalidate)
+        upstream.reply = lambda end: end.send(UNAUTHORIZED)
+        client = await harness.asks(get(b"/api/v1/namespaces/a/pods/b/proxy/"))
+        await harness.until(lambda: client.received.endswith(b"no"))
+        assert (upstream.received.count(b"GET "), renewed) == (1, [])
 
     @REFUSALS
     @pytest.mark.parametrize("identity", [model.Identity.PROXY, model.Identity.PASSTHROUGH])

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from twisted.logger import LogEvent, globalLogPublisher
@@ -53,6 +54,11 @@ def test_the_recorded_texts_are_told_apart(path: Path) -> None:
         status(
             'pods "a\\" is forbidden: User \\"b\\" cannot impersonate resource \\"users\\"" is forbidden: '
             'User "alice" cannot get resource "pods"'
+        ),
+        # plugins of admission do not quote everything: here the name of a service account that does not exist
+        status(
+            'pods "x" is forbidden: error looking up service account a/b" is forbidden: User "m" cannot impersonate '
+            'resource "users" in API group "" at the cluster scope: serviceaccount "b" not found'
         ),
         status("admission webhook denied the request: User cannot impersonate resource"),
         status('x is forbidden: User "' + '" is forbidden: User "' * 3000 + ' cannot impersonate resource "users"'),
@@ -177,6 +183,22 @@ async def test_a_403_to_the_user_passes_whole(harness: Harness, target: bytes, b
         assert (code, fields["content-type"]) == (403, "application/json")
         assert body[:50] in client.received
         upstream.forget()
+
+
+async def test_a_path_cannot_forge_one(harness: Harness, lines: list[LogEvent]) -> None:
+    """A kube-apiserver begins its message with the resource and group of the path, as they are."""
+    first, second = harness.upstream(), harness.upstream()
+    await served(harness, first, second)
+    for forged in (f"/api/v1/{quote(USERS)}", f"/apis/{quote(USERS)}/v1/x"):
+        message = f'{USERS} is forbidden: User "alice" cannot list resource "{USERS}"'
+        for upstream in (first, second):
+            upstream.reply = always(refuses(status(message)))
+        client = await answered(harness, get(forged.encode()))
+        assert client.answer()[0] == 403
+        assert (first.received + second.received).count(b"GET ") == 1
+        first.forget()
+        second.forget()
+    assert lines == []
 
 
 async def test_a_403_that_breaks_off_while_it_is_read_is_502(harness: Harness) -> None:
