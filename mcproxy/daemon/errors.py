@@ -32,5 +32,12 @@ def describe(error: BaseException) -> tuple[str, str] | None:
         return str(error), str(getattr(error, "todo", ""))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}", "let the daemon's user open it" if error.filename else ""
+        return f"{where}{error.strerror or error}", _right_for(error) if error.filename else ""
     return None
+
+
+def _right_for(error: OSError) -> str:
+    """Return what an operator has to do about a file that cannot be opened."""
+    if isinstance(error, FileNotFoundError):
+        return "create it, or its folder, for the daemon's user"
+    return "let the daemon's user open it"

@@ -204,6 +204,7 @@ class Daemon:
             self._watchdog.stop()
         self._close_control()
         self._dependencies.access_logs.close()
+        self._dependencies.observer.write_summaries(now=True)  # before the last line
         if not status:
             cut = self._service.cut
             log.info("mcproxy has stopped", cut=sum(cut.values()), **{f"cut{kind.title()}": cut[kind] for kind in cut})

@@ -27,6 +27,7 @@ REASON_PHRASES = {
     100: b"Continue",
     101: b"Switching Protocols",
     200: b"OK",
+    204: b"No Content",
     400: b"Bad Request",
     401: b"Unauthorized",
     403: b"Forbidden",

@@ -18,6 +18,10 @@ from mcproxy.net.contexts import PairError
             PermissionError(13, "Permission denied", "/etc/x"),
             ("/etc/x: Permission denied", "let the daemon's user open it"),
         ),
+        (
+            FileNotFoundError(2, "No such file or directory", "/x/y.log"),
+            ("/x/y.log: No such file or directory", "create it, or its folder, for the daemon's user"),
+        ),
         (OSError(28, "No space left on device"), ("No space left on device", "")),
         (ValueError("a bug"), None),
         (KeyError("a bug"), None),

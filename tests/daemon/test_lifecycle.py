@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.logger import capturedLogs, formatEvent
+from twisted.logger import Logger, capturedLogs, formatEvent
 
 from mcproxy.config.dump.changes import Change, changes
 from mcproxy.config.model import Config, Daemon, Logging
@@ -128,6 +129,20 @@ def test_stop_waits_for_the_shutdown_delay_then_drains(world: World) -> None:
     assert world.daemon.exit_status == 0
     last = {name: value for name, value in events[-1].items() if not name.startswith("log_")}
     assert (formatEvent(events[-1]), last) == ("mcproxy has stopped", {"cut": 3, "cutLogs": 2, "cutTunnels": 1})
+
+
+def test_the_last_line_comes_after_the_summaries_of_suppressed_ones(world: World) -> None:
+    refused = Logger(namespace="mcproxy.proxy", observer=world.observer)
+    for _ in range(12):
+        refused.info("refused", client="192.0.2.1")
+    world.start()
+    world.daemon.stop()
+    world.reactor.advance(5)
+    world.service.draining.callback(None)
+    with patch.object(lifecycle.log, "observer", world.observer):
+        world.service.finishing.callback(None)
+    assert "suppressed=2" in world.lines[-2]
+    assert 'event="mcproxy has stopped"' in world.lines[-1]
 
 
 def test_stop_while_starting_aborts(world: World) -> None:

@@ -112,6 +112,7 @@ async def test_a_preflight_is_answered_before_authentication(harness: Harness) -
     await harness.until(lambda: client.received.endswith(b"\r\n\r\n"), "the answer")
     code, fields, body = client.answer()
     assert (code, body) == (204, b"")
+    assert client.received.startswith(b"HTTP/1.1 204 No Content\r\n")
     assert HEADERS.items() <= fields.items()
     assert {"date", "audit-id", "cache-control"} <= set(fields)
     assert not {"content-length", "content-type", "transfer-encoding"} & set(fields)

@@ -92,6 +92,11 @@ class Place:
         """Whether the key was written at all, with whatever value."""
         return isinstance(self.node, Mapping) and name in self.node.entries
 
+    def reported_keys(self) -> list[str]:
+        """Return the keys that were reported already: unknown ones, and those with a wrong value."""
+        names = self.node.entries if isinstance(self.node, Mapping) else ()
+        return [name for name in names if (*self.path, name) in self.document.broken]
+
     def get(self, name: str) -> Place | None:
         """Return the value of a key, or None where it is absent, empty or already reported as wrong."""
         if not isinstance(self.node, Mapping):

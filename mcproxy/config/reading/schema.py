@@ -19,7 +19,7 @@ from typing import Any
 import jsonschema_rs
 from jsonschema_rs import ValidationError
 
-from mcproxy.config.names import suggest
+from mcproxy.config.names import nearest, suggest
 from mcproxy.config.problem import Problems
 from mcproxy.config.reading.nodes import Document, Mapping, Node, Path, Scalar, Sequence, key_path
 from mcproxy.config.reading.right_forms import right_form
@@ -136,7 +136,7 @@ class _Reporter:
         for name, entry in node.entries.items():
             if name not in properties and (*path, name) not in self._broken:
                 before, colon, after = name.partition(":")
-                space = colon and before in properties and isinstance(entry.node, Scalar) and entry.node.value is None
+                space = colon and _meant(name, schema) == before
                 right = f"put a space after the colon: {before}: {after}" if space else suggest(name, properties)
                 self._problems.error(entry.mark, key_path((*path, name)), "is not a known key", right)
                 self._document.broken.add((*path, name))
@@ -145,6 +145,8 @@ class _Reporter:
         """Messages stand at the mapping, since an absent key has no place."""
         assert isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required)
         name = error.kind.property
+        if any(_meant(other, schema) == name for other in node.entries):
+            return  # it is there, misspelt: the error of the unknown key says so
         hint = _resolved(schema.get("properties", {}).get(name, {})).get("errorMessage")
         form = str(hint).removeprefix("write ") if str(hint).startswith("write ") else None
         right = f"add {name}: {form}" if form else f"add {name}"
@@ -163,6 +165,15 @@ _OF_KEYS: dict[str, Callable[[_Reporter, Mapping, Schema, Path, ValidationError]
     "required": _Reporter.missing,
     "dependentRequired": _Reporter.half_a_pair,
 }
+
+
+def _meant(name: str, schema: Schema) -> str | None:
+    """Return the known key that a misspelt one stands for: ``url`` for ``url:https``, ``backend`` for ``bckend``."""
+    properties: Schema = schema.get("properties", {})
+    if name in properties:
+        return None
+    before = name.partition(":")[0]
+    return before if before in properties else nearest(name, properties)
 
 
 def _schema_at(path: list[str | int]) -> Schema:

@@ -94,6 +94,10 @@ _SYNTAX: tuple[tuple[str, str, str], ...] = (
 )
 
 
+# Lines that lack the space after their last dash, and after the colon of their key.
+_DASH = re.compile(r" *(?:- +)*-(?=[{\[\"'A-Za-z])")
+_KEY = re.compile(r" *(?:- +)*([A-Za-z]\w*):(?=[^\s:])([^#]*[^#\s])")
+
 _TAB = ("a tab where YAML wants spaces", "indent with spaces")
 
 
@@ -226,6 +230,8 @@ class _Composer:
             what, right = _TAB
         elif "cannot start any token" in found:
             what, right = self._bad_token(at)
+        elif (spaceless := self._without_space(found, error)) is not None:
+            what, right, at = spaceless
         elif at is not None and (neighbour := misaligned(self._text.split("\n"), at.line, found)) is not None:
             line, column, own = neighbour
             what = f"is not aligned with its neighbours: it begins at column {own + 1}, line {line + 1} at {column + 1}"
@@ -239,6 +245,30 @@ class _Composer:
                 what += f" (opened at {error.context_mark.line + 1}:{error.context_mark.column + 1})"
         line, column = (at.line, at.column) if at is not None else (0, 0)
         self._problems.error(Mark(self._file, line + 1, column + 1), "", what, right)
+
+    def _without_space(self, found: str, error: yaml.MarkedYAMLError) -> tuple[str, str, yaml.Mark] | None:
+        """Return the problem, and its place, of a line that lacks the space after its dash or the colon of its key.
+
+        Such a line is one plain word; the parser stops at the next colon or line.
+        """
+        at, lines = error.problem_mark, self._text.split("\n")
+        if at is None:
+            return None
+        if "mapping values are not allowed" in found:
+            if (dash := _DASH.match(lines[at.line])) is not None:
+                mark = yaml.Mark(at.name, 0, at.line, dash.end() - 1, None, 0)
+                return "a dash without a space behind it", "put a space after the dash", mark
+            number = at.line - 1
+        elif "could not find expected ':'" in found and error.context_mark is not None:
+            number = error.context_mark.line
+        else:
+            return None
+        key = _KEY.match(lines[number]) if 0 <= number < len(lines) else None
+        if key is None:
+            return None
+        mark = yaml.Mark(at.name, 0, number, key.start(1), None, 0)
+        right = f"put a space after the colon: {key[1]}: {key[2]}"
+        return "a key without a space after its colon", right, mark
 
     def _bad_token(self, at: Any) -> tuple[str, str]:
         lines = self._text.split("\n")

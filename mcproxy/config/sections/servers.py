@@ -14,7 +14,7 @@ from mcproxy.config.model import (
     Server,
     Sessions,
 )
-from mcproxy.config.names import suggest
+from mcproxy.config.names import nearest, suggest
 from mcproxy.config.reading.merge import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication import NONE
@@ -49,7 +49,8 @@ def _server(
     listeners = references(context, chosen, every, "listener") if chosen is not None else tuple(serving)
     found = server_names(context, named) if named is not None else ()
     backend = _backend(context, place.get("backend"), [cluster.name for cluster in clusters if cluster.name])
-    if not place.has("serverNames") and not place.has("default"):
+    misspelt = any(nearest(key, ("serverNames", "default")) for key in place.reported_keys())
+    if not place.has("serverNames") and not place.has("default") and not misspelt:
         what = "has neither serverNames nor default: true, so no request finds it"
         context.warn(place, "unreachable-server", what, "add serverNames: [NAME], or default: true")
     return Server(
