@@ -18,7 +18,9 @@ from mcproxy.observe.record import AccessRecord
 Formatter = Callable[[AccessRecord], str]
 
 LONGEST = 4096
-"""Limit of a uri or user agent (characters); longer ones end in three dots."""
+"""Limit of a value that a client chose (characters); longer ones end in three dots."""
+
+_KEPT = LONGEST + 1  # characters that are enough to see that a value is too long
 
 _REPEATED = 256  # combinations of the values that many requests have in common; at most 24 KB each
 
@@ -94,7 +96,7 @@ def json_formatter() -> Formatter:
         if policy:
             optional += f',"policy":{quote(policy)}'
         if verb:
-            optional += f',"verb":{quote(verb)},"resource":{quote(resource)}'
+            optional += f',"verb":{quote(verb)},"resource":{quote(_bounded(resource))}'
         if user_agent:
             optional += f',"userAgent":{quote(_bounded(user_agent))}'
         return (
@@ -107,10 +109,11 @@ def json_formatter() -> Formatter:
         (when, client, method, uri, status, reason, server, cluster, endpoint, user, impersonated, policy,
          verb, resource, request_id, user_agent, bytes_in, bytes_out, first_byte, total, upgraded) = record  # fmt: skip
         second, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
-        common = repeated(
-            client, method, server, cluster, endpoint, user, impersonated, policy, verb, resource, reason, user_agent
-        )
-        optional = f',"requestId":{quote(request_id)}' if request_id else ""
+        common = repeated(  # its cache keeps no more of what clients chose than a line does
+            client, method, server, cluster, endpoint, user, impersonated, policy, verb, resource[:_KEPT], reason,
+            user_agent[:_KEPT],
+        )  # fmt: skip
+        optional = f',"requestId":{quote(_bounded(request_id))}' if request_id else ""
         if first_byte is not None:
             optional += f',"firstByteSeconds":{first_byte:.6f}'
         return (

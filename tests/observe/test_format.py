@@ -102,6 +102,11 @@ def test_secrets_in_the_query_are_masked(uri: str, masked: str) -> None:
 def test_long_target_is_cut_in_both_formats() -> None:
     long = record(uri="/" + "x" * 30000, user_agent="y" * 30000)
     assert len(json_formatter()(long)) < 2 * LONGEST + 500
+    others = record(verb="list", resource="z" * 30000, request_id="1" * 30000)
+    assert len(json_formatter()(others)) < 2 * LONGEST + 500
+    told = json.loads(json_formatter()(others))
+    assert told["resource"] == "z" * LONGEST + "..."
+    assert told["requestId"] == "1" * LONGEST + "..."
     assert len(combined_formatter()(long)) < 2 * LONGEST + 500
 
 
