@@ -160,14 +160,15 @@ def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, clus
 def _refuse_pages(request: Request) -> None:
     """Refuse cross-site requests to a cluster that gets the proxy's identity. Raises StatusError (403).
 
-    A request with a required credential is allowed: a page does not have it. So are requests of pages of the server's
-    `cors.allowedOrigins`.
+    A request with a token is allowed: a page does not have it. A client certificate is no such proof, since a browser
+    shows it whichever page sends the request. Pages of the server's `cors.allowedOrigins` are allowed.
     """
-    host = request.exchange.head.host
+    host, caller, peer = request.exchange.head.host, request.caller, request.client.peer
+    of_browser = caller.user is ANONYMOUS or (peer is not None and caller is peer.certificate_user().authenticated)
     try:
         if request.client.foreign_host:
             raise refuse_foreign_host(host)
-        if request.caller.user is ANONYMOUS and not request.response_fields:
+        if of_browser and not request.response_fields:
             check_same_origin(request.identity_headers, host)
     except StatusError:
         request.reason = "cross_site"

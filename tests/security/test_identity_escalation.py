@@ -336,6 +336,20 @@ class TestWebPages:
         await stage.serve(stage.configuration(servers=(self.server(authentication="corp", authorization="rules"),)))
         await stage.passes(request(b"Origin: https://ui.test", b"Sec-Fetch-Site: cross-site", bearer(ALICE_TOKEN)))
 
+    async def test_a_certificate_is_shown_by_the_browser_whichever_page_asks(
+        self, authenticating_proxy: AuthenticatingProxy
+    ) -> None:
+        stage, alice = authenticating_proxy, holder("clients", "alice")
+        cors = model.CORS(allowed_origins=(self.SITE.decode(),))
+        server = self.server(authentication="corp", authorization="rules", cors=cors)
+        await stage.serve(stage.configuration(servers=(server,)))
+        message = "web pages of another origin may not use the proxy's own rights"
+        for fields in ((b"Origin: https://evil.test",), (b"Sec-Fetch-Site: cross-site",)):
+            lines = request(*fields, b"Content-Length: 0", method=b"POST")
+            await stage.refuses(lines, 403, status(403, "Forbidden", message), certificate=alice)
+        await stage.passes(request(b"Origin: " + self.SITE, b"Sec-Fetch-Site: cross-site"), certificate=alice)
+        await stage.passes(request(), certificate=alice)
+
 
 SUBPROTOCOL = b"Sec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authorization.k8s.io."
 
