@@ -291,11 +291,11 @@ class Daemon:
         self._dependencies.notifier.ready(status or f"serving: {counts}")
 
     def _log_failed(self, what: str, error: Exception, place: str) -> None:
-        told = describe(error)
-        if told is None:
+        described = describe(error)
+        if described is None:
             log.failure(what, todo="report this bug")
         else:
-            log.error(what, cause=place + told[0], todo=told[1])
+            log.error(what, cause=place + described[0], todo=described[1])
 
     async def _claim_control(self, config: Config) -> ControlSocket | None:
         """Open the control socket, once a daemon that has it and is shutting down is gone. Raises DaemonError."""

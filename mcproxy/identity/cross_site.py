@@ -1,9 +1,9 @@
-"""Cross-site requests: what web pages have a browser on the same machine send, to a loopback address too.
+"""Cross-site requests: those that web pages make a browser on the same machine send, also to a loopback address.
 
-Where the proxy lends its own rights to whoever can connect, a page must not be able to use a browser's connection.
-Three ways are closed, the first as `kubectl proxy` closes it (--accept-hosts): a name of the page's own that resolves
-to a loopback address (DNS rebinding); any request with an `Origin` that is not the host asked, such as a WebSocket or a
-POST without a preflight; and what browsers mark as cross-site or same-site (`Sec-Fetch-Site`), images and forms too.
+Where every client has the proxy's own rights, a page must not be able to use a browser's connection. Three kinds of
+requests are refused: with a Host of the page's own that resolves to a loopback address (DNS rebinding; as `kubectl
+proxy` does, --accept-hosts); with an `Origin` that is not the requested host, such as a WebSocket or a POST without a
+preflight; and those that browsers mark as cross-site or same-site (`Sec-Fetch-Site`), including images and forms.
 
 Sources: RFC 6454 (Origin), Fetch Metadata (W3C), RFC 6455 10.2.
 """
@@ -20,7 +20,7 @@ _DEFAULT_PORTS = {b"http": b":80", b"https": b":443"}
 
 
 def is_foreign(host: str) -> bool:
-    """Whether a Host (without port) is no name of this machine, as a page's own name that resolves to it is not."""
+    """Whether a Host (without port) is not a name of this machine."""
     if host in ("", "localhost") or host.endswith(".localhost"):
         return False
     try:
@@ -30,18 +30,18 @@ def is_foreign(host: str) -> bool:
 
 
 def refuse_foreign_host(host: bytes) -> StatusError:
-    """Return the refusal of a request without TLS for a host that is neither a server of the file nor this machine.
+    """Return the refusal of a request without TLS for a host that is neither the name of a server nor of this machine.
 
     With TLS a page would need a certificate for its name that the browser trusts.
     """
     name = host.decode("latin-1")[:253]
-    return StatusError(403, f'"{name}" is no name of this machine; ask for localhost, or name it in serverNames')
+    return StatusError(403, f'"{name}" is not a name of this machine; use localhost, or add it to serverNames')
 
 
 def check_same_origin(headers: IdentityHeaders, host: bytes) -> None:
-    """Refuse a request that a page of another origin than `host` has a browser send; raises StatusError (403).
+    """Raise StatusError (403) for a request that comes from a page of another origin than `host`.
 
-    Clients that are no browsers send neither Origin nor Sec-Fetch-Site, or the origin of the host that they ask.
+    Clients other than browsers send neither Origin nor Sec-Fetch-Site, or the origin of the requested host.
     """
     origins, sites = headers.browser_fields()
     if sites and any(site.lower() in _FOREIGN_SITES for site in sites):

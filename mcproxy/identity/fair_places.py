@@ -1,8 +1,8 @@
-"""Places for calls that a server can take at the same time, and the turns of those who wait for one; pure.
+"""Places for concurrent calls to a server, and turns of the waiters for one; pure.
 
-Whoever waits does so under a key: a client's address before anybody is known, a user afterwards. Keys take turns, one
-key holds a share of the places at most, and one whose calls often fail waits behind those that do not. So a stranger
-with a thousand made-up tokens delays others by a turn, and cannot use up places or queue.
+Each waiter has a key: a client's address before authentication, a user afterwards. Keys take turns, one key holds at
+most a share of the places, and a key whose calls often fail waits behind the others. So a client with a thousand
+invalid tokens delays others by a turn, and cannot use up the places or the queue.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _KEPT = 4096  # keys whose failures are known
 
 
 class NoRoomError(Exception):
-    """So many wait already that no more can."""
+    """The queue is full."""
 
 
 class Waiter(Protocol):
-    """Who waits for a place."""
+    """A waiter for a place."""
 
     def granted(self) -> None:
         """Called when it has one, which `release` gives back."""
 
     def evicted(self) -> None:
-        """Called when it has lost its place in the queue to somebody who has fewer there."""
+        """Called when it has lost its place in the queue to a key with fewer waiters."""
 
 
 class FairPlaces:
@@ -60,13 +60,13 @@ class FairPlaces:
         self._failures = _Failures()
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiters."""
         return len(self._waiting) + len(self._failing)
 
     def acquire(self, key: str, waiter: Waiter) -> bool:
         """Take a place if there is one for `key`; else let `waiter` wait for it and return False.
 
-        Raises NoRoomError if too many wait and none of them has more in the queue than `key` would have.
+        Raises NoRoomError if the queue is full and no key has more waiters than `key` would have.
         """
         if self._free and self._has_share(key):
             self._take(key)
@@ -78,7 +78,7 @@ class FairPlaces:
         return False
 
     def leave(self, key: str, waiter: Waiter) -> None:
-        """Take a waiter out of the queue; does nothing if it is not there."""
+        """Remove a waiter from the queue; does nothing if it is not there."""
         for queue in (self._waiting, self._failing):
             try:
                 queue.remove(key, waiter)
@@ -87,7 +87,7 @@ class FairPlaces:
             return
 
     def release(self, key: str) -> None:
-        """Give a place back, and let whose turn it is have it."""
+        """Give a place back, and pass it on to the next waiter."""
         held = self._held[key] - 1
         if held:
             self._held[key] = held

@@ -1,10 +1,10 @@
 """The identity headers of a request's head, split from all its other fields.
 
-Kubernetes believes headers: Authorization says who calls, Impersonate-* and X-Remote-* say for whom, X-Forwarded-For
-and its relatives say from where. Any of them that passed by accident could mean an identity to the server behind. So
-all are cut out of every head here, whole families at once, since Kubernetes adds to them, and other modules get them by
-name. An underscore counts as a hyphen when headers are cut out, because some servers read it so, but never when one is
-believed.
+Kubernetes trusts headers for the user (Authorization, Impersonate-*, X-Remote-*) and for the client's address
+(X-Forwarded-For and others). Any of them that was passed on by mistake could be an identity to a server behind the
+proxy. So all are removed from every head here, whole families at once, since Kubernetes adds to them, and other modules
+get them by name. An underscore counts as a hyphen when headers are removed, because some servers read it so, but never
+when a header is used.
 
 Sources: k8s.io/apiserver `pkg/authentication/request/bearertoken` and `.../websocket`; Kubernetes "User impersonation"
 and "Authenticating proxy".
@@ -21,12 +21,12 @@ from mcproxy.kube.status import StatusError
 #: Bytes of a bearer token. Real ones have one or two thousand; each costs a hash, a signature or a review.
 MAX_TOKEN = 16 * 1024
 
-_MOST_PROTOCOLS = 100  # Kubernetes has some ten of them; each is looked at before anybody knows who sent it
+_MOST_PROTOCOLS = 100  # Kubernetes has about ten; they are parsed before authentication
 
 BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
 
-# A line of a `fields` block (lower case, a line feed before it) that speaks of identity or origin. X-Forwarded-For has
-# other names: a kube-apiserver's audit log would believe X-Real-Ip, and nobody sets these anew.
+# A line of a `fields` block (lower case, a line feed before it) about identity or origin. X-Forwarded-For has other
+# names: a kube-apiserver's audit log would use X-Real-Ip, and the proxy does not set these.
 _SUSPECT = re.compile(
     rb"\n(authorization|impersonate[^:\n]*|forwarded|x[-_](?:remote|forwarded)[-_][^:\n]*|x[-_]real[-_]ip"
     rb"|sec[-_]websocket[-_]protocol):([^\n]*)\r"
@@ -38,7 +38,7 @@ _BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
 class IdentityHeaders:
     """The identity headers of a head, and its other fields.
 
-    A token stands here as the client sent it: nothing of this object goes into a log, and repr shows nothing.
+    A token is kept as the client sent it: nothing of this object may be logged, and repr shows nothing.
     """
 
     __slots__ = (
@@ -53,12 +53,12 @@ class IdentityHeaders:
         "token",
     )
 
-    fields: bytes  # the block without anything that speaks of identity or origin; all else as sent, in its order
+    fields: bytes  # the block without fields about identity or origin; all others as sent, in their order
     own: bytes  # block of the client's Authorization, Impersonate-* and bearer subprotocol, for Passthrough
     token: bytes | None  # bearer token, of Authorization or else of the WebSocket subprotocols
-    bad_token: str  # why a token that was presented can be nobody's, for a log; "" if there is none such
+    bad_token: str  # why a token in the request cannot be valid, for the log; "" if there is no such token
     remote: tuple[Header, ...]  # X-Remote-*, names in lower case, in order
-    impersonate: tuple[Header, ...]  # Impersonate-*, likewise, and Impersonate_*, which are to be refused
+    impersonate: tuple[Header, ...]  # Impersonate-*, likewise, and Impersonate_*, which must be refused
 
     def __init__(self, fields: bytes) -> None:
         self.fields = fields
@@ -83,10 +83,10 @@ class IdentityHeaders:
         return self._browser_fields
 
     def passed_through(self, *, authenticates: bool, by_token: bool) -> bytes:
-        """Return the block of identity headers that passes to a cluster with `Passthrough`.
+        """Return the block of identity headers that is passed on to a cluster with `Passthrough`.
 
-        Where the server `authenticates`, the only credential that passes is the token that was judged, if it was one
-        (`by_token`): a second one, or a scheme that is not read here, could be somebody else to the cluster.
+        If the server `authenticates`, the only credential passed on is the token that authenticated the user, if there
+        was one (`by_token`): a second one, or another scheme, could be another user to the cluster.
         """
         if not authenticates:
             return self.own
@@ -96,9 +96,9 @@ class IdentityHeaders:
 def split_identity_headers(fields: bytes) -> IdentityHeaders:
     """Split the fields of a head (a block as in `RequestHead.fields`).
 
-    Raises StatusError (400) for two Authorization headers: Kubernetes reads the first and another server might read
-    the second, so there is no telling whose request it would be. And for so many WebSocket subprotocols beside a bearer
-    token that they would take longer than all else of a request.
+    Raises StatusError (400) for two Authorization headers: Kubernetes reads the first and another server might read the
+    second, so the user would be ambiguous. And for so many WebSocket subprotocols beside a bearer token that parsing
+    them would take longer than the rest of the request.
     """
     headers = IdentityHeaders(fields)
     suspects = list(_SUSPECT.finditer(b"\n" + fields.lower()))
@@ -108,7 +108,7 @@ def split_identity_headers(fields: bytes) -> IdentityHeaders:
 
 
 class _Sorting:
-    """One pass over a block in which something is suspect."""
+    """One pass over a block with fields that may have to be removed."""
 
     __slots__ = (
         "_authorization",
@@ -152,7 +152,7 @@ class _Sorting:
                 self._own.append(block[begin:end])
                 self._impersonate.append(block[begin:end])
             elif name.startswith(b"impersonate_"):
-                impersonate.append((name, value))  # never believed; to ignore it could give more than was meant
+                impersonate.append((name, value))  # never used; dropping it could give more rights
             elif name.startswith(b"x-remote-"):
                 remote.append((name, value))
             elif name.endswith(b"protocol") and name.startswith(b"sec"):
@@ -166,7 +166,7 @@ class _Sorting:
         self._find_token()
 
     def _sort_protocols(self, standard: bool, line: bytes, value: bytes) -> None:
-        """Take bearer tokens out of the offered WebSocket subprotocols (browsers can put them nowhere else)."""
+        """Take bearer tokens out of the offered WebSocket subprotocols (browsers cannot send them otherwise)."""
         if BEARER_PROTOCOL not in value.lower():
             self._kept.append(line)
             self._others_offered = self._others_offered or (standard and bool(value))
@@ -180,7 +180,7 @@ class _Sorting:
                 others.append(protocol)
             elif standard and protocol.startswith(BEARER_PROTOCOL):
                 self._protocol_tokens.append(protocol[len(BEARER_PROTOCOL) :])
-                # A line of its own says the same as a place in the other's list (RFC 6455 11.3.4).
+                # A field line of its own is equivalent to an item in another's list (RFC 6455 11.3.4).
                 self._own.append(b"Sec-WebSocket-Protocol: %b\r\n" % protocol)
         offered = b", ".join(filter(None, others))
         if offered:
@@ -231,8 +231,8 @@ _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 def _bearer_token(authorization: bytes) -> bytes | None:
     """Return the token of an Authorization value, None if it holds none.
 
-    As Kubernetes reads it: what stands between the first space and the second. So with two spaces after the scheme
-    there is no token, and what comes after the token is ignored.
+    As in Kubernetes it is the text between the first space and the second. So with two spaces after the scheme there is
+    no token, and text after the token is ignored.
     """
     scheme, _, rest = authorization.partition(b" ")
     if scheme.lower() != b"bearer":

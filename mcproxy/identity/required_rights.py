@@ -1,6 +1,6 @@
-"""The least rights that a cluster must grant the proxy for a configuration: a list, right by right.
+"""The minimal rights that a cluster must grant the proxy for a configuration.
 
-Each right is a rule of its own with the sentence that says what it is for, so that whoever grants it can judge it.
+Each right is a rule of its own with a sentence about its purpose, for the administrator who grants it.
 A feature of the proxy that needs a right adds a function to `_PARTS`, and its case to the test that takes the rights
 away one by one (`tests/cli/test_rbac.py`).
 """
@@ -21,7 +21,7 @@ _NAMES_USERS = (model.Identity.IMPERSONATE, model.Identity.REQUEST_HEADER)
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One right in RBAC's terms: a verb on a resource of a group, or (with `path`) on a path that is no resource."""
+    """One right in RBAC's terms: a verb on a resource of a group, or (with `path`) on a non-resource path."""
 
     why: str
     verb: str
@@ -58,9 +58,9 @@ def _impersonation(config: model.Config, cluster: model.Cluster) -> Iterator[Rig
         return
     yield Right("names the user of a request to the cluster", "impersonate", "users")
     yield Right("names the user's groups", "impersonate", "groups")
-    yield Right("names service accounts that call", "impersonate", "serviceaccounts")
+    yield Right("names service accounts", "impersonate", "serviceaccounts")
     if cluster.impersonate_extras == ("*",):
-        # RBAC has no userextras/*; a star over the whole group is the least that it can say, and has the uids in it.
+        # RBAC has no userextras/*; a star over the whole group is the smallest rule, and includes the uids.
         yield Right("names the user's uid and all extras (impersonateExtras)", "impersonate", "*", _AUTHENTICATION)
         return
     yield Right("names the user's uid", "impersonate", "uids", _AUTHENTICATION)
@@ -87,7 +87,7 @@ def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Ri
         impersonation |= server in reached and _asks_about_impersonation(server, cluster, authorization)
     purposes = [f"reviews requests (authorization {', '.join(sorted(names))})"] if names else []
     if impersonation:
-        purposes.append("reviews impersonation that clients ask for")
+        purposes.append("reviews impersonation requested by clients")
     if purposes:
         yield Right("; ".join(purposes), "create", "subjectaccessreviews", _AUTHORIZATION)
 
@@ -95,10 +95,10 @@ def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Ri
 def _asks_about_impersonation(
     server: model.Server, cluster: model.Cluster, authorization: model.Authorization | None
 ) -> bool:
-    """Whether the proxy asks `cluster` about impersonation that clients of `server` ask for.
+    """Whether the proxy has `cluster` review impersonation requested by clients of `server`.
 
-    Not where rules refuse it all; nor where rules alone decide with `Passthrough`, since the cluster itself sees the
-    client's credential and Impersonate-* there.
+    Not if rules refuse all of it; nor if rules alone decide with `Passthrough`, since the cluster itself gets the
+    client's credential and Impersonate-* then.
     """
     only_rules = authorization is not None and authorization.subject_access_review is None
     if cluster.identity is model.Identity.PASSTHROUGH:

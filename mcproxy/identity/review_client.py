@@ -1,7 +1,7 @@
 """The client of review APIs (TokenReview, SubjectAccessReview): creates a review in a cluster.
 
 It uses the proxy's own credential and the cluster's control connections. An endpoint that cannot be reached or fails
-(429, 5xx) does not speak for its cluster, so the next one is tried; a 401 or 403 to the proxy holds for all of them.
+(429, 5xx) is not the cluster's answer, so the next one is tried; a 401 or 403 to the proxy applies to all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ TIMEOUT = 10.0  # seconds for one review, over all endpoints
 _ENDPOINT_TIMEOUT = 5.0  # seconds for one endpoint
 
 SUCCESS = (200, 201)
-REJECTED = (400, 413, 422)  # the review itself is bad; no client may make a reviewer count as down by sending one
+REJECTED = (
+    400,
+    413,
+    422,
+)  # the review itself is invalid; causing one must not make the reviewer count as unavailable
 
 _TODO = "see that the cluster's API server runs and can be reached"
 
@@ -65,7 +69,7 @@ async def create_review(
 
 
 async def _post(cluster: Cluster, endpoint: Endpoint, path: str, body: bytes, timeout: float) -> ControlResponse:
-    """Send it to one endpoint; raises CredentialError, and `UnavailableError` where another one may do better."""
+    """Send it to one endpoint; raises CredentialError, and `UnavailableError` if another one should be tried."""
     try:
         response = await cluster.control.request(
             endpoint, "POST", path, headers=HEADERS, body=body, timeout=timeout, max_body=MAX_ANSWER
@@ -84,7 +88,7 @@ def _refused(status: int, cluster: Cluster, group: str, resource: str) -> Unavai
     if status == 401:
         return UnavailableError(
             "401",
-            "the cluster does not know the proxy's own credential (401)",
+            "the cluster does not accept the proxy's own credential (401)",
             f"give cluster {cluster.name} valid credentials",
         )
     if status == 403:

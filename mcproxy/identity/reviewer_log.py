@@ -1,7 +1,7 @@
-"""Log lines about a reviewer (of tokens or of access) or a source of keys that cannot answer: one line when that
-begins, one when it is over.
+"""Log lines about an unavailable reviewer (of tokens or of access) or source of keys: one line when it becomes
+unavailable, one when it works again.
 
-The cause can differ with every second ("out for 12 s"), so a new line is due only when the *kind* of failure changes.
+The cause can change every second ("out for 12 s"), so a new line is written only when the *kind* of failure changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MAX_SHOWN = 200
 
 
 class UnavailableError(Exception):
-    """A reviewer or an issuer cannot answer.
+    """A reviewer or an issuer is unavailable.
 
     `kind` is a word that stays the same for the same failure; `cause` and `todo` are sentences for operators.
     """
@@ -27,7 +27,7 @@ class UnavailableError(Exception):
 
 
 class ReviewerLog:
-    """Whether one reviewer works, and the lines that say so."""
+    """The state of one reviewer, and the log lines about its changes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class ReviewerLog:
             log.info("{reviewer} works again", reviewer=self._name)
 
     def fails(self, error: UnavailableError, effect: str) -> None:
-        """Note that it did not; `effect` says what that means for clients."""
+        """Note that it failed; `effect` describes the effect on clients."""
         if error.kind == self._kind:
             return
         self._kind = error.kind

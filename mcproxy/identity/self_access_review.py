@@ -1,4 +1,4 @@
-"""SelfSubjectAccessReview: does a cluster grant the proxy itself a right? Source: authorization.k8s.io/v1."""
+"""SelfSubjectAccessReview: whether a cluster grants the proxy itself a right. Source: authorization.k8s.io/v1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TODO = "see what answers there: it must serve authorization.k8s.io/v1 SelfSubje
 async def is_granted(cluster: Cluster, right: Right, clock: IReactorTime) -> bool:
     """Return whether `cluster` grants the owner of the proxy's credential `right`, in all namespaces and for all names.
 
-    Raises `UnavailableError` if the cluster cannot tell.
+    Raises `UnavailableError` if the cluster does not answer that.
     """
     response = await create_review(cluster, _GROUP, "selfsubjectaccessreviews", review_body(right), clock)
     try:

@@ -1,8 +1,8 @@
-"""Singleflight: one call for each key at a time, whose result is shared by all who wait for it.
+"""Singleflight: one call for each key at a time, whose result is shared by all waiters.
 
-A waiter that is cancelled (its client is gone) takes only itself out. A call that has not begun, and for which nobody
-waits any more, is never made; one that has begun goes on, because its result is kept for the next request. A call waits
-for a place in the turn of every client that waits for it, so no client has to wait in the turn of another.
+A waiter that is cancelled (its client is gone) removes only itself. A call that has not begun is dropped with its last
+waiter; one that has begun goes on, because its result is cached for the next request. A call waits for a place in the
+turn of each of its clients, so no client has to wait in the turn of another.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SingleFlight(Generic[K, V]):
 
 
 class _Call(Generic[V]):
-    """One call: who waits for its result, and in whose turns it waits for a place."""
+    """One call: the waiters for its result, and the keys under which it waits for a place."""
 
     __slots__ = ("_begun", "_finished", "_function", "_places", "_running", "_timeout", "_turns", "timer", "waiting")
 
@@ -84,7 +84,7 @@ class _Call(Generic[V]):
         self._running: Deferred[Any] | None = None
 
     def waiter(self) -> Deferred[V]:
-        """Return one more Deferred that waits for the result; cancelling it takes it out."""
+        """Return one more Deferred that waits for the result; cancelling removes it."""
         waiter: Deferred[V] = Deferred(self._leave)
         self.waiting.append(waiter)
         return waiter
@@ -98,7 +98,7 @@ class _Call(Generic[V]):
             has_place = self._places.acquire(turn, entry)
         except NoRoomError:
             if not self._turns:
-                self._finished(_failure(SingleFlightError("too many wait for an answer already")))
+                self._finished(_failure(SingleFlightError("too many requests are waiting for an answer")))
             return
         if has_place:
             self.begin(turn)
@@ -124,10 +124,10 @@ class _Call(Generic[V]):
         self._running.addBoth(done)
 
     def lose_turn(self, turn: str) -> None:
-        """Note that it waits under the key `turn` no more."""
+        """Note that it no longer waits under the key `turn`."""
         del self._turns[turn]
         if not self._turns:
-            self._finished(_failure(SingleFlightError("too many wait for an answer already")))
+            self._finished(_failure(SingleFlightError("too many requests are waiting for an answer")))
 
     def time_out(self) -> None:
         """End the call, whether it has begun or not."""

@@ -1,4 +1,4 @@
-"""Strict parsing of untrusted JSON (tokens, key sets, responses of reviewers): ValueError for whatever is wrong."""
+"""Strict parsing of untrusted JSON (tokens, key sets, responses of reviewers): anything invalid is a ValueError."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # an escape that may be one half of a
 
 
 def json_object(text: bytes) -> dict[str, Any]:
-    """Return the one JSON object (RFC 8259) that `text` is.
+    """Parse `text`, which must be one JSON object (RFC 8259).
 
-    Raises ValueError, whose message shows nothing of the text, for anything else and for what readers disagree about:
-    a name twice in one object, NaN, half a surrogate pair; also for nesting deeper than 32.
+    Raises ValueError, whose message shows nothing of the text, for anything else and for anything that parsers treat
+    differently: duplicate names in an object, NaN, half a surrogate pair; also for nesting deeper than 32.
     """
     try:
         if _too_deep(text):
@@ -31,7 +31,7 @@ def json_object(text: bytes) -> dict[str, Any]:
 
 
 def strings(value: object) -> tuple[str, ...]:
-    """Return the strings of a list that holds nothing else, without doubles; () for None. Raises ValueError."""
+    """Return the items of a list of strings, without duplicates; () for None. Raises ValueError for anything else."""
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):

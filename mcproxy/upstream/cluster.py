@@ -204,8 +204,8 @@ def _front_proxy_certificate(config: model.Cluster) -> ClientCertificate | None:
 def _credential_key(config: model.Cluster) -> Hashable:
     """Return what the credential depends on: an exec plugin may also get information about the cluster."""
     plugin = config.credentials.exec
-    told = plugin is not None and plugin.provide_cluster_info
-    return (config.credentials, config.tls, config.endpoints[0].url) if told else config.credentials
+    with_cluster = plugin is not None and plugin.provide_cluster_info
+    return (config.credentials, config.tls, config.endpoints[0].url) if with_cluster else config.credentials
 
 
 def _connection_key(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:

@@ -91,9 +91,9 @@ def test_a_service_account_is_itself_towards_its_cluster(identities: IdentityEnv
 
 def test_a_service_account_is_nobody_towards_another_cluster(identities: IdentityEnvironment, account: str) -> None:
     answer = whoami(identities.proxy(), "/clusters/west", bearer(account))
-    refused(answer, 403, f'User "{BUILDER}" of cluster "east" is nobody in cluster "west"')
+    refused(answer, 403, f'User "{BUILDER}" of cluster "east" is not a user of cluster "west"')
     as_another = [*bearer(account), ("Impersonate-User", "alice")]
-    refused(whoami(identities.proxy(), "/clusters/west", as_another), 403, "is nobody in cluster")
+    refused(whoami(identities.proxy(), "/clusters/west", as_another), 403, "is not a user of cluster")
     shared = user_of(whoami(identities.proxy("shared"), "/clusters/west", bearer(account)))
     assert (shared["username"], shared["groups"]) == (BUILDER, ACCOUNT_GROUPS)
 

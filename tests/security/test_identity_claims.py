@@ -185,7 +185,7 @@ class TestImpersonation:
     async def test_where_the_proxys_own_rights_are_lent_is_403_even_of_who_may(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        message = "impersonation is not possible here: the cluster is told the proxy's own identity"
+        message = "impersonation is not possible here: requests to the cluster have the proxy's own identity"
         lines = request(b"Impersonate-User: x", bearer(BOSS_TOKEN), host=ALL, target=b"/clusters/own/api/v1/pods")
         await authenticating_proxy.refuses(lines, 403, status(403, "Forbidden", message), server_name=ALL)
 
@@ -216,7 +216,7 @@ class TestImpersonation:
         await proxy.serve(proxy.configuration(servers=(server,), authorization=(rules,)))
         body = not_allowed("users", "carol", "boss")
         if away == "own":
-            message = "impersonation is not possible here: the cluster is told the proxy's own identity"
+            message = "impersonation is not possible here: requests to the cluster have the proxy's own identity"
             body = status(403, "Forbidden", message)
         await proxy.refuses(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)), 403, body)
         await proxy.passes(request(bearer(BOSS_TOKEN)))

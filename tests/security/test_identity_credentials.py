@@ -194,7 +194,7 @@ def vouched(name: str, *groups: str) -> Callable[[dict[str, Any]], dict[str, Any
 
 
 def nobody_in(name: str, cluster: str) -> bytes:
-    message = f'forbidden: User "{name}" of cluster "judge" is nobody in cluster "{cluster}"'
+    message = f'forbidden: User "{name}" of cluster "judge" is not a user of cluster "{cluster}"'
     return status(403, "Forbidden", message, details={})
 
 
@@ -359,7 +359,7 @@ def subject(*attributes: tuple[x509.ObjectIdentifier, str]) -> Held:
 
 
 def untold(what: str, why: str) -> bytes:
-    return status(403, "Forbidden", f"forbidden: the cluster cannot be told who calls: {what}: {why}", details={})
+    return status(403, "Forbidden", f"forbidden: the user cannot be sent to the cluster: {what}: {why}", details={})
 
 
 CN, ORG = NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME

@@ -220,7 +220,7 @@ class TestNamesOfTheSystem:
             proxy.configuration(authentication=(corp(share_service_accounts=share),), servers=(EVERYWHERE,))
         )
         for cluster in ("east", "pass", "own", "headers"):
-            message = f'forbidden: User "{name}" of cluster "judge" is nobody in cluster "{cluster}"'
+            message = f'forbidden: User "{name}" of cluster "judge" is not a user of cluster "{cluster}"'
             body = status(403, "Forbidden", message, details={})
             await proxy.refuses(of_judge(f"/clusters/{cluster}/api/v1/pods"), 403, body, server_name=ALL)
         await proxy.passes(of_judge("/clusters/judge/api/v1/pods"), server_name=ALL)

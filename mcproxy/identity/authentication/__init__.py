@@ -1,1 +1,1 @@
-"""Authentication: from a request's credentials to the user who sends it."""
+"""Authentication: from a request's credentials to its user."""

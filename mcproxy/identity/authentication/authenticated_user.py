@@ -1,4 +1,4 @@
-"""An authenticated user: the user info, and what limits where and how it may be used."""
+"""An authenticated user: the user info, and the restrictions on its use."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mcproxy.kube.user import UserInfo
 class AuthenticatedUser:
     """A user as an authenticator named it, with the group system:authenticated; or the anonymous one.
 
-    `cluster` is the cluster whose TokenReview vouches for the `system:` names in it: they count towards that cluster
-    alone, since the same names mean other accounts elsewhere. "" where there are none, or another authenticator named
-    the user. `shares_accounts` excepts service accounts, nodes and their groups (`shareServiceAccounts`).
+    `cluster` is the cluster whose TokenReview authenticated the `system:` names in it: they are valid for that cluster
+    only, since the same names are other accounts elsewhere. "" if there are none, or another authenticator named the
+    user. `shares_accounts` excepts service accounts, nodes and their groups (`shareServiceAccounts`).
     """
 
     user: UserInfo
@@ -25,15 +25,15 @@ class AuthenticatedUser:
     by_token: bool = field(default=False, compare=False)  # a bearer token authenticated it
 
     def seen_by(self, cluster_name: str) -> UserInfo:
-        """Return the user without the groups that do not count towards a cluster. `check` judges the name."""
+        """Return the user without the groups that are not valid for a cluster. `check` verifies the name."""
         if not self.cluster or self.cluster == cluster_name:
             return self.user
         return names_for_others(self.user, shares_accounts=self.shares_accounts)[0]
 
     def for_cluster(self, cluster_name: str) -> UserInfo:
-        """Return the user as it may be named towards a cluster.
+        """Return the user as it may be sent to a cluster.
 
-        Raises StatusError (403) for a name that counts towards another one only.
+        Raises StatusError (403) for a name that is valid for another one only.
         """
         if not self.cluster or self.cluster == cluster_name:
             return self.user
@@ -41,7 +41,7 @@ class AuthenticatedUser:
         if not counts:
             raise StatusError(
                 403,
-                f"forbidden: User {go_quote(user.name)} of cluster {go_quote(self.cluster)} is nobody in cluster "
+                f"forbidden: User {go_quote(user.name)} of cluster {go_quote(self.cluster)} is not a user of cluster "
                 f"{go_quote(cluster_name)}",
                 details={},
             )

@@ -4,10 +4,10 @@
          |                 |                   |                                               only if no credential
          '---- not accepted: 401 at the end, unless a later one accepts                        was presented at all
 
-So a good certificate beside a bad token is good, and so is a good token beside a bad certificate; a credential that
-nobody accepts is 401 and never anonymous. Where the token is what passes to the cluster (`Passthrough`), a token is the
-only credential that counts. Source: k8s.io/apiserver `pkg/authentication/request/union` and `.../authenticatorfactory`,
-whose order and errors these are; the reference page of identity.
+So a valid certificate beside an invalid token is accepted, and a valid token beside an invalid certificate; a
+credential that no authenticator accepts is 401 and never anonymous. Where the token is passed on to the cluster
+(`Passthrough`), a token is the only credential that counts. Source: k8s.io/apiserver `pkg/authentication/request/union`
+and `.../authenticatorfactory`, whose order and errors these are; the reference page of identity.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from mcproxy.kube.user import ANONYMOUS
 log = Logger()
 
 _ANONYMOUS = AuthenticatedUser(ANONYMOUS)
-_CERTIFICATE_TODO = "the client must show a valid certificate of clientCertificates.caFile, or none"
-_FRONT_PROXY_TODO = "a front proxy must show a certificate of requestHeader.caFile"
+_CERTIFICATE_TODO = "the client must send a valid certificate of clientCertificates.caFile, or none"
+_FRONT_PROXY_TODO = "a front proxy must send a certificate of requestHeader.caFile"
 
 
 class BearerTokenAuthenticator(Protocol):
@@ -57,7 +57,7 @@ class Authenticator:
     ) -> Authenticator:
         """Make the authenticators of a set; `tokens` is the one for bearer tokens, None if there is none.
 
-        `previous` is the one of the same set before a reload: what was verified against unchanged CAs stays cached.
+        `previous` is the one of the same set before a reload: verification results of unchanged CAs stay cached.
         Raises ValueError for CAs that cannot be read.
         """
         return cls(config, tokens, clock, previous)
@@ -96,7 +96,7 @@ class Authenticator:
 
         `peer` is the connection's, None without a client certificate; `path` is the path as the cluster gets it, as
         sent and without the query; `client` is the client's address, for the log. `token_decides`: a certificate counts
-        only where no token is presented. Raises StatusError (401, 503).
+        only if there is no token. Raises StatusError (401, 503).
         """
         token = headers.token
         if peer is not None and not (token_decides and (token is not None or headers.bad_token)):
@@ -106,9 +106,7 @@ class Authenticator:
         if token is None:
             return self._without_token(peer, headers, path, client)
         if self._tokens is None:
-            raise self._refused(
-                "no authenticator of this set takes bearer tokens", "give the set one that does", client
-            )
+            raise self._refused("no authenticator of this set accepts bearer tokens", "add one that does", client)
         return self._tokens.at_once(token, client)
 
     async def authenticate(
@@ -120,7 +118,7 @@ class Authenticator:
         client: str = "",
         token_decides: bool = False,
     ) -> AuthenticatedUser:
-        """Return the user, making the reviews that this takes; `client` is its address. Raises StatusError."""
+        """Return the user, with the reviews that this needs; `client` is its address. Raises StatusError."""
         caller = self.at_once(peer, headers, path, client=client, token_decides=token_decides)
         if caller is None:
             assert headers.token is not None
@@ -145,7 +143,7 @@ class Authenticator:
         self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, client: str
     ) -> AuthenticatedUser:
         if headers.bad_token:
-            raise self._refused(headers.bad_token, "the client must send a proper bearer token", client)
+            raise self._refused(headers.bad_token, "the client must send a valid bearer token", client)
         if peer is not None and (cause := self._certificate_refusal(peer)):
             raise self._refused(f"the client certificate is not accepted: {cause}", _CERTIFICATE_TODO, client)
         if self._anonymous and (not self._anonymous_paths or path in self._anonymous_paths):
@@ -156,7 +154,7 @@ class Authenticator:
         raise _unauthorized()
 
     def _certificate_refusal(self, peer: TLSPeer) -> str:
-        """Return why a certificate that named nobody rules out an anonymous request; "" if it does not."""
+        """Return why a certificate without an accepted user rules out an anonymous request; "" if it does not."""
         now = self._seconds()
         cause = ""
         if self._clients is not None:

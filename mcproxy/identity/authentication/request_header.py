@@ -1,8 +1,8 @@
-"""The authenticator `requestHeader`: X-Remote-* of a front proxy that has proved itself by a client certificate.
+"""The authenticator `requestHeader`: X-Remote-* of a front proxy that authenticates by a client certificate.
 
-The headers count only beside a certificate that is verified by the CAs of `requestHeader` and has one of the allowed
-names, where there are such. A front proxy's own certificate is no user's: without X-Remote-User it is nobody. Source:
-k8s.io/apiserver `pkg/authentication/request/headerrequest`.
+The headers are used only with a certificate that is verified by the CAs of `requestHeader` and has one of the allowed
+names, if there are any. A front proxy's own certificate is not a user's: without X-Remote-User there is no user.
+Source: k8s.io/apiserver `pkg/authentication/request/headerrequest`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 class RequestHeaderRefusedError(Exception):
     """A front proxy named a user that it may not name; `cause` and `todo` are for operators.
 
-    The request ends there: a front proxy that speaks for a user must never be taken for a user itself.
+    The request is refused: a front proxy that names a user must never be authenticated as a user itself.
     """
 
     def __init__(self, cause: str, todo: str) -> None:
@@ -57,7 +57,7 @@ class RequestHeaderAuthenticator:
         return self._verifier
 
     def refusal_cause(self, peer: TLSPeer, now: float) -> str:
-        """Return why a peer is no front proxy, "" if it is one; `now` is seconds since 1970."""
+        """Return why a peer is not a front proxy, "" if it is one; `now` is seconds since 1970."""
         cause = peer.verification(self._verifier, now).cause
         if not cause and self._allowed_names and peer.certificate_user().common_name not in self._allowed_names:
             cause = "its common name is not among requestHeader.allowedNames"
@@ -77,14 +77,14 @@ def _caller(remote: tuple[Header, ...], allow_system_names: bool) -> Authenticat
     try:
         user = remote_user(remote)
     except ValueError as error:
-        raise RequestHeaderRefusedError(str(error), "the front proxy must encode what it says") from None
+        raise RequestHeaderRefusedError(str(error), "the front proxy must percent-encode the values") from None
     if user is None:
         return None
     if not allow_system_names:
         user = without_system_names(user)
         if user is None:
             raise RequestHeaderRefusedError(
-                "a front proxy named a user of Kubernetes itself (system:)", "allowSystemNames would believe it"
+                "a front proxy named a user of Kubernetes itself (system:)", "allowSystemNames would accept it"
             )
     return AuthenticatedUser(authenticated(user))
 
@@ -92,8 +92,8 @@ def _caller(remote: tuple[Header, ...], allow_system_names: bool) -> Authenticat
 def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:
     """Return the user that X-Remote-* headers (`IdentityHeaders.remote`) name, None if they name none.
 
-    Of several X-Remote-User and -Uid the first counts, even if it is empty; empty groups are left out. Raises
-    ValueError for text that is no UTF-8 or holds control characters, which percent-encoding can bring into keys.
+    Of several X-Remote-User and -Uid the first is used, even if it is empty; empty groups are omitted. Raises
+    ValueError for text that is not UTF-8 or has control characters, which percent-encoding can bring into keys.
     """
     name: str | None = None
     uid: str | None = None

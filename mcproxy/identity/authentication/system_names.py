@@ -1,8 +1,8 @@
-"""Names that begin with "system:", which Kubernetes reserves: which authenticators may give them, and where they count.
+"""Names that begin with "system:", which Kubernetes reserves: their accepted sources, and where they are valid.
 
-A cluster gives these names rights of their own (system:masters may do everything). A token file, an identity provider
-or a front proxy that could give them out would have the cluster's own power, so it may not, unless `allowSystemNames`
-says so; and what one cluster's TokenReview says of them is true in that cluster only.
+A cluster grants these names special rights (system:masters may do everything). A token file, an identity provider or a
+front proxy that could use them would have the cluster's own power, so it may not, except with `allowSystemNames`; and
+those of one cluster's TokenReview are valid for that cluster only.
 
 Sources: Kubernetes RBAC documentation, "Referring to subjects"; k8s.io/apiserver `pkg/authentication/group`.
 """
@@ -42,15 +42,15 @@ def authenticated(user: UserInfo) -> UserInfo:
 
 
 def is_limited(user: UserInfo) -> bool:
-    """Whether the user has a `system:` name or group that counts towards one cluster only."""
+    """Whether the user has a `system:` name or group that is valid for one cluster only."""
     return user.name.startswith(SYSTEM_PREFIX) or any(_is_limited_group(group) for group in user.groups)
 
 
 def names_for_others(user: UserInfo, *, shares_accounts: bool) -> tuple[UserInfo, bool]:
-    """Return the user with the groups that count towards clusters other than its own, and whether its name does.
+    """Return the user with the groups that are valid for clusters other than its own, and whether its name is.
 
-    With `shares_accounts` the names of service accounts and nodes count, and the groups that a service account or a
-    node has as such. Nothing else of the system does: not system:masters, bootstrap tokens, controllers.
+    With `shares_accounts` the names of service accounts and nodes are valid, and the groups that a service account or a
+    node has as such. Other `system:` names are not: system:masters, bootstrap tokens, controllers.
     """
     groups = user.groups
     counts = not user.name.startswith(SYSTEM_PREFIX)

@@ -1,8 +1,8 @@
 """The interface of authenticators for bearer tokens, and the results that they return.
 
-An authenticator that cannot answer (its server is down) says so instead of refusing: a client that gets 401 throws its
-token away and logs in anew, one that gets 503 comes back. The union (`token_union`) asks one after the other, caches
-their results, and decides which `system:` names count.
+An authenticator that is unavailable (its server is down) returns that instead of a refusal: a client that gets 401
+discards its token and logs in again, one that gets 503 retries. The union (`token_union`) calls one after the other,
+caches their results, and decides which `system:` names are accepted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcproxy.kube.user import UserInfo
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The token is good. `until`: when that ends at the latest, by the reactor's clock; None: unknown.
+    """The token is valid. `until`: when that ends at the latest, by the reactor's clock; None: unknown.
 
     The user is as the authenticator names it, without the group system:authenticated.
     """
@@ -26,7 +26,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The token is not good here. `cause` is for the log: never the token, nor a claim of it but issuer and key.
+    """The token is not valid here. `cause` is for the log: never the token, nor a claim of it but issuer and key.
 
     `own` is true where the token is plainly meant for this authenticator (its issuer, its line): then the token is
     refused even if another authenticator is down.
@@ -38,7 +38,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """This authenticator cannot answer now. `cause` is a sentence for operators."""
+    """This authenticator is unavailable now. `cause` is a sentence for operators."""
 
     cause: str
 
@@ -58,7 +58,7 @@ class TokenAuthenticator(Protocol):
 
     @property
     def name(self) -> str:
-        """What log lines call it: "tokenReview by cluster east"."""
+        """Its name in log lines: "tokenReview by cluster east"."""
 
     @property
     def cache_times(self) -> CacheTimes:
@@ -66,7 +66,7 @@ class TokenAuthenticator(Protocol):
 
     @property
     def cluster(self) -> str:
-        """The cluster that answers, whose `system:` names count towards itself; "" for another server."""
+        """The cluster that answers, whose `system:` names are valid for itself; "" for another server."""
 
     def known(self, token: bytes) -> TokenResult | None:
         """Return the result if it is known here; None if `authenticate` must be awaited. Raises nothing."""

@@ -1,7 +1,7 @@
-"""Answers about tokens, kept for a while under a keyed hash of the token: no token is ever kept itself.
+"""Results of token authentication, cached under a keyed hash of the token; the tokens themselves are never kept.
 
-Bounded by number and by size, the least recently used go first. Whoever sends made-up tokens fills the cache of
-refusals, never that of the accepted: they are two.
+Bounded by number and by size, the least recently used are evicted first. Accepted and refused tokens have separate
+caches, so that invalid tokens never evict accepted ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEY_BYTES = 16
 
 
 class TokenHash:
-    """BLAKE2b with a key that only this process knows: its values tell nobody anything, not even in a core dump."""
+    """BLAKE2b with a key that only this process knows: its values reveal nothing, not even in a core dump."""
 
     __slots__ = ("_keyed",)
 
@@ -37,7 +37,7 @@ class _Entry(NamedTuple, Generic[V]):
 
 
 class TokenCache(Generic[V]):
-    """Values by the hash of a token, each until its own time."""
+    """Values by the hash of a token, each until its expiry."""
 
     def __init__(self, *, max_entries: int, max_bytes: int) -> None:
         self._entries: OrderedDict[bytes, _Entry[V]] = OrderedDict()
@@ -49,7 +49,7 @@ class TokenCache(Generic[V]):
         return len(self._entries)
 
     def get(self, key: bytes, now: float) -> V | None:
-        """Return the value, None if there is none or its time is over."""
+        """Return the value, None if there is none or it has expired."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -60,7 +60,7 @@ class TokenCache(Generic[V]):
         return entry.value
 
     def put(self, key: bytes, value: V, until: float, size: int) -> None:
-        """Keep a value of about `size` bytes, if that is not too much for the cache at all."""
+        """Store a value of about `size` bytes, unless it is too large for the cache."""
         self.drop(key)
         if size > self._max_bytes:
             return
@@ -70,7 +70,7 @@ class TokenCache(Generic[V]):
             self._bytes -= self._entries.popitem(last=False)[1].size
 
     def drop(self, key: bytes) -> None:
-        """Forget the value."""
+        """Remove the value."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._bytes -= entry.size

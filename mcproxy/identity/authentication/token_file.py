@@ -1,7 +1,7 @@
-"""The authenticator `tokenFile`: tokens of a file: token, user, uid, groups.
+"""The authenticator `tokenFile`: tokens of a CSV file with token, user, uid, groups.
 
-The tokens themselves are not kept here, only keyed hashes of them: the time that a look-up takes says nothing of how
-much of a guessed token was right, and a token cannot turn up in a dump. Source: Kubernetes "Static token file".
+The tokens themselves are not kept, only keyed hashes of them: the time of a look-up does not reveal how much of a
+guessed token was right, and no token is in a core dump. Source: Kubernetes "Static token file".
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _UNKNOWN = Refused("it is not in the token file")
 
 
 class TokenFileAuthenticator:
-    """A token file as it was when the configuration was loaded; it always knows at once."""
+    """A token file as it was when the configuration was loaded; results are always immediate."""
 
-    #: The union's cache is quicker than this look-up, and never stale: another file makes another union.
+    #: The union's cache is faster than this look-up, and never stale: another file makes another union.
     cache_times = CacheTimes(3600.0, 0.0)
     cluster = ""
 
@@ -40,7 +40,7 @@ class TokenFileAuthenticator:
         return self.known(token)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
     def _digest(self, token: bytes) -> bytes:
         return blake2b(token, key=self._key, digest_size=16).digest()

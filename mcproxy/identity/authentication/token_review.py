@@ -1,4 +1,4 @@
-"""TokenReview to a cluster: its own tokens (service accounts, nodes) and whatever its own authenticators know."""
+"""TokenReview by a cluster: its own tokens (service accounts, nodes) and those that its authenticators accept."""
 
 from __future__ import annotations
 

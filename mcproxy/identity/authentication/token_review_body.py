@@ -1,7 +1,7 @@
 """The body of a TokenReview: encoding of the request, and decoding of the response.
 
-Source: the authentication.k8s.io/v1 API, and how apiserver's webhook token authenticator reads it (`plugin/pkg/
-authenticator/token/webhook`): audiences are checked before anything else, and only if some were asked for.
+Source: the authentication.k8s.io/v1 API, and apiserver's webhook token authenticator (`plugin/pkg/authenticator/
+token/webhook`): audiences are checked before anything else, and only if some were requested.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from mcproxy.kube.user import Extra, UserInfo
 GROUP = "authentication.k8s.io"
 _API_VERSION = f"{GROUP}/v1"
 _LONGEST_REASON = 200  # characters of a server's reason that are shown
-_SECRET_PART = 8  # characters of a token in a row that must not be seen
+_SECRET_PART = 8  # consecutive characters of a token that must not be shown
 _NO_REVIEW = "see what answers there: it must speak authentication.k8s.io/v1 TokenReview"
 
 
 def encode_review(token: str, audiences: tuple[str, ...]) -> bytes:
-    """Return the body that asks about `token`; without audiences the server's own are meant."""
+    """Return the body of a review of `token`; without audiences it is for the server's own."""
     spec: dict[str, Any] = {"token": token}
     if audiences:
         spec["audiences"] = audiences
@@ -31,7 +31,7 @@ def encode_review(token: str, audiences: tuple[str, ...]) -> bytes:
 
 
 def decode_review(body: bytes, token: str, audiences: tuple[str, ...]) -> Accepted | Refused:
-    """Read the body of a good response; raises `UnavailableError` for what is no TokenReview."""
+    """Parse the body of a successful response; raises `UnavailableError` if it is not a TokenReview."""
     try:
         review = json_object(body)
         if review.get("kind") != "TokenReview" or review.get("apiVersion") != _API_VERSION:
@@ -62,7 +62,7 @@ def _user(user: dict[str, Any]) -> UserInfo:
 
 
 def _extra(extra: dict[str, Any]) -> Extra:
-    """KeySet in lower case, as they would arrive by impersonation; those that then are one have all their values."""
+    """Return the extra with keys in lower case, as they would arrive by impersonation; equal keys are merged."""
     values: dict[str, tuple[str, ...]] = {}
     for key, value in extra.items():
         lower = key.lower()
@@ -80,7 +80,7 @@ def _part(value: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _why(error: object, token: str) -> str:
-    """What the server says of a bad token. Only our own servers are careful not to repeat the token in it."""
+    """Return the server's reason for refusing a token, unless it repeats a part of the token."""
     if not isinstance(error, str) or not error:
         return "the token is not valid"
     said = error[:_LONGEST_REASON]

@@ -14,7 +14,7 @@ _EFFECT = "clients whose tokens it alone could accept get 503"
 
 
 class Server(Protocol):
-    """Where the reviews are sent."""
+    """The destination of the reviews."""
 
     async def send(self, body: bytes) -> ControlResponse:
         """POST a TokenReview; return a response of `SUCCESS` or `REJECTED` within 10 s, or raise `UnavailableError`."""

@@ -1,9 +1,9 @@
 """The union of the authenticators for bearer tokens of one set: their order, and the cache of their results.
 
 The order is tokenFile, oidc, tokenReview, webhook; the first that accepts decides. Acceptance is cached for as long as
-the authenticator that accepted allows, a refusal for each authenticator apart, so that none is asked again sooner than
-its own configuration says. A result that could not be had is not cached. A token is authenticated once at a time,
-however many requests wait for it, and none of them ends that by leaving.
+the authenticator that accepted allows, refusals for each authenticator separately, so that each has the lifetime of its
+own configuration. An unavailable authenticator is not cached. A token is authenticated once at a time, however many
+requests wait for it, and cancelling one of them does not end it.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _PLACES = 256  # tokens that are reviewed at the same time
 _SHARE = _PLACES // 4  # of them for one client address
 _MAX_WAITING = 960  # tokens that wait for a place; with those of one address under review 1,024
 _TIMEOUT = 30.0  # seconds for one token, its wait for a place included
-_RETRY_AFTER = 1  # seconds, told to a client
+_RETRY_AFTER = 1  # seconds
 
-_OVERLOAD_TODO = "see that the reviewers answer quickly, and who sends so many tokens (access log, status 401 and 503)"
+_OVERLOAD_TODO = "see that the reviewers answer quickly, and which client sends the tokens (access log)"
 _UNAUTHORIZED = "Unauthorized"
 
 
 class _Held(NamedTuple):
-    """One authenticator's refusal, and until when that authenticator is not asked again."""
+    """One authenticator's refusal, and until when it is cached."""
 
     refused: Refused
     until: float
 
 
 _Refusals = list[_Held | None]
-"""Each authenticator's refusal of a token that none accepted, in their order; None for one that could not answer."""
+"""Each authenticator's refusal of a token that none accepted, in their order; None for an unavailable one."""
 
 
 class UnionTokenAuthenticator:
@@ -119,7 +119,7 @@ class UnionTokenAuthenticator:
         key = _key(config, cluster)
         if previous is not None and previous.key == key:
             return previous
-        # A authenticator is imported where the file has one: together they would take 50 ms of a daemon's start.
+        # An authenticator is imported only if the file has one: together they would take 50 ms of a daemon's start.
         authenticators: list[TokenAuthenticator] = [] if static is None else [static]
         oidc = None
         if config.oidc:
@@ -149,7 +149,7 @@ class UnionTokenAuthenticator:
         )
 
     def start(self) -> None:
-        """Get what the authenticators need before the first token comes; may be called again."""
+        """Prepare the authenticators before the first token comes; may be called again."""
         if self.oidc is not None:
             self.oidc.start()
 
@@ -163,9 +163,9 @@ class UnionTokenAuthenticator:
             authenticator.close()
 
     def at_once(self, token: bytes, client: str = "") -> AuthenticatedUser | None:
-        """Return who calls with this token; None if it must be asked for (`authenticator`).
+        """Return the user of this token if it is known; None if `authenticate` must be awaited.
 
-        Raises StatusError: 401 for a token that nobody accepts, as a kube-apiserver words it.
+        Raises StatusError: 401 for a token that no authenticator accepts, in the words of a kube-apiserver.
         """
         key, now = self._hash(token), self._clock.seconds()
         caller = self._accepted.get(key, now)
@@ -190,9 +190,9 @@ class UnionTokenAuthenticator:
     async def authenticate(self, token: bytes, client: str = "") -> AuthenticatedUser:
         """Return the user of this token; `client` is the address that it came from, "" for a unix socket.
 
-        Raises StatusError: 401 for a token that nobody accepts, 503 where an authenticator that might accept it cannot
-        tell. May be cancelled; others that wait for the same token go on waiting. Client addresses take turns: nobody
-        is known yet, and a stranger's tokens must not keep others from theirs.
+        Raises StatusError: 401 for a token that no authenticator accepts, 503 if one that might accept it is
+        unavailable. May be cancelled; others that wait for the same token go on waiting. Client addresses take turns:
+        no user is known yet, and one client's tokens must not block those of others.
         """
         user = self.at_once(token, client)
         if user is not None:
@@ -220,18 +220,18 @@ class UnionTokenAuthenticator:
         raise self._refusal(key, refusals, client)
 
     def _held(self, key: bytes, now: float) -> _Refusals:
-        """Return the refusals that still hold."""
+        """Return the refusals that have not expired."""
         kept = self._refused.get(key, now)
         if kept is None:
             return [None] * len(self._authenticators)
         return [None if held is None or held.until <= now else held for held in kept]
 
     def _taken(self, index: int, result: TokenResult, key: bytes, refusals: _Refusals) -> AuthenticatedUser | None:
-        """Take one authenticator's answer: return and keep the caller if it accepts, else note what it says."""
+        """Handle one authenticator's result: return and cache the user if it accepts, else note the refusal."""
         if isinstance(result, Unavailable):
             return None
         authenticator, now = self._authenticators[index], self._clock.seconds()
-        outcome = self._believed(authenticator, result.user) if isinstance(result, Accepted) else result
+        outcome = self._with_valid_names(authenticator, result.user) if isinstance(result, Accepted) else result
         if isinstance(outcome, Refused):
             refusals[index] = _Held(outcome, now + authenticator.cache_times.failure)
             return None
@@ -243,11 +243,11 @@ class UnionTokenAuthenticator:
         self._refused.drop(key)
         return outcome
 
-    def _believed(self, authenticator: TokenAuthenticator, user: UserInfo) -> AuthenticatedUser | Refused:
-        """Return the user that this authenticator vouches for.
+    def _with_valid_names(self, authenticator: TokenAuthenticator, user: UserInfo) -> AuthenticatedUser | Refused:
+        """Return the user as this authenticator may name it.
 
-        A cluster's `system:` names count towards that cluster; those of others are refused (a user) or dropped (a
-        group) unless `allowSystemNames` is on.
+        A cluster's `system:` names are valid for that cluster; those of other authenticators are refused (a user) or
+        dropped (a group) unless `allowSystemNames` is on.
         """
         if authenticator.cluster:
             cluster = authenticator.cluster if is_limited(user) else ""
@@ -276,7 +276,7 @@ class UnionTokenAuthenticator:
 
     def _overloaded(self, cause: str) -> StatusError:
         self._log.fails(
-            UnavailableError("overload", cause, _OVERLOAD_TODO), "clients with tokens that are not known get 503"
+            UnavailableError("overload", cause, _OVERLOAD_TODO), "clients with tokens that are not cached get 503"
         )
         return _unavailable()
 
@@ -286,7 +286,7 @@ def _unavailable() -> StatusError:
 
 
 def _size(caller: AuthenticatedUser) -> int:
-    """About what a caller costs in memory, in bytes."""
+    """Return the approximate size of a user in memory, in bytes."""
     user = caller.user
     size = 600 + len(user.name) + len(user.uid) + sum(60 + len(group) for group in user.groups)
     for key, values in user.extra:
@@ -295,7 +295,7 @@ def _size(caller: AuthenticatedUser) -> int:
 
 
 def _key(config: model.Authentication, cluster: model.Cluster | None) -> Hashable:
-    """What answers depend on. Of the cluster, what says which one it is: another one behind the same name knows other
+    """Return what results depend on. That includes the cluster's addresses: another one behind the same name has other
     tokens."""
     reviewer = None if cluster is None else (cluster.name, cluster.tls, tuple(one.url for one in cluster.endpoints))
     return (

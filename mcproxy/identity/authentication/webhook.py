@@ -1,4 +1,4 @@
-"""TokenReview by a server that is no cluster, as apiserver's --authentication-token-webhook-config-file has it.
+"""TokenReview by a server that is not a cluster, as with apiserver's --authentication-token-webhook-config-file.
 
 The URL in its kubeconfig is the review's own: nothing is added to its path.
 """

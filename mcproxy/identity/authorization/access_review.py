@@ -1,8 +1,8 @@
-"""SubjectAccessReviews: a cluster says whether a user may do something, and its decisions are cached.
+"""SubjectAccessReviews: a cluster decides whether a request of a user is allowed; its decisions are cached.
 
 Source: authorization.k8s.io/v1 and k8s.io/apiserver `plugin/pkg/authorizer/webhook`, whose cache this follows: allowed
-and denied are kept for times of their own, and a review that a client made long is not kept at all. Unlike there a
-reviewer that does not answer is never "no opinion": the request ends with 503.
+and denied have lifetimes of their own, and a review that is long because of a client is not cached. Unlike there, an
+unavailable reviewer is never "no opinion": the request ends with 503.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _CACHED = 8192
 _MAX_CACHED_REVIEW = 1000  # characters that a client chose; with `_CACHED` it bounds the cache to some 16 MiB
 
 _EFFECT = "requests that it has to allow get 503"
-_SLOW_TODO = "see that the cluster's API server answers quickly, and who asks so much (access log, status 503)"
+_SLOW_TODO = "see that the cluster's API server answers quickly, and which user causes the load (access log)"
 _NO_REVIEW = "see what answers there: it must speak authorization.k8s.io/v1 SubjectAccessReview"
 
 
 class Decision(NamedTuple):
-    """What an authorizer decides. `reason` is its own, for the message of the 403; "" where it gave none."""
+    """The decision of an authorizer. `reason` is for the message of the 403; "" if there is none."""
 
     allowed: bool
     reason: str = ""
@@ -57,7 +57,7 @@ class SubjectAccessReviewer:
     """Sends reviews to one cluster, users taking turns, and caches its decisions."""
 
     def __init__(self, cluster: LiveCluster, settings: model.SubjectAccessReview, clock: IReactorTime) -> None:
-        """What the cluster before a reload decided is forgotten when `cluster` gives another one."""
+        """Decisions of the cluster before a reload are dropped when `cluster` returns another one."""
         self._cluster = cluster
         self._settings = settings
         self._clock = clock
@@ -70,7 +70,7 @@ class SubjectAccessReviewer:
         self._log = ReviewerLog(f"subjectAccessReview by cluster {cluster().name}")
 
     def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        """Return the cached decision; None: the cluster must be asked."""
+        """Return the cached decision; None: a review is needed."""
         review = (user, attributes)
         kept = self._decisions.get(review)
         if kept is None:
@@ -82,17 +82,17 @@ class SubjectAccessReviewer:
         return kept[1]
 
     async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
-        """Ask the cluster, or join the same review under way; raises StatusError (503) if it does not answer."""
+        """Send a review, or join the same review in flight; raises StatusError (503) if it has no result."""
         review = (user, attributes)
         try:
-            # With the cluster: who comes after a reload must not be given the answer of the one before.
+            # With the cluster: a request after a reload must not get the decision of the cluster before it.
             key = (self._cluster(), review)
             return await self._singleflight.join(key, lambda: self._create(review), turn=user.name)
         except (UnavailableError, SingleFlightError) as error:
             known = error if isinstance(error, UnavailableError) else UnavailableError("slow", str(error), _SLOW_TODO)
             self._log.fails(known, _EFFECT)
             name = self._cluster().name
-            raise StatusError(503, f'cluster "{name}" could not be asked whether this is allowed') from None
+            raise StatusError(503, f'cluster "{name}" could not review whether this is allowed') from None
 
     async def _create(self, review: _Review) -> Decision:
         cluster = self._cluster()
@@ -123,12 +123,12 @@ def _decision(response: ControlResponse) -> Decision:
     except ValueError as error:
         raise UnavailableError("answer", f"its answer {error}", _NO_REVIEW) from None
     if status["allowed"] and not status.get("denied", False):
-        return _ALLOWED  # its reason (which binding it was) is nobody's business here, and would fill the cache
+        return _ALLOWED  # its reason (the binding) is not used, and would fill the cache
     return Decision(False, status.get("reason", "")[:_MAX_REASON])
 
 
 def _status(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the `status` of an answer in which all is of the right type; raises ValueError for any other."""
+    """Return the `status` of a response whose fields all have the right types; raises ValueError otherwise."""
     status = answer.get("status")
     if answer.get("kind") != "SubjectAccessReview" or not isinstance(status, dict):
         raise ValueError("is no SubjectAccessReview")
@@ -157,7 +157,7 @@ def _body(user: UserInfo, attributes: Attributes) -> bytes:
 
 
 def _resource_attributes(attributes: Attributes) -> dict[str, Any]:
-    """An empty field means "all" to the cluster, and that is what it means in a request too."""
+    """Return the attributes for a review. Empty fields, which mean "all" there too, are omitted."""
     resource: dict[str, Any] = {
         name: value
         for name in ("namespace", "verb", "group", "version", "resource", "subresource", "name")
@@ -171,7 +171,7 @@ def _resource_attributes(attributes: Attributes) -> dict[str, Any]:
 
 
 def _length(review: _Review) -> int:
-    """What of a review a client chose freely, or could have: a user's names come from its credential."""
+    """Return the number of characters in a review that a client may have chosen, its user's names included."""
     user, attributes = review
     of_user = len(user.name) + len(user.uid) + sum(map(len, user.groups))
     of_extra = sum(len(key) + sum(map(len, values)) for key, values in user.extra)

@@ -33,9 +33,9 @@ class Attributes(NamedTuple):
 
 
 def required_attributes(info: RequestInfo, target: bytes) -> tuple[Attributes, ...]:
-    """Return everything that a user must be allowed for a request, in the order in which a kube-apiserver asks.
+    """Return all attributes that must be allowed for a request, in the order in which a kube-apiserver checks them.
 
-    That is one thing, but for exec, attach and portforward over WebSocket: `get` and `create` (kube-apiserver since
+    That is one, except for exec, attach and portforward over WebSocket: `get` and `create` (kube-apiserver since
     1.35, AuthorizePodWebsocketUpgradeCreatePermission). Another method than GET and POST is a `create` alone;
     a cluster has no route for it.
     """
@@ -50,7 +50,7 @@ def attributes_of(info: RequestInfo, target: bytes) -> Attributes:
     if not info.is_resource:
         return Attributes(info.verb, path=info.path, is_resource=False)
     field_selector = label_selector = ""
-    # Nearly every query has no percent sign in a name, so this one look at it settles most requests.
+    # Nearly every query has no percent sign in a name, so this check suffices for most requests.
     if (b"Selector=" in target or b"%" in target) and info.verb in _SELECTING_VERBS and not _by_path(info):
         field_selector, label_selector = selector_parameters(target)
     name = "" if info.verb == "deletecollection" else info.name  # a selector's name is not in Kubernetes' attributes

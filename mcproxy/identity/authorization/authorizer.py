@@ -1,10 +1,10 @@
 """Authorizers: what a server's `authorization` allows, by rules of the file, by SubjectAccessReview, or by both.
 
-An authorizer narrows and never gives: the cluster has its own say afterwards, and about impersonation the proxy asks
-it, because the cluster lets the proxy itself impersonate anybody.
+An authorizer restricts and never grants: the cluster authorizes the request afterwards, and impersonation is reviewed
+by the cluster, because it permits the proxy itself to impersonate any user.
 
-Most decisions are known already, so there are two calls: `at_once` returns one that is known, and only where it returns
-None `decide` has to be awaited.
+Most decisions are cached, so there are two calls: `at_once` returns a decision that is known, and only if it returns
+None `decide` must be awaited.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _ALLOWED = Decision(True)
 _REFUSED = Decision(False)
 
 ReviewersByCluster = Callable[[str], SubjectAccessReviewer]
-"""Returns the reviewer that asks a cluster of the configuration."""
+"""Returns the reviewer of a cluster of the configuration, by its name."""
 
 
 class Authorizer:
-    """One named authorizer: allowed is what a rule allows, or else what the review allows."""
+    """One named authorizer: a request is allowed by a rule, or else by the review."""
 
     __slots__ = ("_reviewers", "_rules", "reviewer")
 
@@ -37,12 +37,12 @@ class Authorizer:
     ) -> None:
         self._rules = rules
         self._reviewers = reviewers
-        #: the cluster that is asked about requests to any cluster; None: the one that a request goes to, or none
+        #: the cluster that reviews all requests; None: the one that a request goes to, or none
         self.reviewer = reviewer
 
     @classmethod
     def build(cls, config: model.Authorization, reviewers: ReviewersByCluster) -> Authorizer:
-        """Return the authorizer of `config`; `reviewers` are the caller's, since their caches outlive a reload."""
+        """Return the authorizer of `config`; `reviewers` belong to the caller, since their caches survive a reload."""
         review = config.subject_access_review
         rules = None if config.rules is None else RuleSet(config.rules)
         return cls(rules, None if review is None else reviewers, None if review is None else review.cluster)
@@ -52,7 +52,7 @@ class Authorizer:
         return self._rules is not None and self._rules.match(user, attributes, cluster_name)
 
     def at_once(self, user: UserInfo, attributes: Attributes, cluster_name: str) -> Decision | None:
-        """Return the decision if it is known; None if a cluster must be asked."""
+        """Return the decision if it is known; None if a cluster must review it."""
         if self._rules is not None and self._rules.match(user, attributes, cluster_name):
             return _ALLOWED
         if self._reviewers is None:
@@ -69,11 +69,11 @@ class Authorizer:
 
 
 class ImpersonationAuthorizer:
-    """Decides about impersonation that clients of a server ask for: the cluster must allow it, and so must the rules.
+    """Authorizes impersonation requested by clients of a server: the cluster and the rules must both allow it.
 
-    The cluster that the request goes to is asked, whoever is asked about requests. An authorizer of rules alone must
-    allow it as well, by a rule that writes the verb `impersonate` out: `*` and inversions never mean it, since the
-    proxy may impersonate anybody and a `*` would hand out system:masters.
+    The cluster that the request goes to reviews it, whichever reviews requests. An authorizer of rules alone must allow
+    it as well, by a rule that names the verb `impersonate`: `*` and inversions never include it, since the proxy may
+    impersonate any user, and a `*` would grant system:masters.
     """
 
     __slots__ = ("_reviewers", "_rules")
@@ -89,10 +89,10 @@ class ImpersonationAuthorizer:
     def at_once(
         self, user: UserInfo, attributes: Attributes, cluster_name: str, *, cluster_decides: bool = False
     ) -> Decision | None:
-        """Return the decision if it is known; None if the cluster must be asked.
+        """Return the decision if it is known; None if the cluster must review it.
 
-        `cluster_decides`: the cluster sees the client's own credential and Impersonate-* (`Passthrough`), so it need
-        not be asked where rules have allowed it.
+        `cluster_decides`: the cluster gets the client's own credential and Impersonate-* (`Passthrough`), so there is
+        no review if rules have allowed it.
         """
         if self._rules is not None:
             if not self._rules.match(user, attributes, cluster_name):

@@ -1,7 +1,7 @@
-"""The message of a 403 in Kubernetes' own words, so that clients read the same wherever it comes from.
+"""The message of a 403 in the form of Kubernetes, so that clients get the same from the proxy and from a cluster.
 
-Source: k8s.io/apiserver `responsewriters.Forbidden` and apimachinery `errors.NewForbidden`. The header nosniff, which a
-kube-apiserver sends with such a text, every Status of the proxy has.
+Source: k8s.io/apiserver `responsewriters.Forbidden` and apimachinery `errors.NewForbidden`. Every Status of the proxy
+has the header nosniff, as those of a kube-apiserver.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def go_quote(text: str) -> str:
     """Return `text` as Go's %q writes it."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    # By far the quickest way: a client may send a name of many thousand such characters.
+    # By far the fastest way: a client may send a name of many thousand such characters.
     text = text.translate(_ESCAPES)
     if not text.isprintable():
         text = "".join([char if char.isprintable() else _escaped(char) for char in text])

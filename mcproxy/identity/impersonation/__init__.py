@@ -1,1 +1,1 @@
-"""Impersonation: what a client asks for by Impersonate-*, and the headers that carry a user to a cluster."""
+"""Impersonation: requested by clients with Impersonate-* headers, and the headers that carry a user to a cluster."""

@@ -1,8 +1,8 @@
-"""Impersonation that a client asks for: what its Impersonate-* headers mean, and whether it may.
+"""Impersonation requested by a client: parsing of its Impersonate-* headers, and authorization.
 
-Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation.go`, in the words that it has without constrained
-impersonation: one review for each thing that is asked for, in Kubernetes' order, by the verb `impersonate`. A request
-that is allowed goes on as the impersonated user; nothing of the caller but the log remains.
+Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation.go`, without constrained impersonation:
+one review for each requested attribute, in Kubernetes' order, with the verb `impersonate`. An allowed request continues
+as the impersonated user; the real one is only in the log.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class ImpersonationRequest(NamedTuple):
-    """The user that a client asks to be, and what must all be allowed before."""
+    """The requested user, and the reviews that must all allow it."""
 
     user: UserInfo
     reviews: tuple[Attributes, ...]
@@ -56,9 +56,9 @@ class _Parsed(NamedTuple):
 
 
 def requested_impersonation(headers: IdentityHeaders) -> ImpersonationRequest | None:
-    """Return what a request asks for; None if it asks for nothing.
+    """Return the requested impersonation; None if there is none.
 
-    Raises StatusError (400) for a group, uid or extra without a user, and for what is no text.
+    Raises StatusError (400) for a group, uid or extra without a user, and for invalid text.
     """
     if not headers.impersonate:
         return None
@@ -73,7 +73,7 @@ def requested_impersonation(headers: IdentityHeaders) -> ImpersonationRequest | 
 async def authorize_impersonation(
     caller: UserInfo, wanted: ImpersonationRequest, decide: Callable[[UserInfo, Attributes], Awaitable[Decision]]
 ) -> UserInfo:
-    """Return the user to go on as; raises StatusError: 403 with the first refusal, and what `decide` raises."""
+    """Return the impersonated user; raises StatusError: 403 for the first refusal, and as `decide` does."""
     for review in wanted.reviews:
         decision = await decide(caller, review)
         if not decision.allowed:
@@ -82,15 +82,15 @@ async def authorize_impersonation(
 
 
 def impersonation_unsupported() -> StatusError:
-    """Return the refusal of impersonation where a cluster is told the proxy's own identity.
+    """Return the refusal of impersonation for a cluster with `identity: Proxy`.
 
-    To ignore what was asked for would run the request with more rights than were meant.
+    Ignoring the headers would run the request with more rights than requested.
     """
-    return StatusError(403, "impersonation is not possible here: the cluster is told the proxy's own identity")
+    return StatusError(403, "impersonation is not possible here: requests to the cluster have the proxy's own identity")
 
 
 def _read(headers: Iterable[Header]) -> _Parsed:
-    """Read the headers by their exact names. Raises StatusError (400) for another one, and for what is no text."""
+    """Read the headers by their exact names. Raises StatusError (400) for an unknown one, and for invalid text."""
     name = uid = None
     groups: dict[str, None] = {}
     extra: dict[str, tuple[str, ...]] = {}
@@ -104,13 +104,13 @@ def _read(headers: Iterable[Header]) -> _Parsed:
         elif header.startswith(_EXTRA):
             key = _key(header[len(_EXTRA) :])
             extra[key] = (*extra.get(key, ()), _text(raw))
-        else:  # with underscores, or of a Kubernetes to come: to drop it could give more than was meant
+        else:  # with underscores, or of a later Kubernetes: dropping it could give more rights
             raise StatusError(400, f"the header {header[:100].decode('latin-1')} is not known here")
     return _Parsed(name or "", tuple(groups), extra, uid or "")
 
 
 def _key(escaped: bytes) -> str:
-    """Go's PathUnescape gives up on all of a key with one bad escape; client-go says that keys are in lower case."""
+    """Decode a key. As Go's PathUnescape, leave a key with a bad escape as it is; in client-go keys are lower case."""
     raw = escaped if _BAD_ESCAPE.search(escaped) else unquote_to_bytes(escaped)
     return _text(raw).lower()
 
@@ -142,7 +142,7 @@ def _review(resource: str, name: str, *, group: str = "", namespace: str = "", s
 
 
 def _user(wanted: _Parsed) -> UserInfo:
-    """The groups that were named are all there are, but for those that go without saying."""
+    """Return the groups: those that were requested, and the implied ones."""
     groups = wanted.groups
     account = service_account(wanted.name)
     if account is not None and not groups:
@@ -156,7 +156,7 @@ def _user(wanted: _Parsed) -> UserInfo:
 
 
 def _as_go_prints(wanted: _Parsed) -> str:
-    """Return the list of ObjectReferences in the form that %v gives it, for that is what the real message holds.
+    """Return the list of ObjectReferences in the form that %v gives it, as in the message of a kube-apiserver.
 
     Their fields: Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath.
     """

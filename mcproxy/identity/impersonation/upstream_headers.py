@@ -2,7 +2,7 @@
 
 Source: Kubernetes "User impersonation" and "Authenticating proxy"; the encoding is that of client-go
 (`transport/round_trippers.go`): values are sent as UTF-8, keys of extras are percent-encoded where a header's name
-cannot hold them. A name that would not arrive unchanged is refused: a cleaned name may be another user's.
+cannot hold them. A name that would not arrive unchanged is refused: a changed name may be another user's.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 #: What client-go writes as it is in a header's name (RFC 9110 token, without the percent sign).
 _PLAIN_KEY_BYTES = frozenset(b"!#$&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _CACHED_USERS = 1024
-_CACHED_BYTES = 4096  # a longer block is made anew each time, so that no cluster keeps more than 4 MiB
+_CACHED_BYTES = 4096  # longer blocks are not cached, so that no cluster keeps more than 4 MiB
 
 
 class UpstreamIdentityHeaders:
     """The identity headers of one cluster; caches the blocks of users."""
 
-    __slots__ = ("_blocks", "_cluster", "_names_nobody")
+    __slots__ = ("_blocks", "_cluster", "_sends_no_user")
 
     def __init__(self, cluster: model.Cluster) -> None:
         self._cluster = cluster
         self._blocks: dict[UserInfo, bytes] = {}
-        self._names_nobody = cluster.identity in (model.Identity.PROXY, model.Identity.PASSTHROUGH)
+        self._sends_no_user = cluster.identity in (model.Identity.PROXY, model.Identity.PASSTHROUGH)
 
     def headers_for(self, user: UserInfo) -> bytes:
         """Return the header lines to add to a request's fields, each with its CRLF; b"" if the cluster gets no user.
 
         Raises StatusError (403) for a user that a header cannot hold.
         """
-        if self._names_nobody:
+        if self._sends_no_user:
             return b""
         block = self._blocks.get(user)
         if block is None:
@@ -45,7 +45,7 @@ class UpstreamIdentityHeaders:
             if len(block) > _CACHED_BYTES:
                 return block
             if len(self._blocks) >= _CACHED_USERS:
-                del self._blocks[next(iter(self._blocks))]  # the oldest; one that still calls is made again
+                del self._blocks[next(iter(self._blocks))]  # the oldest; it is made again if the user is still active
             self._blocks[user] = block
         return block
 
@@ -61,10 +61,9 @@ def identity_headers_of(cluster: model.Cluster, user: UserInfo) -> bytes:
 
 
 def check_extras_are_sent(cluster: model.Cluster, user: UserInfo) -> None:
-    """Refuse a user that a client asks for with an extra that would not be sent: StatusError (403).
+    """Raise StatusError (403) if a client requests a user with an extra key that would not be sent.
 
-    To drop it silently would let the request run as another user, with more rights perhaps: an extra can narrow
-    (`scopes`).
+    Without the key the request would run as another user, perhaps with more rights: an extra can restrict (`scopes`).
     """
     if cluster.identity is not model.Identity.IMPERSONATE:
         return
@@ -108,7 +107,7 @@ def _encoded(text: str, what: str) -> bytes:
 
 
 def _key(key: str) -> bytes:
-    """Percent-encode a key of an extra. Control characters are no danger in this form, but nobody means them."""
+    """Percent-encode a key of an extra. Control characters would be harmless in this form, but are an error."""
     if not key:
         raise _refusal("extra key", "it is empty")
     if _CONTROL.search(key):
@@ -118,4 +117,4 @@ def _key(key: str) -> bytes:
 
 
 def _refusal(what: str, why: str) -> StatusError:
-    return StatusError(403, f"forbidden: the cluster cannot be told who calls: {what}: {why}", details={})
+    return StatusError(403, f"forbidden: the user cannot be sent to the cluster: {what}: {why}", details={})

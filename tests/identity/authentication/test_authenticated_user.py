@@ -38,7 +38,7 @@ SYSTEM = [
 @pytest.mark.parametrize("name", SYSTEM)
 def test_a_system_user_of_one_cluster_is_nobody_in_another(name: str) -> None:
     user = of_east(name, "dev")
-    assert refused(user) == f'forbidden: User "{name}" of cluster "east" is nobody in cluster "west"'
+    assert refused(user) == f'forbidden: User "{name}" of cluster "east" is not a user of cluster "west"'
     assert user.for_cluster("east") is user.user
 
 

@@ -1,8 +1,8 @@
 """ID tokens of OIDC issuers, checked here with the issuers' public keys.
 
-A token is of the issuer that its `iss` claim names; one of nobody in the file is refused at once, without a signature
-being checked or a key fetched. Checks that cost nothing come first: who sends made-up tokens cannot have keys fetched
-by them unless they look right in all else.
+The issuer of a token is that of its `iss` claim; a token of an unknown issuer is refused at once, without checking its
+signature or fetching a key. Cheap checks come first: an invalid token can cause a fetch of keys only if it is valid in
+every other respect.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mcproxy.upstream.shared import Shared
 
 _NOT_A_JWT = Refused("it is no JWT of at most 16 KiB")
 _NOT_OURS = Refused("it is of no issuer in the file")
-_CACHE = CacheTimes(120.0, 10.0)  # a key that was taken back stops working within this time
+_CACHE = CacheTimes(120.0, 10.0)  # a revoked key stops working within this time
 
 
 class _Issuer:
-    """One issuer: what its tokens must say, and its keys."""
+    """One issuer: the requirements for its tokens, and its keys."""
 
     def __init__(self, config: model.OIDC, keys: KeySource) -> None:
         self.config = config
@@ -42,7 +42,7 @@ class OIDC:
     cache_times = _CACHE
 
     def __init__(self, configs: Sequence[model.OIDC], shared: Shared, previous: OIDC | None = None) -> None:
-        """Keep the keys of issuers that `previous` has too, got in the same way: a reload needs no issuer."""
+        """Keep the keys of issuers that `previous` has too, from the same source: a reload needs no issuer."""
         self._clock = shared.reactor
         known = {} if previous is None else {_source(one.config): one.keys for one in previous._issuers.values()}
         self._issuers: dict[str, _Issuer] = {
@@ -65,12 +65,12 @@ class OIDC:
         return _NOT_OURS if issuer is None else await self._authenticate(unverified, issuer)
 
     def start(self) -> None:
-        """Fetch the keys that are not there yet, so that the first clients need not wait."""
+        """Fetch missing keys, so that the first clients need not wait."""
         for issuer in self._issuers.values():
             issuer.keys.start()
 
     def stop(self, successor: OIDC | None) -> None:
-        """End the fetches under way, but those of keys that `successor` has taken over."""
+        """Cancel fetches, except those of keys that `successor` has taken over."""
         kept = [] if successor is None else [issuer.keys for issuer in successor._issuers.values()]
         for issuer in self._issuers.values():
             if issuer.keys not in kept:

@@ -1,7 +1,7 @@
-"""What the claims of an ID token must say, and which user they name.
+"""Validation of the claims of an ID token, and the user that they name.
 
-Source: OpenID Connect Core 3.1.3.7 and how apiserver's OIDC authenticator reads it (`plugin/pkg/authenticator/token/
-oidc`): any of the audiences will do; with `email` as the user name, `email_verified` must not be false.
+Source: OpenID Connect Core 3.1.3.7 and apiserver's OIDC authenticator (`plugin/pkg/authenticator/token/oidc`): any of
+the audiences is sufficient; with `email` as the user name, `email_verified` must not be false.
 """
 
 from __future__ import annotations

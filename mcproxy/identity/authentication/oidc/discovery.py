@@ -1,4 +1,4 @@
-"""Fetches an issuer's keys over HTTPS: from the URL in the file, else from where its discovery document says.
+"""Fetches an issuer's keys over HTTPS: from the URL in the file, else from the one in its discovery document.
 
 Source: OpenID Connect Discovery 4. Nothing secret is sent, chain and name are verified, redirects are not followed.
 """
@@ -19,7 +19,7 @@ _MAX_DOCUMENT = 1024 * 1024  # bytes
 
 
 async def fetch_keys(config: model.OIDC, shared: Shared) -> KeySet:
-    """Return the keys that the issuer has now; raises `UnavailableError`."""
+    """Return the issuer's current keys; raises `UnavailableError`."""
     url = config.jwks_url or await _discovered(config, shared)
     document = await _get(url, config, shared)
     try:
@@ -34,7 +34,7 @@ async def _discovered(config: model.OIDC, shared: Shared) -> str:
         document = json_object(await _get(url, config, shared))
         issuer, keys = document.get("issuer"), document.get("jwks_uri")
         if issuer != config.issuer:
-            raise ValueError("is of another issuer than the file says, byte for byte")
+            raise ValueError("is of another issuer than the configured one, byte for byte")
         if not isinstance(keys, str):
             raise ValueError("names no jwks_uri")
     except ValueError as error:

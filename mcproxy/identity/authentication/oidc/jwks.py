@@ -1,7 +1,7 @@
 """The public keys of an OIDC issuer (RFC 7517), and which of them may check a signature.
 
-A set may hold keys that are not for us: for encryption, of kinds that we do not accept. They are left out, and so is
-what is too weak or broken, so that one bad key does not cost the others.
+A set may hold other keys: for encryption, or of kinds that we do not accept. They are ignored, and so are weak or
+invalid ones, so that one bad key does not affect the others.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from mcproxy.identity.strict_json import json_object
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey, RSAKey
 
-#: What a signature may be made with, and what key it takes: the type, and for EC the curve (RFC 7518 3.1). Neither
-#: `none` nor what is checked with the key that it is made with (HS256 and so on).
+#: Accepted algorithms, and the key that each takes: the type, and for EC the curve (RFC 7518 3.1). Neither `none` nor
+#: symmetric ones (HS256 and so on).
 ALGORITHMS = {
     "RS256": ("RSA", ""),
     "RS384": ("RSA", ""),
@@ -34,7 +34,7 @@ _TRIED = 64  # keys for one signature at most: a token without kid may be of any
 
 
 class Key(NamedTuple):
-    """One key. `algorithm` is the only one that it is for, "" if it does not say."""
+    """One key. `algorithm` is the only one that it is for, "" if it has none."""
 
     id: str | None
     type: str

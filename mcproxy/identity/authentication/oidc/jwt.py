@@ -1,7 +1,7 @@
 """JSON Web Tokens in compact form (RFC 7515, 7519): parsing, and checking of signatures.
 
-Keys that a token names itself (`jwk`, `jku`, `x5u`, `x5c`) are never looked at, and a header with `crit` or `b64`,
-which would change how it is to be read, is refused.
+Keys that a token names itself (`jwk`, `jku`, `x5u`, `x5c`) are never used, and a header with `crit` or `b64`, which
+would change how it is interpreted, is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COMPACT = re.compile(rb"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)")
 
 
 class InvalidTokenError(Exception):
-    """The token is not good; `cause` is for the log and shows nothing secret."""
+    """The token is invalid; `cause` is for the log and shows nothing secret."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -27,7 +27,7 @@ class InvalidTokenError(Exception):
 
 
 class Unverified(NamedTuple):
-    """What a token says. Nothing of it is true before `check_signature` and the claims' own check."""
+    """A parsed token. Its contents are untrusted before `check_signature` and the check of the claims."""
 
     header: dict[str, Any]
     claims: dict[str, Any]
@@ -36,7 +36,7 @@ class Unverified(NamedTuple):
 
 
 def read(token: bytes) -> Unverified | None:
-    """Take a token apart; None for what is no JWT, or larger than 16 KiB."""
+    """Parse a token; None if it is not a JWT, or larger than 16 KiB."""
     parts = _COMPACT.fullmatch(token) if len(token) <= MAX_SIZE else None
     if parts is None:
         return None

@@ -1,9 +1,9 @@
-"""The keys of an issuer as they are now: read from a file, or fetched and kept up to date.
+"""The current keys of an issuer: read from a file, or fetched and kept up to date.
 
-Fetched keys are used for 5 minutes; then the next token has them fetched again beside it, and after 15 minutes it
-waits for that, so that a key which the issuer took back does not stay good where tokens are rare. While the issuer
-is down, the last known keys stay in use. A token of a key that is not known has them fetched too, but no more than one
-try is made in 10 seconds, whatever is sent.
+Fetched keys are used for 5 minutes; then the next token causes a fetch in the background, and after 15 minutes it waits
+for it, so that a key which the issuer revoked does not stay valid where tokens are rare. While the issuer is
+unavailable, the last known keys stay in use. A token with an unknown key causes a fetch too, but there is at most one
+attempt in 10 seconds, whatever is sent.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
 
 log = Logger()
 
-_FRESH = 300.0  # seconds for which fetched keys are used without another look
-_OLD = 900.0  # from this age on, the look is waited for
-_PAUSE = 10.0  # seconds between two tries
-_SLOW = 1.0  # seconds for a try that failed, from which on nobody waits for the next one
-_SHUNNED = 30.0  # seconds after such a try for which that is so; by then the next one has ended
+_FRESH = 300.0  # seconds for which fetched keys are used without another fetch
+_OLD = 900.0  # from this age on, tokens wait for the fetch
+_PAUSE = 10.0  # seconds between two attempts
+_SLOW = 1.0  # seconds; after a failed attempt that took longer, tokens do not wait for the next one
+_SHUNNED = 30.0  # seconds for which that holds after such an attempt; by then the next one has ended
 
 
 class KeySource(Protocol):
     """Where the keys of one issuer come from."""
 
     def cached(self) -> KeySet | None:
-        """Return the keys, if nothing must be waited for."""
+        """Return the keys if they are available without waiting."""
 
     async def get(self) -> KeySet:
         """Return the keys; raises `UnavailableError` if there are none yet."""
@@ -41,14 +41,14 @@ class KeySource(Protocol):
         """Fetch the keys again because one was not among them, and return them; raises `UnavailableError`."""
 
     def start(self) -> None:
-        """Get what is needed before the first token comes."""
+        """Fetch the keys before the first token comes."""
 
     def stop(self) -> None:
-        """End what is under way; who waits for it gets `UnavailableError`."""
+        """Cancel the fetch; its waiters get `UnavailableError`."""
 
 
 class FileKeys:
-    """KeySet from a file, as it was when the configuration was loaded. Asks nobody, ever."""
+    """Keys of a file, as it was when the configuration was loaded."""
 
     def __init__(self, config: model.JWKSFile, issuer: str) -> None:
         try:
@@ -73,14 +73,14 @@ class FileKeys:
         return self._keys
 
     def start(self) -> None:
-        """There is nothing to get."""
+        """Nothing to fetch."""
 
     def stop(self) -> None:
-        """Nothing is ever under way."""
+        """Nothing to cancel."""
 
 
 class RemoteKeys:
-    """KeySet that `fetch` gets. One fetch at a time, shared by all who wait; one who leaves does not end it."""
+    """Keys that `fetch` returns. One fetch at a time, shared by all waiters; it goes on if one of them is cancelled."""
 
     def __init__(self, issuer: str, fetch: Callable[[], Awaitable[KeySet]], clock: IReactorTime) -> None:
         """`fetch` raises `UnavailableError` within bounded time."""
@@ -88,11 +88,11 @@ class RemoteKeys:
         self._clock = clock
         self._log = ReviewerLog(f"oidc issuer {shown(issuer)}")
         self._keys: KeySet | None = None
-        self._fetched = 0.0  # when the keys at hand were got
-        self._tried = -_PAUSE  # when the last try ended
-        self._error: UnavailableError | None = None  # of the last try
-        self._took = 0.0  # seconds that the last try took, if it failed
-        self._waiting: list[Deferred[None]] | None = None  # of the try that is under way
+        self._fetched = 0.0  # when the current keys were fetched
+        self._tried = -_PAUSE  # when the last attempt ended
+        self._error: UnavailableError | None = None  # of the last attempt
+        self._took = 0.0  # seconds that the last attempt took, if it failed
+        self._waiting: list[Deferred[None]] | None = None  # of the attempt in progress
         self._running: Deferred[None] | None = None
 
     def cached(self) -> KeySet | None:
@@ -135,8 +135,8 @@ class RemoteKeys:
             self._running.cancel()
 
     def _is_slow(self) -> bool:
-        """Whether a try failed slowly a moment ago (an issuer behind a firewall). Nobody waits for the next one then:
-        each who waits holds a place of the union, and tokens of other authenticators need places too.
+        """Whether an attempt failed slowly a moment ago (an issuer behind a firewall). Then tokens do not wait for the
+        next one: each would hold a place of the union, and tokens of other authenticators need places too.
         """
         return self._took >= _SLOW and self._clock.seconds() < self._tried + _SHUNNED
 
@@ -147,7 +147,7 @@ class RemoteKeys:
             await waiter
 
     def _try(self) -> None:
-        """Begin a try, unless one is under way or ended a moment ago."""
+        """Begin an attempt, unless one is in progress or ended a moment ago."""
         if self._waiting is not None or self._clock.seconds() < self._tried + _PAUSE:
             return
         self._waiting = []
@@ -162,7 +162,7 @@ class RemoteKeys:
         except CancelledError:
             self._error = UnavailableError("stopped", "this configuration is no longer in use", "nothing")
         except Exception:
-            log.failure("fetching the keys of an issuer failed in a way that nobody thought of")
+            log.failure("fetching the keys of an issuer failed unexpectedly; please report this")
             self._fails(UnavailableError("unexpected", "fetching its keys failed", "see the traceback in the log"))
         else:
             self._error = None

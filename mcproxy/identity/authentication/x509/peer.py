@@ -1,8 +1,8 @@
 """The peer of a TLS connection: its client certificate and the intermediates that it sent.
 
-The handshake only proves that the client has the private key of its certificate; any chain is accepted there. Which
-CAs count depends on the virtual server that a request goes to, so a TLSPeer is verified later, by each
-`ClientCertificateVerifier` apart, and keeps each result for as long as it holds.
+The handshake only proves that the client has the private key of its certificate; any chain is accepted there. The
+CAs depend on the virtual server of a request, so a TLSPeer is verified later, by each `ClientCertificateVerifier`
+separately, and caches each result while it is valid.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mcproxy.identity.authentication.x509.user import CertificateUser, certifica
 if TYPE_CHECKING:
     from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier, Verification
 
-#: Verifications that are cached: two for each authentication set that requests of one connection are for. After reloads
-#: and with many virtual servers more would gather in a connection's life.
+#: Cached results: two for each set of authenticators that requests of one connection use. Reloads and many virtual
+#: servers would otherwise let them grow without bound.
 _KEPT = 8
 
 
@@ -25,7 +25,7 @@ UNREADABLE = CertificateUser("", None, "it cannot be read")
 
 
 class _Transport(Protocol):
-    """What is needed of `http.transport.Transport`; only connections with TLS have a chain."""
+    """The part of `http.transport.Transport` that is used; only connections with TLS have a chain."""
 
     is_tls: bool
 
@@ -33,9 +33,9 @@ class _Transport(Protocol):
 
 
 class TLSPeer:
-    """A client certificate, unverified; made once for each connection that shows one.
+    """A client certificate, unverified; made once for each connection that has one.
 
-    `leaf` is None if what the client showed cannot be read as a certificate; then no verifier accepts it.
+    `leaf` is None if the client's certificate cannot be parsed; then no verifier accepts it.
     """
 
     __slots__ = ("_user", "_verifications", "chain", "leaf")
@@ -48,7 +48,7 @@ class TLSPeer:
 
     @classmethod
     def of(cls, transport: _Transport) -> TLSPeer | None:
-        """Return the peer of a connection whose handshake is done; None if it showed no certificate."""
+        """Return the peer of a connection whose handshake is done; None if it sent no certificate."""
         if not transport.is_tls:
             return None
         try:
@@ -56,18 +56,18 @@ class TLSPeer:
             if leaf is None:
                 return None
             chain: list[x509.Certificate] = transport.peer_chain()  # type: ignore[attr-defined]
-        except (ValueError, x509.InvalidVersion):  # OpenSSL takes more for a certificate than cryptography does
+        except (ValueError, x509.InvalidVersion):  # OpenSSL accepts more certificates than cryptography
             return cls(None)
         return cls(leaf, tuple(chain))
 
     def certificate_user(self) -> CertificateUser:
-        """Return the user that the certificate names; it counts only where a verifier accepts the certificate."""
+        """Return the user that the certificate names; it is valid only if a verifier accepts the certificate."""
         if self._user is None:
             self._user = UNREADABLE if self.leaf is None else certificate_user(self.leaf)
         return self._user
 
     def verification(self, verifier: ClientCertificateVerifier, now: float) -> Verification:
-        """Return the result of a verifier, cached while it holds; `now` is seconds since 1970."""
+        """Return the result of a verifier, cached while it is valid; `now` is seconds since 1970."""
         result = self._verifications.get(verifier)
         if result is not None and result.since <= now <= result.until:
             return result

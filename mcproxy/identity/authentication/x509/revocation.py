@@ -1,10 +1,10 @@
 """Revocation of client certificates by lists (CRLs, RFC 5280): `clientCertificates.crlFile`.
 
-A certificate counts only where a current list of its issuer says nothing against it: without a list, or with one that
-has expired, nobody can know, so none of that issuer's certificates is accepted. That is nginx's `ssl_crl` too.
+A certificate is accepted only if a current list of its issuer does not have it: without a list, or with an expired one,
+its revocation is unknown, so none of that issuer's certificates is accepted. nginx's `ssl_crl` does the same.
 
-A list counts if its issuer signed it, and if nothing in it asks for more than is done here: delta lists, indirect ones,
-those for some reasons only or for attribute certificates do not (5.2.4, 5.2.5).
+A list is used if its issuer signed it and it needs no unsupported extension: delta lists, indirect ones, those for some
+reasons only or for attribute certificates are not (5.2.4, 5.2.5).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIGNATURES_KEPT = 256
 
 
 class RevokedError(Exception):
-    """A certificate is revoked, or nobody can know whether it is; `cause` is for operators."""
+    """A certificate is revoked, or its revocation is unknown; `cause` is for operators."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -65,7 +65,7 @@ class RevocationLists:
     def check(self, path: Sequence[x509.Certificate], now: float) -> tuple[float, float]:
         """Check every certificate of a verified path, the anchor last. The anchor needs no list, but must be in none.
 
-        Returns from when until when the answer holds; raises RevokedError. Times are seconds since 1970.
+        Returns the period for which the result is valid; raises RevokedError. Times are seconds since 1970.
         """
         since, until = 0.0, float("inf")
         for depth, (certificate, issuer) in enumerate(pairwise(path)):
@@ -79,7 +79,7 @@ class RevocationLists:
         return since, until
 
     def _current(self, issuer: x509.Certificate, now: float, *, authority: bool) -> _List:
-        """Return the newest list of an issuer; raises RevokedError if it has none that holds now."""
+        """Return the newest list of an issuer; raises RevokedError if it has no current one."""
         usable = [
             each
             for each in self._lists
@@ -112,7 +112,7 @@ class RevocationLists:
 
 
 def _scope(crl: x509.CertificateRevocationList) -> tuple[bool, bool]:
-    """Return whether a list counts for users' certificates, and whether for authorities'."""
+    """Return whether a list applies to users' certificates, and whether to authorities'."""
     algorithm = crl.signature_hash_algorithm
     if algorithm is not None and algorithm.name in _WEAK_HASHES:
         return False, False

@@ -1,6 +1,6 @@
 """The user that a client certificate names: the common name is the user, the organizations are its groups.
 
-A certificate's subject counts only if the certificate is verified (`verifier`). Source: k8s.io/apiserver
+The subject may be used only if the certificate is verified (`verifier`). Source: k8s.io/apiserver
 `pkg/authentication/request/x509`, CommonNameUserConversion.
 """
 
@@ -24,7 +24,7 @@ _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 class CertificateUser:
     """The user that a certificate names.
 
-    `authenticated` is None if it names none; `cause` then says what is wrong, "" if it just has no common name.
+    `authenticated` is None if it names none; `cause` is the error then, "" if it just has no common name.
     """
 
     __slots__ = ("authenticated", "cause", "common_name")
@@ -36,7 +36,7 @@ class CertificateUser:
 
 
 def certificate_user(leaf: x509.Certificate) -> CertificateUser:
-    """Read a certificate's subject. Of several common names the last counts, as in Go."""
+    """Parse a certificate's subject. Of several common names the last is used, as in Go."""
     common_name = ""
     groups: list[str] = []
     uids: list[str | bytes] = []

@@ -1,17 +1,17 @@
 """Verification of client certificates against a bundle of CAs, by the rules of a kube-apiserver.
 
 A kube-apiserver verifies with Go's `x509.Verify` for the usage clientAuth. OpenSSL builds and verifies the path here
-(signatures, validity, critical extensions, path length, name constraints); what Go asks for beyond that is checked on
-the path that OpenSSL found: extended key usage all the way up, CAs with basicConstraints, no SHA-1 or MD5.
+(signatures, validity, critical extensions, path length, name constraints); Go's further requirements are checked on the
+path that OpenSSL found: extended key usage all the way up, CAs with basicConstraints, no SHA-1 or MD5.
 
-Two of OpenSSL's habits are worked around. It looks an issuer up by name and takes the first that could be it, without
-trying the signature; authorities of the same name with different keys (a rotated "kubernetes" CA) would be a matter of
-luck. So every certificate of the bundle is the only anchor of a store of its own, and each that could have issued
-something of the chain is tried. And it insists on a self-signed end of the path, where Go takes what is in the bundle.
+Two properties of OpenSSL are worked around. It looks up an issuer by name and takes the first match, without trying the
+signature, so that authorities of the same name with different keys (a rotated "kubernetes" CA) would work by chance. So
+every certificate of the bundle is the only anchor of a store of its own, and each that could have issued a certificate
+of the chain is tried. And it requires a self-signed end of the path, where Go accepts any certificate of the bundle.
 
-Two are left as they are, stricter than Go: an authority key identifier that is not the issuer's rules that issuer out,
-and a client of just its authority's name counts as self-signed, unless both key identifiers in it say otherwise. To
-verify such a one without OpenSSL's path would be to write again what it checks.
+Two are left, which are stricter than Go: an authority key identifier that is not the issuer's rules that issuer out,
+and a client certificate with exactly its authority's name counts as self-signed, unless its key identifiers differ.
+Verifying such a certificate without OpenSSL's path would mean to reimplement its checks.
 
 Source: Go `crypto/x509` verify.go; k8s.io/apiserver `pkg/authentication/request/x509`.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: Certificates that a client may send beside its own; Go stops after 100 signatures, no real chain needs five.
 MAX_INTERMEDIATES = 10
 
-#: Seconds after which a refusal is looked at again: a certificate can become valid.
+#: Seconds after which a refusal is verified again: a certificate can become valid.
 RECHECK = 10.0
 
 _WEAK_HASHES = frozenset({"md5", "sha1"})
@@ -47,9 +47,9 @@ _UNKNOWN = "no authority of the bundle issued it"
 
 
 class Verification:
-    """The result of verifying a peer, which holds from `since` until `until` (seconds since 1970, both included).
+    """The result of verifying a peer, valid from `since` until `until` (seconds since 1970, inclusive).
 
-    `cause` is "" if the certificate is good, else why it is not, in words for an operator.
+    `cause` is "" if the certificate is valid, else the reason, for operators.
     """
 
     __slots__ = ("cause", "since", "until")
@@ -66,7 +66,7 @@ class ClientCertificateVerifier:
     __slots__ = ("_anchors", "_revocation", "crl", "pem")
 
     def __init__(self, pem: bytes, crl: PEMFile | None = None) -> None:
-        """Read the bundle (PEM) and the lists (PEM or DER); raises ValueError for what is neither."""
+        """Read the bundle (PEM) and the lists (PEM or DER); raises ValueError for invalid data."""
         self.pem = pem
         self.crl = crl
         self._anchors = [_Anchor(certificate) for certificate in x509.load_pem_x509_certificates(pem)]
@@ -81,7 +81,7 @@ class ClientCertificateVerifier:
         return Verification("", since, until)
 
     def _verify(self, peer: TLSPeer, now: float) -> tuple[float, float]:
-        """Return from when until when a path holds; raises _VerificationError with the first real cause."""
+        """Return the validity period of a path; raises _VerificationError with the first relevant cause."""
         leaf, chain = peer.leaf, peer.chain
         if leaf is None:
             raise _VerificationError("it cannot be read")
@@ -104,7 +104,7 @@ class ClientCertificateVerifier:
         raise _VerificationError(cause)
 
     def _hold(self, path: list[x509.Certificate], now: float) -> tuple[float, float]:
-        """Return from when until when a path holds; raises _VerificationError if something of it is revoked."""
+        """Return the validity period of a path; raises _VerificationError if a certificate of it is revoked."""
         since, until = _validity(path)
         if self._revocation is None:
             return since, until
@@ -122,7 +122,7 @@ class _VerificationError(Exception):
 
 
 class _Anchor:
-    """One certificate of the bundle, with which a path may end."""
+    """One certificate of the bundle: a trust anchor."""
 
     __slots__ = ("_certificate", "_subject", "_trusted")
 
@@ -132,7 +132,7 @@ class _Anchor:
         self._trusted = crypto.X509.from_cryptography(certificate)
 
     def may_have_issued(self, leaf: x509.Certificate, issuers: set[x509.Name]) -> bool:
-        """Whether it is named as an issuer; or is the client's own certificate, which Go takes from the bundle too."""
+        """Whether it is named as an issuer, or is the client's own certificate, which Go accepts too."""
         return self._subject in issuers or self._certificate == leaf
 
     def path(self, leaf: crypto.X509, chain: Sequence[crypto.X509], now: float) -> list[x509.Certificate]:
@@ -151,7 +151,7 @@ class _Anchor:
 
 
 def _checked(path: list[x509.Certificate]) -> list[x509.Certificate]:
-    """Check of a verified path what Go asks for beyond OpenSSL; raises _VerificationError."""
+    """Check Go's further requirements on a verified path; raises _VerificationError."""
     try:
         for depth, certificate in enumerate(path):
             extensions = certificate.extensions
@@ -175,7 +175,7 @@ def _check_usage(extensions: x509.Extensions) -> None:
 
 
 def _check_strength(certificate: x509.Certificate, *, signed: bool) -> None:
-    """`signed`: its signature counts, as that of the anchor, which is trusted as it is, does not."""
+    """Check one certificate; `signed`: its signature is checked too, as for all but the anchor."""
     key = certificate.public_key()
     if isinstance(key, rsa.RSAPublicKey) and key.key_size < _MIN_RSA_BITS:
         raise _VerificationError(f"an RSA key of its chain is shorter than {_MIN_RSA_BITS} bits")
@@ -186,7 +186,7 @@ def _check_strength(certificate: x509.Certificate, *, signed: bool) -> None:
 
 def _check_authority(certificate: x509.Certificate, extensions: x509.Extensions, *, anchor: bool) -> None:
     if anchor and certificate.version is x509.Version.v1:
-        return  # from before there were extensions to say it; being in the bundle says it
+        return  # without extensions (version 1); it is an authority because it is in the bundle
     try:
         is_authority = extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
@@ -196,7 +196,7 @@ def _check_authority(certificate: x509.Certificate, extensions: x509.Extensions,
 
 
 def _validity(path: list[x509.Certificate]) -> tuple[float, float]:
-    """Return from when until when all of a path is valid."""
+    """Return the period in which all certificates of a path are valid."""
     return (
         max(certificate.not_valid_before_utc.timestamp() for certificate in path),
         min(certificate.not_valid_after_utc.timestamp() for certificate in path),
