@@ -1,8 +1,9 @@
 """Places for concurrent calls to a server, and turns of the waiters for one; pure.
 
 Each waiter has a key: a client's address before authentication, a user afterwards. Keys take turns, one key holds at
-most a share of the places, and a key whose calls often fail waits behind the others. So a client with a thousand
-invalid tokens delays others by a turn, and cannot use up the places or the queue.
+most a share of the places, a key whose calls often fail waits behind the others, and a key with a successful call goes
+before them. So a client with a thousand invalid tokens delays others by a turn, and cannot use up the places or the
+queue; one with a thousand addresses (IPv6) can delay unknown clients, but not those that have succeeded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mcproxy.dispatch.fair_queue import FairQueue
 
 _OFTEN = 4.5  # failures, older ones counted less, from which on a key waits behind others: five in a moment
 _HALF_LIFE = 60.0  # seconds after which a failure, or a success, counts half
-_KEPT = 4096  # keys whose failures are known
+_KEPT = 4096  # keys whose failures are known, and keys with a success
 
 
 class NoRoomError(Exception):
@@ -42,6 +43,7 @@ class FairPlaces:
         "_granting",
         "_held",
         "_max_waiting",
+        "_preferred",
         "_seconds",
         "_share",
         "_waiting",
@@ -55,13 +57,14 @@ class FairPlaces:
         self._seconds = seconds
         self._granting = False
         self._held: dict[str, int] = {}
+        self._preferred: FairQueue[Waiter] = FairQueue()  # of keys that had succeeded when they came
         self._waiting: FairQueue[Waiter] = FairQueue()
         self._failing: FairQueue[Waiter] = FairQueue()  # of keys that failed often when they came
         self._failures = _Failures()
 
     def __len__(self) -> int:
         """Return the number of waiters."""
-        return len(self._waiting) + len(self._failing)
+        return len(self._preferred) + len(self._waiting) + len(self._failing)
 
     def acquire(self, key: str, waiter: Waiter) -> bool:
         """Take a place if there is one for `key`; else let `waiter` wait for it and return False.
@@ -71,7 +74,7 @@ class FairPlaces:
         if self._free and self._has_share(key):
             self._take(key)
             return True
-        queue = self._failing if self._failures.often(key, self._seconds()) else self._waiting
+        queue = self._queue_for(key)
         if len(self) >= self._max_waiting:
             self._make_room(key, queue)
         queue.push(key, waiter)
@@ -79,7 +82,7 @@ class FairPlaces:
 
     def leave(self, key: str, waiter: Waiter) -> None:
         """Remove a waiter from the queue; does nothing if it is not there."""
-        for queue in (self._waiting, self._failing):
+        for queue in self._queues:
             try:
                 queue.remove(key, waiter)
             except (KeyError, ValueError):
@@ -99,7 +102,8 @@ class FairPlaces:
         self._granting = True
         try:
             while self._free:
-                turn = self._waiting.pop_eligible(self._has_share) or self._failing.pop_eligible(self._has_share)
+                turns = (queue.pop_eligible(self._has_share) for queue in self._queues)
+                turn = next((each for each in turns if each is not None), None)
                 if turn is None:
                     return
                 self._take(turn[0])
@@ -118,21 +122,34 @@ class FairPlaces:
         self._free -= 1
         self._held[key] = self._held.get(key, 0) + 1
 
+    @property
+    def _queues(self) -> tuple[FairQueue[Waiter], ...]:
+        """The queues in the order in which they are served."""
+        return self._preferred, self._waiting, self._failing
+
+    def _queue_for(self, key: str) -> FairQueue[Waiter]:
+        if self._failures.often(key, self._seconds()):
+            return self._failing
+        return self._preferred if self._failures.has_succeeded(key) else self._waiting
+
     def _make_room(self, key: str, queue: FairQueue[Waiter]) -> None:
-        if queue is self._waiting and len(self._failing):
-            queue = self._failing
-        elif not queue.can_make_room_for(key):
+        last = next(each for each in reversed(self._queues) if each is queue or len(each))
+        if last is queue and not queue.can_make_room_for(key):
             raise NoRoomError
-        queue.pop_newest_of_fullest().evicted()
+        last.pop_newest_of_fullest().evicted()
 
 
 class _Failures:
-    """How often calls of each key failed lately."""
+    """How often calls of each key failed lately, and which keys have succeeded.
 
-    __slots__ = ("_counts",)
+    They are two tables: whoever fails under many keys must not push out those that have succeeded.
+    """
+
+    __slots__ = ("_counts", "_succeeded")
 
     def __init__(self) -> None:
         self._counts: OrderedDict[str, tuple[float, float, float]] = OrderedDict()  # failures, successes, as of when
+        self._succeeded: OrderedDict[str, None] = OrderedDict()  # the latest last
 
     def record(self, key: str, now: float, *, failed: bool) -> None:
         failures, successes = self._current(key, now)
@@ -140,6 +157,15 @@ class _Failures:
         self._counts.move_to_end(key)
         if len(self._counts) > _KEPT:
             self._counts.popitem(last=False)
+        if not failed:
+            self._succeeded[key] = None
+            self._succeeded.move_to_end(key)
+            if len(self._succeeded) > _KEPT:
+                self._succeeded.popitem(last=False)
+
+    def has_succeeded(self, key: str) -> bool:
+        """Whether a call of a key has succeeded, however long ago."""
+        return key in self._succeeded
 
     def often(self, key: str, now: float) -> bool:
         """Whether calls of a key failed often, and more often than they succeeded."""

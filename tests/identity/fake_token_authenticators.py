@@ -77,9 +77,9 @@ def union_of(
     )
 
 
-def ask(union: UnionTokenAuthenticator, token: bytes = b"token") -> tuple[list[Any], Deferred[Any]]:
+def ask(union: UnionTokenAuthenticator, token: bytes = b"token", client: str = "") -> tuple[list[Any], Deferred[Any]]:
     """Ask; the list gets the caller or the error when there is one."""
     result: list[Any] = []
-    asked = Deferred.fromCoroutine(union.authenticate(token))
+    asked = Deferred.fromCoroutine(union.authenticate(token, client))
     asked.addCallbacks(result.append, lambda failure: result.append(failure.value))
     return result, asked

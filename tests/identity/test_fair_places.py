@@ -93,6 +93,25 @@ def test_who_fails_often_waits_behind_who_does_not() -> None:
     assert room.served == ["x/0", "alice/0", "alice/1", "alice/2", "stranger/0", "stranger/1", "stranger/2"]
 
 
+def test_who_has_succeeded_waits_behind_no_stranger_however_many_they_are() -> None:
+    """An IPv6 network of 48 bits has 65,536 of 64: each is a key that has not failed yet."""
+    room = Room(2, max_waiting=10)
+    room.fail("alice", 1, failed=False)
+    room.now = 3600.0
+    for stranger in range(5000):
+        room.fail(f"s{stranger}", 1)
+        room.come(f"s{stranger}/0")
+    room.come("alice/0")
+    room.come("new/0")
+    assert room.evicted[-2:] == ["s11/0", "new/0"]  # nobody makes room for another stranger
+    room.go("s0/0")
+    assert room.served == ["s0/0", "s1/0", "alice/0"]
+    room.come("late/0")
+    room.fail("alice", 10)
+    room.come("alice/1")
+    assert room.evicted[-1] == "alice/1"  # who fails often is no better for it
+
+
 def test_failures_are_forgotten_and_outweighed() -> None:
     room = Room(1)
     room.fail("a")

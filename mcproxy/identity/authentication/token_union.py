@@ -199,15 +199,22 @@ class UnionTokenAuthenticator:
             return user
         key, turn = self._hash(token), network(client)
         try:
-            user = await self._singleflight.join(key, lambda: self._ask(token, key, client), turn=turn)
+            user = await self._singleflight.join(key, lambda: self._reviewed(token, key, client), turn=turn)
         except SingleFlightError as error:
             raise self._overloaded(str(error)) from None
+        self._log.works()
+        return user
+
+    async def _reviewed(self, token: bytes, key: bytes, client: str) -> AuthenticatedUser:
+        """Review the token, and count the result for the client's address, also if the client leaves meanwhile."""
+        turn = network(client)
+        try:
+            user = await self._ask(token, key, client)
         except StatusError as error:
             if error.code == 401:
                 self._places.record(turn, failed=True)
             raise
         self._places.record(turn, failed=False)
-        self._log.works()
         return user
 
     async def _ask(self, token: bytes, key: bytes, client: str) -> AuthenticatedUser:

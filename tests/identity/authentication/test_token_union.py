@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError
 
 from mcproxy.config import model
+from mcproxy.identity.authentication import token_union
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authentication.system_names import authenticated
 from mcproxy.identity.authentication.token_authenticator import Accepted
@@ -257,6 +258,38 @@ def test_an_answer_that_nobody_waits_for_any_more_is_kept_all_the_same() -> None
     asked.cancel()
     authenticator.running[0].callback(ALICE)
     assert union.at_once(b"token") == CALLER
+
+
+def test_one_who_leaves_before_the_refusal_fails_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a stranger would never wait behind others."""
+    monkeypatch.setattr(token_union, "_PLACES", 1)
+    authenticator = remote()
+    union = union_of(authenticator)
+    for number in range(5):
+        _, asked = ask(union, b"bad %d" % number, "10.0.0.9")
+        asked.cancel()
+        authenticator.running[number].callback(NOT_MINE)
+    ask(union, b"slow", "10.0.0.2")
+    refused, _ = ask(union, b"bad", "10.0.0.9")
+    good, _ = ask(union, b"good", "10.0.0.1")
+    authenticator.running[5].callback(ALICE)
+    authenticator.running[6].callback(ALICE)
+    assert (good, refused) == ([CALLER], [])
+
+
+def test_an_address_whose_token_was_accepted_waits_behind_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_union, "_PLACES", 1)
+    monkeypatch.setattr(token_union, "_MAX_WAITING", 3)
+    authenticator = remote()
+    union = union_of(authenticator)
+    ask(union, b"first", "10.0.0.1")
+    authenticator.running[0].callback(ALICE)
+    strangers = [ask(union, b"bad %d" % number, f"2001:db8:0:{number}::1")[0] for number in range(4)]
+    good, _ = ask(union, b"good", "10.0.0.1")
+    assert [result and result[0].code for result in strangers] == [[], [], [], 503]  # it made room
+    authenticator.running[1].callback(NOT_MINE)
+    authenticator.running[2].callback(ALICE)
+    assert good == [CALLER]
 
 
 def test_a_judge_that_never_answers_is_503_in_the_end(logged: Logged) -> None:
