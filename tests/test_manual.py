@@ -71,9 +71,11 @@ def test_page_tells_the_keys_as_the_schema_has_them(writer: ModuleType) -> None:
 
 
 def test_every_key_of_the_schema_is_found_and_described(writer: ModuleType) -> None:
-    told = {path: node for path, node, _ in writer.keys(SCHEMA, SCHEMA)}
-    assert {"daemon.controlSocket", "listeners[].limits.headBytes", "clusters[].credentials.exec.args"} <= set(told)
-    for path, node in told.items():
+    documented = {path: node for path, node, _ in writer.keys(SCHEMA, SCHEMA)}
+    assert {"daemon.controlSocket", "listeners[].limits.headBytes", "clusters[].credentials.exec.args"} <= set(
+        documented
+    )
+    for path, node in documented.items():
         assert f".It Va {path}\n" in FILE_PAGE
         assert node.get("description"), f"{path} has no description"
 
@@ -134,8 +136,8 @@ def test_page_tells_every_key_of_the_access_log_and_no_other() -> None:
         1.0, "c", "GET", "/", 200, request_id="r", impersonated="i", policy="p", verb="get", resource="pods",
         user_agent="u", first_byte=0.1,
     )  # fmt: skip
-    told = FILE_PAGE[FILE_PAGE.index(".Sh THE ACCESS LOG") :].split(".El")[0]
-    keys = [key for line in re.findall(r"^\.It Li (.*)$", told, re.MULTILINE) for key in line.split(" , ")]
+    documented = FILE_PAGE[FILE_PAGE.index(".Sh THE ACCESS LOG") :].split(".El")[0]
+    keys = [key for line in re.findall(r"^\.It Li (.*)$", documented, re.MULTILINE) for key in line.split(" , ")]
     assert sorted(keys) == sorted(json.loads(json_formatter()(everything)))
 
 

@@ -43,6 +43,6 @@ def test_kubectl_is_taken_from_version_1_20_on(path: Path, version: str, status:
 
 def test_all_that_is_missing_is_told_in_a_sentence(path: Path) -> None:
     kubectl(path, "v1.32.4")
-    status, told = tools(path, "kubectl", "nginx", "wrk")
+    status, message = tools(path, "kubectl", "nginx", "wrk")
     assert status == 1
-    assert "please install nginx wrk" in told
+    assert "please install nginx wrk" in message

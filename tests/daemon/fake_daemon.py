@@ -34,7 +34,7 @@ class FakeService:
     systemd_sockets: dict[str, Any]
     access_log_opener: Callable[[AccessLog], Any]
     running: int = 0
-    told: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     write: Callable[[str], None] = lambda line: print(line, flush=True)
 
     async def start(self, config: Config) -> None:

@@ -9,7 +9,7 @@ from mcproxy.net.contexts import PairError
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (DaemonError("it is wrong", todo="mend it"), ("it is wrong", "mend it")),
         (BindError(TCPBind("::", 443), "Permission denied"), ("cannot listen on [::]:443: Permission denied", "")),
@@ -27,5 +27,5 @@ from mcproxy.net.contexts import PairError
         (KeyError("a bug"), None),
     ],
 )
-def test_ordinary_errors_are_told_from_bugs(error: Exception, told: tuple[str, str] | None) -> None:
-    assert describe(error) == told
+def test_ordinary_errors_are_told_from_bugs(error: Exception, expected: tuple[str, str] | None) -> None:
+    assert describe(error) == expected

@@ -30,7 +30,7 @@ class Reactor(Clock):
 
 @dataclass
 class RecordingService:
-    told: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     running: int = 0
     starting: Deferred[None] | None = None
     applying: Deferred[None] | None = None
@@ -40,30 +40,30 @@ class RecordingService:
     async def start(self, config: Config) -> None:
         if self.starting:
             await self.starting
-        self.told.append("started")
+        self.calls.append("started")
 
     async def apply(self, config: Config) -> None:
-        self.told.append("apply begins")
+        self.calls.append("apply begins")
         if self.applying:
             await self.applying
-        self.told.append("applied")
+        self.calls.append("applied")
 
     def begin_shutdown(self) -> None:
-        self.told.append("begin_shutdown")
+        self.calls.append("begin_shutdown")
 
     async def drain(self, timeout: float) -> None:
-        self.told.append(f"drain {timeout:g}")
+        self.calls.append(f"drain {timeout:g}")
         await self.draining
 
     def stop_accepting(self) -> None:
-        self.told.append("stop_accepting")
+        self.calls.append("stop_accepting")
 
     async def finish(self) -> None:
-        self.told.append("finish")
+        self.calls.append("finish")
         await self.finishing
 
     def abort(self) -> None:
-        self.told.append("abort")
+        self.calls.append("abort")
 
     @property
     def cut(self) -> dict[str, int]:
@@ -113,14 +113,14 @@ def world() -> World:
 def test_stop_waits_for_the_shutdown_delay_then_drains(world: World) -> None:
     world.start()
     world.daemon.stop()
-    assert world.service.told == ["started", "begin_shutdown"]
+    assert world.service.calls == ["started", "begin_shutdown"]
     world.reactor.advance(4.9)
-    assert world.service.told == ["started", "begin_shutdown"]
+    assert world.service.calls == ["started", "begin_shutdown"]
     world.reactor.advance(0.1)
-    assert world.service.told[2:] == ["drain 20"]
+    assert world.service.calls[2:] == ["drain 20"]
     assert not world.reactor.stopped
     world.service.draining.callback(None)
-    assert world.service.told[3:] == ["stop_accepting", "finish"]
+    assert world.service.calls[3:] == ["stop_accepting", "finish"]
     assert not world.reactor.stopped
     with capturedLogs() as events:
         world.service.finishing.callback(None)
@@ -152,7 +152,7 @@ def test_stop_while_starting_aborts(world: World) -> None:
     world.reactor.advance(0)
     assert world.reactor.stopped
     world.service.starting.callback(None)
-    assert world.service.told == ["abort", "started"]
+    assert world.service.calls == ["abort", "started"]
     assert world.daemon.state is State.STOPPED
 
 
@@ -161,9 +161,9 @@ def test_stop_waits_until_a_change_under_way_is_whole(world: World) -> None:
     world.service.applying = Deferred()
     world.daemon.hangup()
     world.daemon.stop()
-    assert world.service.told == ["started", "apply begins"]
+    assert world.service.calls == ["started", "apply begins"]
     world.service.applying.callback(None)
-    assert world.service.told == ["started", "apply begins", "applied", "begin_shutdown"]
+    assert world.service.calls == ["started", "apply begins", "applied", "begin_shutdown"]
 
 
 def test_reload_that_is_still_reading_when_the_stop_comes_changes_nothing(world: World) -> None:
@@ -178,7 +178,7 @@ def test_reload_that_is_still_reading_when_the_stop_comes_changes_nothing(world:
     world.daemon.stop()
     world.reactor.advance(5)
     reading.callback(FakeLoaded(CONFIG))
-    assert world.service.told == ["started", "begin_shutdown", "drain 20"]
+    assert world.service.calls == ["started", "begin_shutdown", "drain 20"]
 
 
 def test_hangup_while_starting_or_stopping_does_nothing(world: World) -> None:
@@ -188,7 +188,7 @@ def test_hangup_while_starting_or_stopping_does_nothing(world: World) -> None:
     world.service.starting.callback(None)
     world.daemon.stop()
     world.daemon.hangup()
-    assert world.service.told == ["started", "begin_shutdown"]
+    assert world.service.calls == ["started", "begin_shutdown"]
 
 
 def test_second_stop_ends_while_draining(world: World) -> None:
@@ -197,7 +197,7 @@ def test_second_stop_ends_while_draining(world: World) -> None:
     world.reactor.advance(5)
     world.daemon.stop()
     world.reactor.advance(0)
-    assert world.service.told[-1] == "abort"
+    assert world.service.calls[-1] == "abort"
     assert world.reactor.stopped
 
 

@@ -124,7 +124,7 @@ NAMESPACES = [
 ]
 
 
-def judge(subject: model.Rule, user: UserInfo, info: RequestInfo, cluster: str = "east") -> bool:
+def rule_matches(subject: model.Rule, user: UserInfo, info: RequestInfo, cluster: str = "east") -> bool:
     """What every way to ask says; they agree."""
     policies = [policy("p", subject)]
     index = PolicyIndex(policies)
@@ -138,22 +138,22 @@ def judge(subject: model.Rule, user: UserInfo, info: RequestInfo, cluster: str =
 
 @pytest.mark.parametrize(("row", "items", "verb", "matches"), VERBS)
 def test_verbs(row: int, items: str, verb: str, matches: bool) -> None:
-    assert judge(rule(verbs=tuple(items.split())), ALICE, resource_request(verb)) is matches
+    assert rule_matches(rule(verbs=tuple(items.split())), ALICE, resource_request(verb)) is matches
 
 
 @pytest.mark.parametrize(("row", "items", "group", "matches"), API_GROUPS)
 def test_api_groups(row: int, items: list[str], group: str, matches: bool) -> None:
-    assert judge(rule(api_groups=tuple(items)), ALICE, resource_request(group=group)) is matches
+    assert rule_matches(rule(api_groups=tuple(items)), ALICE, resource_request(group=group)) is matches
 
 
 @pytest.mark.parametrize(("row", "items", "what", "matches"), RESOURCES)
 def test_resources(row: int, items: str, what: str, matches: bool) -> None:
-    assert judge(rule(resources=tuple(items.split())), ALICE, resource_request(what=what)) is matches
+    assert rule_matches(rule(resources=tuple(items.split())), ALICE, resource_request(what=what)) is matches
 
 
 @pytest.mark.parametrize(("row", "items", "name", "matches"), RESOURCE_NAMES)
 def test_resource_names(row: int, items: str, name: str, matches: bool) -> None:
-    assert judge(rule(resource_names=tuple(items.split())), ALICE, resource_request(name=name)) is matches
+    assert rule_matches(rule(resource_names=tuple(items.split())), ALICE, resource_request(name=name)) is matches
 
 
 @pytest.mark.parametrize(("row", "users", "accounts", "name", "matches"), USERS)
@@ -161,25 +161,25 @@ def test_users_and_service_accounts(
     row: int, users: str, accounts: tuple[tuple[str, str], ...], name: str, matches: bool
 ) -> None:
     subject = rule(users=tuple(users.split()), service_accounts=accounts)
-    assert judge(subject, UserInfo(name), resource_request()) is matches
-    assert judge(subject, UserInfo(name), other_request("/version")) is matches
+    assert rule_matches(subject, UserInfo(name), resource_request()) is matches
+    assert rule_matches(subject, UserInfo(name), other_request("/version")) is matches
 
 
 @pytest.mark.parametrize(("row", "items", "groups", "matches"), USER_GROUPS)
 def test_user_groups(row: int, items: str, groups: str, matches: bool) -> None:
     user = UserInfo("x", tuple(groups.split()))
-    assert judge(rule(user_groups=tuple(items.split())), user, resource_request()) is matches
-    assert judge(rule(user_groups=tuple(items.split())), user, other_request("/version")) is matches
+    assert rule_matches(rule(user_groups=tuple(items.split())), user, resource_request()) is matches
+    assert rule_matches(rule(user_groups=tuple(items.split())), user, other_request("/version")) is matches
 
 
 @pytest.mark.parametrize(("row", "items", "path", "matches"), URLS)
 def test_non_resource_urls(row: int, items: str, path: str, matches: bool) -> None:
-    assert judge(rule(non_resource_urls=tuple(items.split())), ALICE, other_request(path)) is matches
+    assert rule_matches(rule(non_resource_urls=tuple(items.split())), ALICE, other_request(path)) is matches
 
 
 @pytest.mark.parametrize(("items", "namespace", "matches"), NAMESPACES)
 def test_namespaces(items: list[str], namespace: str, matches: bool) -> None:
-    assert judge(rule(namespaces=tuple(items)), ALICE, resource_request(namespace=namespace)) is matches
+    assert rule_matches(rule(namespaces=tuple(items)), ALICE, resource_request(namespace=namespace)) is matches
 
 
 @pytest.mark.parametrize(
@@ -198,20 +198,20 @@ def test_namespaces(items: list[str], namespace: str, matches: bool) -> None:
 )
 def test_clusters(items: str, cluster: str, matches: bool) -> None:
     for info in (resource_request(), other_request("/version")):
-        assert judge(rule(clusters=tuple(items.split())), ALICE, info, cluster) is matches
+        assert rule_matches(rule(clusters=tuple(items.split())), ALICE, info, cluster) is matches
 
 
 def test_resource_names_and_namespaces_say_nothing_of_other_requests() -> None:
     subject = rule(resource_names=("a",), namespaces=("b",), api_groups=(), resources=())
-    assert judge(subject, ALICE, other_request("/version"))
-    assert not judge(rule(non_resource_urls=()), ALICE, other_request("/version"))
+    assert rule_matches(subject, ALICE, other_request("/version"))
+    assert not rule_matches(rule(non_resource_urls=()), ALICE, other_request("/version"))
 
 
 def test_the_verb_of_another_request_is_its_method() -> None:
     subject = rule(verbs=("post",))
-    assert judge(subject, ALICE, other_request("/logs", "POST"))
-    assert not judge(subject, ALICE, other_request("/logs", "GET"))
-    assert judge(rule(verbs=("head",)), ALICE, other_request("/healthz", "HEAD"))
+    assert rule_matches(subject, ALICE, other_request("/logs", "POST"))
+    assert not rule_matches(subject, ALICE, other_request("/logs", "GET"))
+    assert rule_matches(rule(verbs=("head",)), ALICE, other_request("/healthz", "HEAD"))
 
 
 PODS = rule(resources=("pods",), non_resource_urls=())

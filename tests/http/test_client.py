@@ -9,7 +9,7 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 
 from mcproxy.http.client import MAX_HEAD, ConnectionClosed, ResponseTimeout
 from mcproxy.http.messages import UpstreamProtocolError
-from tests.http.play import Answer, ClientPlay
+from tests.http.harness import Answer, ClientHarness
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -17,21 +17,23 @@ UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection
 
 
 @pytest.fixture
-def play() -> ClientPlay:
-    return ClientPlay()
+def harness() -> ClientHarness:
+    return ClientHarness()
 
 
 def failed(answer: Answer, kind: type[Exception]) -> bool:
     return isinstance(answer.failure, kind) and not answer.complete
 
 
-def reusable(play: ClientPlay) -> bool:
-    return play.idle == 1 and play.closed == 0 and play.wire.open
+def reusable(harness: ClientHarness) -> bool:
+    return harness.idle == 1 and harness.closed == 0 and harness.wire.open
 
 
-def used_up(play: ClientPlay) -> bool:
+def used_up(harness: ClientHarness) -> bool:
     """The pool heard of it once, and the connection ends."""
-    return play.idle == 0 and play.closed == 1 and (play.wire.closed or play.wire.aborted or play.wire.lost)
+    return (
+        harness.idle == 0 and harness.closed == 1 and (harness.wire.closed or harness.wire.aborted or harness.wire.lost)
+    )
 
 
 class TestBodies:
@@ -46,26 +48,28 @@ class TestBodies:
             (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", b"ok"),
         ],
     )
-    def test_after_its_body_the_connection_can_be_used_again(self, play: ClientPlay, raw: bytes, body: bytes) -> None:
-        answer = play.asks()
-        play.answers(raw)
+    def test_after_its_body_the_connection_can_be_used_again(
+        self, harness: ClientHarness, raw: bytes, body: bytes
+    ) -> None:
+        answer = harness.asks()
+        harness.answers(raw)
         assert (answer.body, answer.trailers) == (body, [])
-        assert reusable(play)
-        again = play.asks()
-        play.wire.drip(OK)
+        assert reusable(harness)
+        again = harness.asks()
+        harness.wire.drip(OK)
         assert again.body == b"ok"
-        assert play.idle == 2
+        assert harness.idle == 2
 
     @pytest.mark.parametrize(
         "raw",
         [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"],
     )
-    def test_an_answer_to_head_has_no_body_whatever_it_says(self, play: ClientPlay, raw: bytes) -> None:
-        answer = play.asks(b"HEAD")
-        play.answers(raw)
+    def test_an_answer_to_head_has_no_body_whatever_it_says(self, harness: ClientHarness, raw: bytes) -> None:
+        answer = harness.asks(b"HEAD")
+        harness.answers(raw)
         assert answer.complete
         assert answer.body == b""
-        assert reusable(play)
+        assert reusable(harness)
 
     @given(st.lists(st.integers(0, 200), max_size=8))
     def test_any_split_gives_the_same_answer(self, places: list[int]) -> None:
@@ -74,120 +78,120 @@ class TestBodies:
             + CHUNKED.replace(b"\r\n\r\n", b"\r\nA: b\r\n\r\n")
             + b"5\r\nhello\r\n0\r\nT: u\r\n\r\n"
         )
-        play = ClientPlay()
-        answer = play.asks()
+        harness = ClientHarness()
+        answer = harness.asks()
         edges = sorted({0, len(raw), *(place % len(raw) for place in places)})
         for start, end in zip(edges, edges[1:], strict=False):  # noqa: RUF007
-            play.answers(raw[start:end])
+            harness.answers(raw[start:end])
         assert answer.head is not None
         assert (answer.informed, answer.head.fields, answer.body) == ([100], b"A: b\r\n", b"hello")
         assert answer.trailers == [(b"T", b"u")]
-        assert reusable(play)
+        assert reusable(harness)
 
-    def test_a_body_until_close_ends_with_an_orderly_close(self, play: ClientPlay) -> None:
-        answer = play.asks()
-        play.answers(b"HTTP/1.1 200 OK\r\n\r\nsome").answers(b" more")
+    def test_a_body_until_close_ends_with_an_orderly_close(self, harness: ClientHarness) -> None:
+        answer = harness.asks()
+        harness.answers(b"HTTP/1.1 200 OK\r\n\r\nsome").answers(b" more")
         assert not answer.complete
-        play.wire.end()
+        harness.wire.end()
         assert (answer.body, answer.complete) == (b"some more", True)
-        assert used_up(play)
+        assert used_up(harness)
 
-    def test_it_ends_too_where_only_the_connection_tells(self, play: ClientPlay) -> None:
-        answer = play.asks()
-        play.answers(b"HTTP/1.1 200 OK\r\n\r\nsome")
-        play.wire.lose(ConnectionDone)
+    def test_it_ends_too_where_only_the_connection_tells(self, harness: ClientHarness) -> None:
+        answer = harness.asks()
+        harness.answers(b"HTTP/1.1 200 OK\r\n\r\nsome")
+        harness.wire.lose(ConnectionDone)
         assert answer.complete
 
-    def test_a_body_until_close_that_is_broken_off_is_not_complete(self, play: ClientPlay) -> None:
-        answer = play.asks()
-        play.answers(b"HTTP/1.1 200 OK\r\n\r\nsome")
-        play.wire.lose(ConnectionLost)
+    def test_a_body_until_close_that_is_broken_off_is_not_complete(self, harness: ClientHarness) -> None:
+        answer = harness.asks()
+        harness.answers(b"HTTP/1.1 200 OK\r\n\r\nsome")
+        harness.wire.lose(ConnectionLost)
         assert failed(answer, ConnectionClosed)
-        assert used_up(play)
+        assert used_up(harness)
 
     @pytest.mark.parametrize("end", ["half", "done", "lost"])
     @pytest.mark.parametrize(
         "raw", [b"", b"HTTP/1.1 20", OK[:-1], CHUNKED, CHUNKED + b"2\r\nok\r\n", CHUNKED + b"2\r\nok\r\n0\r\n"]
     )
-    def test_a_shortened_answer_fails(self, play: ClientPlay, raw: bytes, end: str) -> None:
-        answer = play.asks()
-        play.answers(raw)
+    def test_a_shortened_answer_fails(self, harness: ClientHarness, raw: bytes, end: str) -> None:
+        answer = harness.asks()
+        harness.answers(raw)
         if end == "half":
-            play.wire.end()
+            harness.wire.end()
         else:
-            play.wire.lose(ConnectionDone if end == "done" else ConnectionLost)
+            harness.wire.lose(ConnectionDone if end == "done" else ConnectionLost)
         assert failed(answer, ConnectionClosed)
-        assert used_up(play)
-        assert play.connection.began is bool(raw)
+        assert used_up(harness)
+        assert harness.connection.began is bool(raw)
 
-    def test_what_has_come_is_told_to_be_all_for_now(self, play: ClientPlay) -> None:
-        answer = play.asks()
-        play.answers(CHUNKED)
+    def test_what_has_come_is_told_to_be_all_for_now(self, harness: ClientHarness) -> None:
+        answer = harness.asks()
+        harness.answers(CHUNKED)
         assert answer.flushes == 1
-        play.answers(b"2\r\nok\r\n")
+        harness.answers(b"2\r\nok\r\n")
         assert (answer.body, answer.flushes) == (b"ok", 2)
 
 
 class TestInterim:
-    def test_interim_answers_come_before_the_final_one(self, play: ClientPlay) -> None:
-        answer = play.asks()
-        play.answers(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + OK)
+    def test_interim_answers_come_before_the_final_one(self, harness: ClientHarness) -> None:
+        answer = harness.asks()
+        harness.answers(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + OK)
         assert (answer.informed, answer.body) == ([103, 100], b"ok")
-        assert reusable(play)
+        assert reusable(harness)
 
-    def test_after_100_the_final_answer_has_its_own_time(self, play: ClientPlay) -> None:
-        answer = play.asks(b"POST", body=True, timeout=10)
-        play.answers(b"HTTP/1.1 100 Continue\r\n\r\n")
-        play.passes(30)
+    def test_after_100_the_final_answer_has_its_own_time(self, harness: ClientHarness) -> None:
+        answer = harness.asks(b"POST", body=True, timeout=10)
+        harness.answers(b"HTTP/1.1 100 Continue\r\n\r\n")
+        harness.passes(30)
         assert answer.failure is None
-        play.connection.send_body(b"x")
-        play.connection.end_body()
-        play.passes(11)
+        harness.connection.send_body(b"x")
+        harness.connection.end_body()
+        harness.passes(11)
         assert failed(answer, ResponseTimeout)
 
-    def test_an_interim_answer_and_the_beginning_of_the_final_one_in_one_read(self, play: ClientPlay) -> None:
-        answer = play.asks(timeout=10)
-        play.answers(b"HTTP/1.1 100 Continue\r\n\r\n" + OK[:-1])
-        play.passes(30)
-        play.answers(OK[-1:])
+    def test_an_interim_answer_and_the_beginning_of_the_final_one_in_one_read(self, harness: ClientHarness) -> None:
+        answer = harness.asks(timeout=10)
+        harness.answers(b"HTTP/1.1 100 Continue\r\n\r\n" + OK[:-1])
+        harness.passes(30)
+        harness.answers(OK[-1:])
         assert answer.complete
 
 
 class TestTimeout:
-    def test_without_a_first_byte_it_fails(self, play: ClientPlay) -> None:
-        answer = play.asks(timeout=10)
-        play.passes(9.75)
+    def test_without_a_first_byte_it_fails(self, harness: ClientHarness) -> None:
+        answer = harness.asks(timeout=10)
+        harness.passes(9.75)
         assert answer.failure is None
-        play.passes(0.75)
+        harness.passes(0.75)
         assert failed(answer, ResponseTimeout)
-        assert play.wire.aborted
-        assert used_up(play)
+        assert harness.wire.aborted
+        assert used_up(harness)
 
-    def test_the_head_ends_it(self, play: ClientPlay) -> None:
-        answer = play.asks(timeout=10)
-        play.answers(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
-        play.passes(100)
+    def test_the_head_ends_it(self, harness: ClientHarness) -> None:
+        answer = harness.asks(timeout=10)
+        harness.answers(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
+        harness.passes(100)
         assert answer.failure is None
 
-    def test_half_a_head_does_not(self, play: ClientPlay) -> None:
-        answer = play.asks(timeout=10)
-        play.answers(b"HTTP/1.1 200 OK\r\nContent-")
-        play.passes(10.25)
-        assert failed(answer, ResponseTimeout)
-
-    def test_it_runs_from_the_end_of_the_request(self, play: ClientPlay) -> None:
-        answer = play.asks(b"POST", body=True, timeout=10)
-        play.passes(100)
-        play.connection.send_body(b"x")
-        play.passes(100)
-        assert answer.failure is None
-        play.connection.end_body()
-        play.passes(10.25)
+    def test_half_a_head_does_not(self, harness: ClientHarness) -> None:
+        answer = harness.asks(timeout=10)
+        harness.answers(b"HTTP/1.1 200 OK\r\nContent-")
+        harness.passes(10.25)
         assert failed(answer, ResponseTimeout)
 
-    def test_zero_is_none(self, play: ClientPlay) -> None:
-        answer = play.asks(timeout=0)
-        play.passes(1000)
+    def test_it_runs_from_the_end_of_the_request(self, harness: ClientHarness) -> None:
+        answer = harness.asks(b"POST", body=True, timeout=10)
+        harness.passes(100)
+        harness.connection.send_body(b"x")
+        harness.passes(100)
+        assert answer.failure is None
+        harness.connection.end_body()
+        harness.passes(10.25)
+        assert failed(answer, ResponseTimeout)
+
+    def test_zero_is_none(self, harness: ClientHarness) -> None:
+        answer = harness.asks(timeout=0)
+        harness.passes(1000)
         assert answer.failure is None
 
 
@@ -200,53 +204,53 @@ class TestKeepAlive:
             b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
         ],
     )
-    def test_a_connection_that_will_close_is_not_used_again(self, play: ClientPlay, raw: bytes) -> None:
-        answer = play.asks()
-        play.answers(raw)
+    def test_a_connection_that_will_close_is_not_used_again(self, harness: ClientHarness, raw: bytes) -> None:
+        answer = harness.asks()
+        harness.answers(raw)
         assert answer.body == b"ok"
         assert answer.complete
-        assert used_up(play)
-        assert play.wire.closed
+        assert used_up(harness)
+        assert harness.wire.closed
 
     @pytest.mark.parametrize("garbage", [b"x", b"\r\n", OK])
     @pytest.mark.parametrize("raw", [OK, CHUNKED + b"0\r\n\r\n", b"HTTP/1.1 204 No Content\r\n\r\n"])
     def test_bytes_behind_the_answer_spoil_the_connection_but_not_the_answer(
-        self, play: ClientPlay, raw: bytes, garbage: bytes
+        self, harness: ClientHarness, raw: bytes, garbage: bytes
     ) -> None:
-        answer = play.asks()
-        play.answers(raw + garbage)
+        answer = harness.asks()
+        harness.answers(raw + garbage)
         assert answer.complete
-        assert used_up(play)
-        assert play.wire.aborted
+        assert used_up(harness)
+        assert harness.wire.aborted
 
-    def test_an_answer_before_the_request_is_complete_uses_the_connection_up(self, play: ClientPlay) -> None:
-        answer = play.asks(b"POST", body=True)
-        play.connection.send_body(b"some")
-        play.answers(OK)
+    def test_an_answer_before_the_request_is_complete_uses_the_connection_up(self, harness: ClientHarness) -> None:
+        answer = harness.asks(b"POST", body=True)
+        harness.connection.send_body(b"some")
+        harness.answers(OK)
         assert answer.complete
-        assert used_up(play)
-        play.wire.taken()
-        play.connection.send_body(b"more")
-        play.connection.end_body()
-        assert play.wire.taken() == b""
+        assert used_up(harness)
+        harness.wire.taken()
+        harness.connection.send_body(b"more")
+        harness.connection.end_body()
+        assert harness.wire.taken() == b""
 
-    def test_an_answer_while_the_request_is_still_queued_uses_the_connection_up(self, play: ClientPlay) -> None:
-        answer = play.asks(b"POST", body=True)
-        play.wire.block()
+    def test_an_answer_while_the_request_is_still_queued_uses_the_connection_up(self, harness: ClientHarness) -> None:
+        answer = harness.asks(b"POST", body=True)
+        harness.wire.block()
         assert answer.request_paused
-        play.connection.end_body()
-        play.answers(OK)
+        harness.connection.end_body()
+        harness.answers(OK)
         assert answer.complete
-        assert used_up(play)
+        assert used_up(harness)
 
-    def test_a_paused_answer_that_is_complete_leaves_a_connection_that_reads(self, play: ClientPlay) -> None:
-        answer = play.asks()
-        play.answers(OK[:-1])
-        play.connection.pause()
-        assert not play.wire.reading
-        play.answers(OK[-1:])  # was read already
+    def test_a_paused_answer_that_is_complete_leaves_a_connection_that_reads(self, harness: ClientHarness) -> None:
+        answer = harness.asks()
+        harness.answers(OK[:-1])
+        harness.connection.pause()
+        assert not harness.wire.reading
+        harness.answers(OK[-1:])  # was read already
         assert answer.complete
-        assert play.wire.reading
+        assert harness.wire.reading
 
 
 class TestRefusals:
@@ -261,85 +265,85 @@ class TestRefusals:
             b"HTTP/1.1 200 OK\r\nA: " + b"x" * MAX_HEAD,
         ],
     )
-    def test_what_breaks_the_protocol_fails_and_is_broken_off(self, play: ClientPlay, raw: bytes) -> None:
-        answer = play.asks()
-        play.answers(raw)
+    def test_what_breaks_the_protocol_fails_and_is_broken_off(self, harness: ClientHarness, raw: bytes) -> None:
+        answer = harness.asks()
+        harness.answers(raw)
         assert failed(answer, UpstreamProtocolError)
-        assert play.wire.aborted
-        assert used_up(play)
-        play.wire.settle()
-        assert play.closed == 1
+        assert harness.wire.aborted
+        assert used_up(harness)
+        harness.wire.settle()
+        assert harness.closed == 1
 
-    def test_unasked_bytes_break_an_idle_connection_off(self, play: ClientPlay) -> None:
-        play.answers(OK)
-        assert used_up(play)
+    def test_unasked_bytes_break_an_idle_connection_off(self, harness: ClientHarness) -> None:
+        harness.answers(OK)
+        assert used_up(harness)
 
-    def test_101_before_the_request_is_complete_is_refused(self, play: ClientPlay) -> None:
-        answer = play.asks(b"POST", body=True, upgrade=True)
-        play.answers(UPGRADE)
+    def test_101_before_the_request_is_complete_is_refused(self, harness: ClientHarness) -> None:
+        answer = harness.asks(b"POST", body=True, upgrade=True)
+        harness.answers(UPGRADE)
         assert failed(answer, UpstreamProtocolError)
 
 
 class TestEnds:
-    def test_cancelled_the_connection_is_broken_off_and_the_sink_hears_no_more(self, play: ClientPlay) -> None:
-        answer = play.asks()
-        play.answers(OK[:-1])
-        play.connection.cancel()
-        assert play.wire.aborted
-        play.connection.dataReceived(OK[-1:])
-        play.wire.settle()
+    def test_cancelled_the_connection_is_broken_off_and_the_sink_hears_no_more(self, harness: ClientHarness) -> None:
+        answer = harness.asks()
+        harness.answers(OK[:-1])
+        harness.connection.cancel()
+        assert harness.wire.aborted
+        harness.connection.dataReceived(OK[-1:])
+        harness.wire.settle()
         assert not answer.complete
         assert answer.failure is None
-        assert play.closed == 1
+        assert harness.closed == 1
 
-    def test_cancelled_at_the_head_the_sink_hears_nothing_of_the_body(self, play: ClientPlay) -> None:
-        answer = play.asks()
-        answer.on_head = play.connection.cancel
-        play.answers(OK[:-1])
+    def test_cancelled_at_the_head_the_sink_hears_nothing_of_the_body(self, harness: ClientHarness) -> None:
+        answer = harness.asks()
+        answer.on_head = harness.connection.cancel
+        harness.answers(OK[:-1])
         assert (answer.body, answer.complete) == (b"", False)
-        assert used_up(play)
+        assert used_up(harness)
 
-    def test_retired_it_closes_at_once_although_it_is_a_producer(self, play: ClientPlay) -> None:
-        play.connection.retire()
-        assert play.wire.closed
-        play.wire.settle()
-        assert play.closed == 1
+    def test_retired_it_closes_at_once_although_it_is_a_producer(self, harness: ClientHarness) -> None:
+        harness.connection.retire()
+        assert harness.wire.closed
+        harness.wire.settle()
+        assert harness.closed == 1
 
-    def test_the_upstream_closes_an_idle_connection(self, play: ClientPlay) -> None:
-        play.wire.end()
-        assert play.wire.closed
-        play.wire.settle()
-        assert play.closed == 1
+    def test_the_upstream_closes_an_idle_connection(self, harness: ClientHarness) -> None:
+        harness.wire.end()
+        assert harness.wire.closed
+        harness.wire.settle()
+        assert harness.closed == 1
 
 
 class TestPace:
-    def test_reading_is_stopped_and_goes_on(self, play: ClientPlay) -> None:
-        play.asks()
-        play.connection.pause()
-        play.connection.pause()
-        assert not play.wire.reading
-        play.connection.resume()
-        assert play.wire.reading
+    def test_reading_is_stopped_and_goes_on(self, harness: ClientHarness) -> None:
+        harness.asks()
+        harness.connection.pause()
+        harness.connection.pause()
+        assert not harness.wire.reading
+        harness.connection.resume()
+        assert harness.wire.reading
 
-    def test_a_full_send_buffer_stops_the_request(self, play: ClientPlay) -> None:
-        answer = play.asks(b"POST", body=True)
-        play.wire.block()
+    def test_a_full_send_buffer_stops_the_request(self, harness: ClientHarness) -> None:
+        answer = harness.asks(b"POST", body=True)
+        harness.wire.block()
         assert answer.request_paused
-        play.wire.unblock()
+        harness.wire.unblock()
         assert not answer.request_paused
 
 
 class TestUpgrade:
-    def test_101_makes_a_tunnel_and_takes_the_connection_from_the_pool(self, play: ClientPlay) -> None:
-        answer = play.asks(upgrade=True)
-        play.answers(UPGRADE + b"early")
+    def test_101_makes_a_tunnel_and_takes_the_connection_from_the_pool(self, harness: ClientHarness) -> None:
+        answer = harness.asks(upgrade=True)
+        harness.answers(UPGRADE + b"early")
         assert answer.upgraded is not None
         assert answer.upgraded.bytes_received == 5
-        assert (play.idle, play.closed) == (0, 1)
-        assert play.wire.open
+        assert (harness.idle, harness.closed) == (0, 1)
+        assert harness.wire.open
 
-    def test_any_other_answer_is_a_plain_one(self, play: ClientPlay) -> None:
-        answer = play.asks(upgrade=True)
-        play.answers(OK)
+    def test_any_other_answer_is_a_plain_one(self, harness: ClientHarness) -> None:
+        answer = harness.asks(upgrade=True)
+        harness.answers(OK)
         assert answer.body == b"ok"
-        assert reusable(play)
+        assert reusable(harness)

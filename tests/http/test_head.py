@@ -18,7 +18,7 @@ from mcproxy.http.messages import (
     ResponseHead,
     UpstreamProtocolError,
 )
-from tests.http.play import ServerPlay
+from tests.http.harness import ServerHarness
 
 tokens = st.from_regex(rb"\A[A-Za-z][A-Za-z0-9!#$%&'*+.^_`|~-]{0,12}\Z")
 values = st.from_regex(rb"\A([!-~\x80-\xff]([ \t!-~\x80-\xff]{0,12}[!-~\x80-\xff])?)?\Z")
@@ -302,13 +302,13 @@ class TestUnfinished:
     @given(plain_fields, st.lists(st.integers(0, 300), max_size=5))
     def test_a_head_is_the_same_however_it_is_split(self, fields: list[tuple[bytes, bytes]], places: list[int]) -> None:
         raw = b"GET /x HTTP/1.1\r\nHost: a\r\n" + b"".join(b"%b: %b\r\n" % field for field in fields) + b"\r\n"
-        dripped, split = ServerPlay(), ServerPlay()
+        dripped, split = ServerHarness(), ServerHarness()
         dripped.wire.drip(raw)
         edges = sorted({0, len(raw), *(place % len(raw) for place in places)})
         for start, end in zip(edges, edges[1:], strict=False):  # noqa: RUF007
             split.sends(raw[start:end])
         expected = parse(raw).fields
-        assert [play.last.exchange.head.fields for play in (dripped, split)] == [expected, expected]
+        assert [harness.last.exchange.head.fields for harness in (dripped, split)] == [expected, expected]
 
 
 class TestResponse:

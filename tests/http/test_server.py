@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.internet.error import ConnectionDone, ConnectionLost
 
 from mcproxy.http.server import LINGER
-from tests.http.play import ServerPlay
+from tests.http.harness import ServerHarness
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n\r\nok"
@@ -25,96 +25,96 @@ CHUNKED_POST = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\
 
 
 @pytest.fixture
-def play() -> ServerPlay:
-    return ServerPlay()
+def harness() -> ServerHarness:
+    return ServerHarness()
 
 
 class TestRequests:
-    def test_one_after_the_other_on_one_connection(self, play: ServerPlay) -> None:
+    def test_one_after_the_other_on_one_connection(self, harness: ServerHarness) -> None:
         for count in range(1, 4):
-            play.sends(GET)
-            assert len(play.requests) == count
-            play.last.answer()
-            assert play.gets() == OK
-            assert play.last.ends == 1
-        assert play.wire.open
+            harness.sends(GET)
+            assert len(harness.requests) == count
+            harness.last.answer()
+            assert harness.gets() == OK
+            assert harness.last.ends == 1
+        assert harness.wire.open
 
-    def test_a_pipeline_is_answered_in_order_and_looked_at_one_by_one(self, play: ServerPlay) -> None:
+    def test_a_pipeline_is_answered_in_order_and_looked_at_one_by_one(self, harness: ServerHarness) -> None:
         paths = [b"/1", b"/2", b"/3"]
-        play.sends(b"".join(GET.replace(b"/ ", path + b" ") for path in paths))
+        harness.sends(b"".join(GET.replace(b"/ ", path + b" ") for path in paths))
         for count, path in enumerate(paths, 1):
-            assert len(play.requests) == count
-            assert play.last.exchange.head.target == path
-            play.last.answer(path)
-            assert play.gets().endswith(path)
+            assert len(harness.requests) == count
+            assert harness.last.exchange.head.target == path
+            harness.last.answer(path)
+            assert harness.gets().endswith(path)
 
     @given(st.lists(st.integers(0, 300), max_size=8))
     def test_any_split_gives_the_same_requests(self, places: list[int]) -> None:
         raw = post(b"hello") + CHUNKED_POST + b"3\r\nabc\r\n0\r\nT: u\r\n\r\n" + GET
-        play = ServerPlay()
+        harness = ServerHarness()
         edges = sorted({0, len(raw), *(place % len(raw) for place in places)})
         for start, end in zip(edges, edges[1:], strict=False):  # noqa: RUF007
-            play.sends(raw[start:end])
+            harness.sends(raw[start:end])
         for _ in range(3):
-            assert play.last.trailers is not None or not play.last.exchange.head.length
-            play.last.answer()
-        assert [request.body for request in play.requests] == [b"hello", b"abc", b""]
-        assert play.requests[1].trailers == [(b"T", b"u")]
-        assert play.wire.open
+            assert harness.last.trailers is not None or not harness.last.exchange.head.length
+            harness.last.answer()
+        assert [request.body for request in harness.requests] == [b"hello", b"abc", b""]
+        assert harness.requests[1].trailers == [(b"T", b"u")]
+        assert harness.wire.open
 
     def test_much_behind_a_request_stops_reading_until_it_is_answered(self) -> None:
-        play = ServerPlay(head_bytes=100)
-        play.sends(GET + b"GET /2 HTTP/1.1\r\nHost: a\r\n\r\n" * 4)
-        assert not play.wire.reading
+        harness = ServerHarness(head_bytes=100)
+        harness.sends(GET + b"GET /2 HTTP/1.1\r\nHost: a\r\n\r\n" * 4)
+        assert not harness.wire.reading
         for _ in range(5):
-            play.last.answer()
-        assert len(play.requests) == 5
-        assert play.wire.reading
+            harness.last.answer()
+        assert len(harness.requests) == 5
+        assert harness.wire.reading
 
     def test_a_body_that_came_with_its_head_before_there_was_a_handler(self) -> None:
-        play = ServerPlay(attach=False)
-        play.sends(post(b"hello"))
-        exchange = play.last.exchange
-        exchange.attach(play.last)
-        assert (play.last.body, play.last.trailers) == (b"hello", [])
-        assert play.wire.reading
-        play.last.answer()
-        play.sends(GET)
-        assert len(play.requests) == 2
+        harness = ServerHarness(attach=False)
+        harness.sends(post(b"hello"))
+        exchange = harness.last.exchange
+        exchange.attach(harness.last)
+        assert (harness.last.body, harness.last.trailers) == (b"hello", [])
+        assert harness.wire.reading
+        harness.last.answer()
+        harness.sends(GET)
+        assert len(harness.requests) == 2
 
     def test_a_request_refused_before_its_body_was_taken_leaves_a_connection_that_reads(self) -> None:
-        play = ServerPlay(attach=False)
-        play.sends(post(b"hello"))
-        play.last.answer()
-        assert play.wire.reading
-        play.sends(GET)
-        assert len(play.requests) == 2
+        harness = ServerHarness(attach=False)
+        harness.sends(post(b"hello"))
+        harness.last.answer()
+        assert harness.wire.reading
+        harness.sends(GET)
+        assert len(harness.requests) == 2
 
 
 class TestKeepAlive:
     @pytest.mark.parametrize(
         "raw", [b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n"]
     )
-    def test_who_does_not_want_it_kept_is_told_and_closed(self, play: ServerPlay, raw: bytes) -> None:
-        play.sends(raw)
-        play.last.answer()
-        assert play.gets() == OK_CLOSE
-        assert play.wire.closed
+    def test_who_does_not_want_it_kept_is_told_and_closed(self, harness: ServerHarness, raw: bytes) -> None:
+        harness.sends(raw)
+        harness.last.answer()
+        assert harness.gets() == OK_CLOSE
+        assert harness.wire.closed
 
-    def test_what_comes_behind_a_last_request_is_not_looked_at(self, play: ServerPlay) -> None:
-        play.sends(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" + GET)
-        play.last.answer()
-        assert len(play.requests) == 1
+    def test_what_comes_behind_a_last_request_is_not_looked_at(self, harness: ServerHarness) -> None:
+        harness.sends(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" + GET)
+        harness.last.answer()
+        assert len(harness.requests) == 1
 
-    def test_draining_closes_after_the_next_answer(self, play: ServerPlay) -> None:
-        play.factory.draining = True
-        play.sends(GET)
-        play.last.answer()
-        assert play.gets() == OK_CLOSE
-        assert play.wire.closed
+    def test_draining_closes_after_the_next_answer(self, harness: ServerHarness) -> None:
+        harness.factory.draining = True
+        harness.sends(GET)
+        harness.last.answer()
+        assert harness.gets() == OK_CLOSE
+        assert harness.wire.closed
 
     def test_drain_closes_idle_connections_at_once_and_busy_ones_after_their_answer(self) -> None:
-        idle, busy = ServerPlay(), ServerPlay().sends(GET)
+        idle, busy = ServerHarness(), ServerHarness().sends(GET)
         idle.factory.drain(unused=True)
         busy.factory.drain(unused=True)
         assert idle.wire.closed
@@ -124,10 +124,10 @@ class TestKeepAlive:
         assert busy.wire.closed
 
     def test_drain_leaves_a_new_connection_its_first_request_until_it_is_told_otherwise(self) -> None:
-        new, unused, used = ServerPlay(), ServerPlay(), ServerPlay().sends(GET)
+        new, unused, used = ServerHarness(), ServerHarness(), ServerHarness().sends(GET)
         used.last.answer()
-        for play in (new, unused, used):
-            play.factory.drain()
+        for harness in (new, unused, used):
+            harness.factory.drain()
         assert used.wire.closed
         assert new.wire.open
         assert unused.wire.open
@@ -140,37 +140,37 @@ class TestKeepAlive:
 
 
 class TestResponses:
-    def test_an_answer_of_unknown_length_is_chunked_and_flushed_piece_by_piece(self, play: ServerPlay) -> None:
-        play.sends(GET.replace(b"\r\n\r\n", b"\r\nTE: trailers\r\n\r\n"))
-        exchange = play.last.exchange
+    def test_an_answer_of_unknown_length_is_chunked_and_flushed_piece_by_piece(self, harness: ServerHarness) -> None:
+        harness.sends(GET.replace(b"\r\n\r\n", b"\r\nTE: trailers\r\n\r\n"))
+        exchange = harness.last.exchange
         exchange.respond(200, b"Fine", b"A: b\r\n", -1)
-        assert play.gets() == b""
+        assert harness.gets() == b""
         exchange.flush()
-        assert play.gets() == b"HTTP/1.1 200 Fine\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n"
+        assert harness.gets() == b"HTTP/1.1 200 Fine\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n"
         exchange.write(b"hello")
         exchange.flush()
-        assert play.gets() == b"5\r\nhello\r\n"
+        assert harness.gets() == b"5\r\nhello\r\n"
         exchange.write(b"")
         exchange.end([(b"T", b"u")])
-        assert play.gets() == b"0\r\nT: u\r\n\r\n"
-        assert play.wire.open
+        assert harness.gets() == b"0\r\nT: u\r\n\r\n"
+        assert harness.wire.open
         assert exchange.bytes_out == 5
 
-    def test_trailers_go_only_to_who_asked_for_them(self, play: ServerPlay) -> None:
-        play.sends(GET)
-        play.last.exchange.respond(200, b"", b"", -1)
-        play.last.exchange.end([(b"T", b"u")])
-        assert play.gets().endswith(b"\r\n\r\n0\r\n\r\n")
+    def test_trailers_go_only_to_who_asked_for_them(self, harness: ServerHarness) -> None:
+        harness.sends(GET)
+        harness.last.exchange.respond(200, b"", b"", -1)
+        harness.last.exchange.end([(b"T", b"u")])
+        assert harness.gets().endswith(b"\r\n\r\n0\r\n\r\n")
 
-    def test_to_http10_it_ends_with_the_connection(self, play: ServerPlay) -> None:
-        play.sends(b"GET / HTTP/1.0\r\nTE: trailers\r\n\r\n")
-        exchange = play.last.exchange
+    def test_to_http10_it_ends_with_the_connection(self, harness: ServerHarness) -> None:
+        harness.sends(b"GET / HTTP/1.0\r\nTE: trailers\r\n\r\n")
+        exchange = harness.last.exchange
         exchange.send_interim(100, b"Continue", b"")
         exchange.respond(200, b"", b"", -1)
         exchange.write(b"hello")
         exchange.end([(b"T", b"u")])
-        assert play.gets() == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello"
-        assert play.wire.closed
+        assert harness.gets() == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello"
+        assert harness.wire.closed
 
     @pytest.mark.parametrize(
         ("status", "declared", "shown"),
@@ -184,130 +184,132 @@ class TestResponses:
         ],
     )
     def test_a_length_is_shown_without_a_body_where_it_may_be(
-        self, play: ServerPlay, status: int, declared: int | None, shown: bytes
+        self, harness: ServerHarness, status: int, declared: int | None, shown: bytes
     ) -> None:
-        play.sends(GET.replace(b"GET", b"HEAD"))
-        play.last.exchange.respond(status, b"R", b"", 0, declared)
-        play.last.exchange.end()
-        assert play.gets() == b"HTTP/1.1 %d R\r\n%b\r\n" % (status, shown)
+        harness.sends(GET.replace(b"GET", b"HEAD"))
+        harness.last.exchange.respond(status, b"R", b"", 0, declared)
+        harness.last.exchange.end()
+        assert harness.gets() == b"HTTP/1.1 %d R\r\n%b\r\n" % (status, shown)
 
-    def test_head_gets_no_body(self, play: ServerPlay) -> None:
-        play.sends(GET.replace(b"GET", b"HEAD"))
-        play.last.answer(b"hello")
-        assert play.gets() == b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 5\r\n\r\n"
+    def test_head_gets_no_body(self, harness: ServerHarness) -> None:
+        harness.sends(GET.replace(b"GET", b"HEAD"))
+        harness.last.answer(b"hello")
+        assert harness.gets() == b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 5\r\n\r\n"
 
-    def test_an_empty_answer_says_so(self, play: ServerPlay) -> None:
-        play.sends(GET)
-        play.last.answer(b"")
-        assert b"Content-Length: 0\r\n" in play.gets()
+    def test_an_empty_answer_says_so(self, harness: ServerHarness) -> None:
+        harness.sends(GET)
+        harness.last.answer(b"")
+        assert b"Content-Length: 0\r\n" in harness.gets()
 
-    def test_interim_answers_go_out_at_once(self, play: ServerPlay) -> None:
-        play.sends(post(b"x", b"Expect: 100-continue")[:-1])
-        play.last.exchange.send_interim(100, b"Continue", b"")
-        assert play.gets() == b"HTTP/1.1 100 Continue\r\n\r\n"
-        play.sends(b"x")
-        play.last.answer()
-        assert play.gets() == OK
+    def test_interim_answers_go_out_at_once(self, harness: ServerHarness) -> None:
+        harness.sends(post(b"x", b"Expect: 100-continue")[:-1])
+        harness.last.exchange.send_interim(100, b"Continue", b"")
+        assert harness.gets() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        harness.sends(b"x")
+        harness.last.answer()
+        assert harness.gets() == OK
 
-    def test_a_slow_client_stops_the_answer(self, play: ServerPlay) -> None:
-        play.sends(GET)
-        play.wire.block()
-        assert play.last.paused
-        play.wire.unblock()
-        assert not play.last.paused
+    def test_a_slow_client_stops_the_answer(self, harness: ServerHarness) -> None:
+        harness.sends(GET)
+        harness.wire.block()
+        assert harness.last.paused
+        harness.wire.unblock()
+        assert not harness.last.paused
 
-    def test_a_client_that_is_slow_already_stops_the_next_answer(self, play: ServerPlay) -> None:
-        play.sends(GET + GET)
-        play.wire.block()
-        play.last.answer()
-        assert play.last.paused
+    def test_a_client_that_is_slow_already_stops_the_next_answer(self, harness: ServerHarness) -> None:
+        harness.sends(GET + GET)
+        harness.wire.block()
+        harness.last.answer()
+        assert harness.last.paused
 
 
 class TestRequestBodies:
-    def test_back_pressure(self, play: ServerPlay) -> None:
-        play.sends(post(b"0123456789")[:-5])
-        play.last.exchange.pause_body()
-        assert not play.wire.reading
-        play.last.exchange.resume_body()
-        assert play.wire.reading
+    def test_back_pressure(self, harness: ServerHarness) -> None:
+        harness.sends(post(b"0123456789")[:-5])
+        harness.last.exchange.pause_body()
+        assert not harness.wire.reading
+        harness.last.exchange.resume_body()
+        assert harness.wire.reading
 
     def test_a_body_that_we_stopped_is_not_late(self) -> None:
-        play = ServerPlay(stall_timeout=10)
-        play.sends(post(b"0123456789")[:-5])
-        stop = play.last.exchange.pause_body
-        play.last.body_data = lambda data: stop()  # type: ignore[method-assign]
-        play.sends(b"5")
-        play.passes(60)
-        assert play.wire.open
-        play.last.exchange.resume_body()
-        play.passes(11)
-        assert play.status() == 408
+        harness = ServerHarness(stall_timeout=10)
+        harness.sends(post(b"0123456789")[:-5])
+        stop = harness.last.exchange.pause_body
+        harness.last.body_data = lambda data: stop()  # type: ignore[method-assign]
+        harness.sends(b"5")
+        harness.passes(60)
+        assert harness.wire.open
+        harness.last.exchange.resume_body()
+        harness.passes(11)
+        assert harness.status() == 408
 
-    def test_paused_by_the_last_piece_the_connection_reads_again_after_the_answer(self, play: ServerPlay) -> None:
-        play.sends(post(b"0123456789"))
-        play.last.exchange.pause_body()
-        play.last.answer()
-        assert play.wire.reading
+    def test_paused_by_the_last_piece_the_connection_reads_again_after_the_answer(self, harness: ServerHarness) -> None:
+        harness.sends(post(b"0123456789"))
+        harness.last.exchange.pause_body()
+        harness.last.answer()
+        assert harness.wire.reading
 
-    def test_an_early_answer_says_close_lets_the_client_read_it_and_drops_the_rest(self, play: ServerPlay) -> None:
-        play.sends(post(b"0123456789")[:-5])
-        play.last.answer()
-        assert play.gets() == OK_CLOSE
-        assert play.wire.half_closed
-        assert play.wire.open
-        play.sends(b"56789" + GET)
-        assert len(play.requests) == 1
-        assert play.last.body == b"01234"
-        play.passes(LINGER + 0.25)
-        assert play.wire.aborted
-        assert play.last.ends == 1
+    def test_an_early_answer_says_close_lets_the_client_read_it_and_drops_the_rest(
+        self, harness: ServerHarness
+    ) -> None:
+        harness.sends(post(b"0123456789")[:-5])
+        harness.last.answer()
+        assert harness.gets() == OK_CLOSE
+        assert harness.wire.half_closed
+        assert harness.wire.open
+        harness.sends(b"56789" + GET)
+        assert len(harness.requests) == 1
+        assert harness.last.body == b"01234"
+        harness.passes(LINGER + 0.25)
+        assert harness.wire.aborted
+        assert harness.last.ends == 1
 
-    def test_a_lingering_client_that_ends_is_closed(self, play: ServerPlay) -> None:
-        play.sends(post(b"0123456789")[:-5])
-        play.last.answer()
-        play.wire.end()
-        assert play.wire.closed
+    def test_a_lingering_client_that_ends_is_closed(self, harness: ServerHarness) -> None:
+        harness.sends(post(b"0123456789")[:-5])
+        harness.last.answer()
+        harness.wire.end()
+        assert harness.wire.closed
 
-    def test_an_answer_begun_early_keeps_its_word_to_close(self, play: ServerPlay) -> None:
-        play.sends(post(b"0123456789")[:-5])
-        exchange = play.last.exchange
+    def test_an_answer_begun_early_keeps_its_word_to_close(self, harness: ServerHarness) -> None:
+        harness.sends(post(b"0123456789")[:-5])
+        exchange = harness.last.exchange
         exchange.respond(200, b"", b"", -1)
-        play.sends(b"56789")
-        assert play.last.trailers == []
+        harness.sends(b"56789")
+        assert harness.last.trailers == []
         exchange.end()
-        assert b"Connection: close\r\n" in play.gets()
-        assert play.wire.closed
+        assert b"Connection: close\r\n" in harness.gets()
+        assert harness.wire.closed
 
     @pytest.mark.parametrize("chunk", [b"x\r\n", b"3\r\nabcd\r\n", b"3 \r\n", b"3\n"])
-    def test_a_broken_chunk_after_the_head_ends_what_was_begun(self, play: ServerPlay, chunk: bytes) -> None:
-        play.sends(CHUNKED_POST + b"1\r\na\r\n")
-        assert play.last.body == b"a"
-        play.sends(chunk)
-        assert play.status() == 400
-        assert (play.last.cancellations, play.last.ends) == (1, 1)
-        assert play.last.trailers is None
-        assert play.wire.half_closed
+    def test_a_broken_chunk_after_the_head_ends_what_was_begun(self, harness: ServerHarness, chunk: bytes) -> None:
+        harness.sends(CHUNKED_POST + b"1\r\na\r\n")
+        assert harness.last.body == b"a"
+        harness.sends(chunk)
+        assert harness.status() == 400
+        assert (harness.last.cancellations, harness.last.ends) == (1, 1)
+        assert harness.last.trailers is None
+        assert harness.wire.half_closed
 
-    def test_a_broken_chunk_when_an_answer_is_under_way_breaks_off(self, play: ServerPlay) -> None:
-        play.sends(CHUNKED_POST)
-        play.last.exchange.respond(200, b"", b"", -1)
-        play.last.exchange.flush()
-        play.gets()
-        play.sends(b"junk\r\n")
-        assert play.gets() == b""
-        assert play.wire.aborted
-        assert (play.last.cancellations, play.last.ends) == (1, 1)
+    def test_a_broken_chunk_when_an_answer_is_under_way_breaks_off(self, harness: ServerHarness) -> None:
+        harness.sends(CHUNKED_POST)
+        harness.last.exchange.respond(200, b"", b"", -1)
+        harness.last.exchange.flush()
+        harness.gets()
+        harness.sends(b"junk\r\n")
+        assert harness.gets() == b""
+        assert harness.wire.aborted
+        assert (harness.last.cancellations, harness.last.ends) == (1, 1)
 
 
 class TestBounds:
     def refused(self, raw: bytes, **bounds: Any) -> int:
-        play = ServerPlay(**bounds)
-        play.sends(raw)
-        assert play.requests == []
-        out = play.wire.out
+        harness = ServerHarness(**bounds)
+        harness.sends(raw)
+        assert harness.requests == []
+        out = harness.wire.out
         assert b"Connection: close\r\n" in out
-        assert play.wire.half_closed
-        return play.status()
+        assert harness.wire.half_closed
+        return harness.status()
 
     def test_head(self) -> None:
         assert self.refused(b"GET / HTTP/1.1\r\nA: " + b"x" * 200, head_bytes=100) == 431
@@ -323,18 +325,18 @@ class TestBounds:
         assert self.refused(post(b"x" * 11), body_bytes=10) == 413
 
     def test_body_by_its_chunks(self) -> None:
-        play = ServerPlay(body_bytes=10)
-        play.sends(CHUNKED_POST + b"6\r\nabcdef\r\n")
-        assert play.last.body == b"abcdef"
-        play.sends(b"6\r\nabcdef\r\n")
-        assert play.status() == 413
-        assert play.last.cancellations == 1
+        harness = ServerHarness(body_bytes=10)
+        harness.sends(CHUNKED_POST + b"6\r\nabcdef\r\n")
+        assert harness.last.body == b"abcdef"
+        harness.sends(b"6\r\nabcdef\r\n")
+        assert harness.status() == 413
+        assert harness.last.cancellations == 1
 
     def test_within_all_bounds(self) -> None:
-        play = ServerPlay(head_bytes=200, target_bytes=10, headers=3, body_bytes=5)
-        play.sends(post(b"12345"))
-        play.last.answer()
-        assert play.status() == 200
+        harness = ServerHarness(head_bytes=200, target_bytes=10, headers=3, body_bytes=5)
+        harness.sends(post(b"12345"))
+        harness.last.answer()
+        assert harness.status() == 200
 
     @pytest.mark.parametrize("raw", [b"\r\n\r\n", b"GET / HTTP/1.1\n", b"GET / HTTP/1.1\r\nA\x00", b"\r\n\r\n" + GET])
     def test_the_hopeless_is_refused_before_its_end(self, raw: bytes) -> None:
@@ -343,86 +345,86 @@ class TestBounds:
 
 class TestTimes:
     def test_a_connection_that_says_nothing_is_closed(self) -> None:
-        play = ServerPlay(head_timeout=10)
-        play.passes(9.75)
-        assert play.wire.open
-        play.passes(0.75)
-        assert play.gets() == b""
-        assert play.wire.closed
+        harness = ServerHarness(head_timeout=10)
+        harness.passes(9.75)
+        assert harness.wire.open
+        harness.passes(0.75)
+        assert harness.gets() == b""
+        assert harness.wire.closed
 
     def test_a_head_byte_by_byte_has_no_more_time_than_any_other(self) -> None:
-        play = ServerPlay(head_timeout=10)
+        harness = ServerHarness(head_timeout=10)
         for byte in b"GET / HTTP/1.1\r\nHost: a":
-            play.sends(bytes([byte]))
-            play.passes(0.5)
-        assert play.status() == 408
-        assert play.requests == []
+            harness.sends(bytes([byte]))
+            harness.passes(0.5)
+        assert harness.status() == 408
+        assert harness.requests == []
 
     def test_that_holds_for_later_heads_from_their_first_byte(self) -> None:
-        play = ServerPlay(head_timeout=10, idle_timeout=100)
-        play.sends(GET)
-        play.last.answer()
-        play.gets()
-        play.passes(90)
-        play.sends(b"G")
-        play.passes(9)
-        play.sends(b"E")
-        assert play.gets() == b""
-        play.passes(1.25)
-        assert play.status() == 408
+        harness = ServerHarness(head_timeout=10, idle_timeout=100)
+        harness.sends(GET)
+        harness.last.answer()
+        harness.gets()
+        harness.passes(90)
+        harness.sends(b"G")
+        harness.passes(9)
+        harness.sends(b"E")
+        assert harness.gets() == b""
+        harness.passes(1.25)
+        assert harness.status() == 408
 
     def test_a_later_head_that_came_behind_the_request_before_has_its_time_too(self) -> None:
-        play = ServerPlay(head_timeout=10, idle_timeout=100)
-        play.sends(GET + b"GE")
-        play.passes(50)
-        assert play.wire.open
-        play.last.answer()
-        play.gets()
-        play.passes(10.5)
-        assert play.status() == 408
+        harness = ServerHarness(head_timeout=10, idle_timeout=100)
+        harness.sends(GET + b"GE")
+        harness.passes(50)
+        assert harness.wire.open
+        harness.last.answer()
+        harness.gets()
+        harness.passes(10.5)
+        assert harness.status() == 408
 
     def test_an_idle_connection_is_closed_without_a_word(self) -> None:
-        play = ServerPlay(idle_timeout=10)
-        play.sends(GET)
-        play.last.answer()
-        play.gets()
-        play.passes(10.5)
-        assert play.gets() == b""
-        assert play.wire.closed
+        harness = ServerHarness(idle_timeout=10)
+        harness.sends(GET)
+        harness.last.answer()
+        harness.gets()
+        harness.passes(10.5)
+        assert harness.gets() == b""
+        assert harness.wire.closed
 
     def test_an_answer_may_take_for_ever(self) -> None:
-        play = ServerPlay(head_timeout=10, idle_timeout=10)
-        play.sends(GET)
-        play.passes(1000)
-        play.last.answer()
-        assert play.status() == 200
+        harness = ServerHarness(head_timeout=10, idle_timeout=10)
+        harness.sends(GET)
+        harness.passes(1000)
+        harness.last.answer()
+        assert harness.status() == 200
 
     def test_a_body_that_stops_is_late_and_one_that_goes_on_is_not(self) -> None:
-        play = ServerPlay(stall_timeout=10)
-        play.sends(post(b"x" * 100)[:-99])
+        harness = ServerHarness(stall_timeout=10)
+        harness.sends(post(b"x" * 100)[:-99])
         for _ in range(5):
-            play.passes(9)
-            play.sends(b"x")
-        assert play.wire.open
-        play.passes(10.5)
-        assert play.status() == 408
-        assert (play.last.cancellations, play.last.ends) == (1, 1)
+            harness.passes(9)
+            harness.sends(b"x")
+        assert harness.wire.open
+        harness.passes(10.5)
+        assert harness.status() == 408
+        assert (harness.last.cancellations, harness.last.ends) == (1, 1)
 
     def test_a_chunk_that_drips_its_framing_is_late(self) -> None:
-        play = ServerPlay(stall_timeout=10)
-        play.sends(CHUNKED_POST)
+        harness = ServerHarness(stall_timeout=10)
+        harness.sends(CHUNKED_POST)
         for byte in b"1;aaaaaaaa":
-            play.passes(2)
-            play.sends(bytes([byte]))
-        assert play.status() == 408
+            harness.passes(2)
+            harness.sends(bytes([byte]))
+        assert harness.status() == 408
 
     def test_zero_is_no_limit(self) -> None:
-        play = ServerPlay(idle_timeout=0, head_timeout=0)
-        play.passes(1000)
-        play.sends(GET)
-        play.last.answer()
-        play.passes(1000)
-        assert play.wire.open
+        harness = ServerHarness(idle_timeout=0, head_timeout=0)
+        harness.passes(1000)
+        harness.sends(GET)
+        harness.last.answer()
+        harness.passes(1000)
+        assert harness.wire.open
 
 
 STAGES = {
@@ -442,17 +444,17 @@ class TestGone:
         self, stage: str, responded: bool, end: str
     ) -> None:
         attach, raw = STAGES[stage]
-        play = ServerPlay(attach=attach)
-        play.sends(raw)
-        request = play.last
+        harness = ServerHarness(attach=attach)
+        harness.sends(raw)
+        request = harness.last
         if responded:
             request.exchange.respond(200, b"", b"", -1)
             request.exchange.flush()
         if end in ("half", "both"):
-            play.wire.end()
-            assert play.wire.closed
+            harness.wire.end()
+            assert harness.wire.closed
         if end != "half":
-            play.wire.lose(ConnectionLost if end == "lost" else ConnectionDone)
+            harness.wire.lose(ConnectionLost if end == "lost" else ConnectionDone)
         assert request.cancellations == (1 if attach else 0)
         assert request.ends == 1
         assert not request.exchange.completed
@@ -460,130 +462,130 @@ class TestGone:
         request.exchange.end()
         request.exchange.abort()
         assert request.ends == 1
-        assert len(play.requests) == 1
+        assert len(harness.requests) == 1
 
-    def test_an_answer_that_is_broken_off_ends_once_and_the_client_sees_it(self, play: ServerPlay) -> None:
-        play.sends(GET)
-        play.last.exchange.respond(200, b"", b"", -1)
-        play.last.exchange.abort()
-        assert play.wire.aborted
-        play.wire.settle()
-        assert (play.last.ends, play.last.cancellations) == (1, 0)
+    def test_an_answer_that_is_broken_off_ends_once_and_the_client_sees_it(self, harness: ServerHarness) -> None:
+        harness.sends(GET)
+        harness.last.exchange.respond(200, b"", b"", -1)
+        harness.last.exchange.abort()
+        assert harness.wire.aborted
+        harness.wire.settle()
+        assert (harness.last.ends, harness.last.cancellations) == (1, 0)
 
-    def test_nothing_is_left_with_the_factory_or_the_clock(self, play: ServerPlay) -> None:
-        play.sends(GET)
-        play.wire.lose()
-        assert not play.factory.connections
-        play.passes(0.5)
-        assert not play.clock.getDelayedCalls()
+    def test_nothing_is_left_with_the_factory_or_the_clock(self, harness: ServerHarness) -> None:
+        harness.sends(GET)
+        harness.wire.lose()
+        assert not harness.factory.connections
+        harness.passes(0.5)
+        assert not harness.clock.getDelayedCalls()
 
 
 class TestStall:
     """A short request whose client neither reads nor sends is cut off; a long-running one is not."""
 
-    def begins(self) -> ServerPlay:
+    def begins(self) -> ServerHarness:
         """A response is under way that the client does not read."""
-        play = ServerPlay(stall_timeout=60)
-        play.sends(GET)
-        play.last.exchange.respond(200, b"OK", b"", 10_000_000)
-        play.last.exchange.write(b"x" * 100_000)
-        play.last.exchange.flush()
-        play.wire.block()
-        return play
+        harness = ServerHarness(stall_timeout=60)
+        harness.sends(GET)
+        harness.last.exchange.respond(200, b"OK", b"", 10_000_000)
+        harness.last.exchange.write(b"x" * 100_000)
+        harness.last.exchange.flush()
+        harness.wire.block()
+        return harness
 
     def test_client_that_takes_nothing_is_cut_off(self) -> None:
-        play = self.begins()
-        play.passes(59)
-        assert play.wire.open
-        play.passes(1.5)
-        assert play.wire.aborted
-        assert (play.last.cancellations, play.last.ends) == (1, 1)
-        assert play.last.exchange.stalled
+        harness = self.begins()
+        harness.passes(59)
+        assert harness.wire.open
+        harness.passes(1.5)
+        assert harness.wire.aborted
+        assert (harness.last.cancellations, harness.last.ends) == (1, 1)
+        assert harness.last.exchange.stalled
 
     def test_client_that_takes_a_byte_now_and_then_is_not(self) -> None:
-        play = self.begins()
+        harness = self.begins()
         for _ in range(10):
-            play.passes(50)
-            play.wire.sent_from_queue += 1
-        assert play.wire.open
-        play.passes(121)
-        assert play.wire.aborted
+            harness.passes(50)
+            harness.wire.sent_from_queue += 1
+        assert harness.wire.open
+        harness.passes(121)
+        assert harness.wire.aborted
 
     def test_time_ends_when_the_buffer_is_drained(self) -> None:
-        play = self.begins()
-        play.wire.unblock()
-        play.passes(1000)
-        assert play.wire.open
-        play.wire.block()
-        play.passes(60.5)
-        assert play.wire.aborted
+        harness = self.begins()
+        harness.wire.unblock()
+        harness.passes(1000)
+        assert harness.wire.open
+        harness.wire.block()
+        harness.passes(60.5)
+        assert harness.wire.aborted
 
     def test_watch_may_stall(self) -> None:
-        play = ServerPlay(stall_timeout=60)
-        play.sends(GET)
-        play.last.exchange.set_long_running()
-        play.last.exchange.respond(200, b"OK", b"", -1)
-        play.wire.block()
-        play.passes(1000)
-        assert play.wire.open
+        harness = ServerHarness(stall_timeout=60)
+        harness.sends(GET)
+        harness.last.exchange.set_long_running()
+        harness.last.exchange.respond(200, b"OK", b"", -1)
+        harness.wire.block()
+        harness.passes(1000)
+        assert harness.wire.open
 
     def test_zero_is_no_limit(self) -> None:
-        play = ServerPlay(stall_timeout=0)
-        play.sends(GET)
-        play.wire.block()
-        play.passes(1000)
-        assert play.wire.open
+        harness = ServerHarness(stall_timeout=0)
+        harness.sends(GET)
+        harness.wire.block()
+        harness.passes(1000)
+        assert harness.wire.open
 
     def test_tunnel_may_stall(self) -> None:
-        play = ServerPlay(stall_timeout=60)
-        play.sends(GET.replace(b"\r\n\r\n", b"\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"))
-        play.last.exchange.switch_protocols(b"", b"", b"websocket")
-        play.wire.block()
-        play.passes(1000)
-        assert play.wire.open
+        harness = ServerHarness(stall_timeout=60)
+        harness.sends(GET.replace(b"\r\n\r\n", b"\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"))
+        harness.last.exchange.switch_protocols(b"", b"", b"websocket")
+        harness.wire.block()
+        harness.passes(1000)
+        assert harness.wire.open
 
     def test_body_of_a_long_running_request_has_the_idle_time(self) -> None:
-        play = ServerPlay(stall_timeout=10, idle_timeout=100)
-        play.sends(post(b"x" * 100)[:-99])
-        play.last.exchange.set_long_running()
-        play.passes(50)
-        play.sends(b"x")
-        play.passes(99)
-        assert play.wire.open
-        play.passes(1.5)
-        assert play.status() == 408
+        harness = ServerHarness(stall_timeout=10, idle_timeout=100)
+        harness.sends(post(b"x" * 100)[:-99])
+        harness.last.exchange.set_long_running()
+        harness.passes(50)
+        harness.sends(b"x")
+        harness.passes(99)
+        assert harness.wire.open
+        harness.passes(1.5)
+        assert harness.status() == 408
 
     def test_body_that_stalls_is_marked(self) -> None:
-        play = ServerPlay(stall_timeout=10)
-        play.sends(post(b"x" * 100)[:-99])
-        play.passes(10.5)
-        assert play.status() == 408
-        assert play.last.exchange.stalled
+        harness = ServerHarness(stall_timeout=10)
+        harness.sends(post(b"x" * 100)[:-99])
+        harness.passes(10.5)
+        assert harness.status() == 408
+        assert harness.last.exchange.stalled
 
     def test_client_that_does_not_read_while_its_body_waits_is_cut_off(self) -> None:
-        play = ServerPlay(stall_timeout=10)
-        play.sends(post(b"x" * 100)[:-99])
-        play.last.exchange.pause_body()
-        play.wire.block()
-        play.passes(10.5)
-        assert play.wire.aborted
+        harness = ServerHarness(stall_timeout=10)
+        harness.sends(post(b"x" * 100)[:-99])
+        harness.last.exchange.pause_body()
+        harness.wire.block()
+        harness.passes(10.5)
+        assert harness.wire.aborted
 
 
 class TestIdleSince:
     def test_it_is_the_end_of_the_last_exchange_and_none_while_one_is_under_way(self) -> None:
-        play = ServerPlay()
-        assert play.connection.idle_since == 0
-        play.passes(5)
-        play.sends(GET)
-        assert play.connection.idle_since is None
-        play.passes(5)
-        play.last.answer()
-        assert play.connection.idle_since == 10
+        harness = ServerHarness()
+        assert harness.connection.idle_since == 0
+        harness.passes(5)
+        harness.sends(GET)
+        assert harness.connection.idle_since is None
+        harness.passes(5)
+        harness.last.answer()
+        assert harness.connection.idle_since == 10
 
     def test_an_unfinished_head_is_idle_and_a_tunnel_is_not(self) -> None:
-        play = ServerPlay()
-        play.sends(b"GET / HT")
-        assert play.connection.idle_since == 0
-        play.sends(b"TP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
-        play.last.exchange.switch_protocols(b"", b"", b"websocket")
-        assert play.connection.idle_since is None
+        harness = ServerHarness()
+        harness.sends(b"GET / HT")
+        assert harness.connection.idle_since == 0
+        harness.sends(b"TP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        harness.last.exchange.switch_protocols(b"", b"", b"websocket")
+        assert harness.connection.idle_since is None

@@ -37,10 +37,10 @@ def test_ordinary_fields_stay_as_they_are() -> None:
         b"Sec-WebSocket-Protocol: v5.channel.k8s.io",
         b"Empty:",
     )
-    presented = split_identity_headers(fields)
-    assert presented.fields == fields
-    assert (presented.own, presented.token, presented.bad_token) == (b"", None, "")
-    assert presented.remote == presented.impersonate == ()
+    headers = split_identity_headers(fields)
+    assert headers.fields == fields
+    assert (headers.own, headers.token, headers.bad_token) == (b"", None, "")
+    assert headers.remote == headers.impersonate == ()
     assert split_identity_headers(b"").fields == b""
 
 
@@ -67,9 +67,9 @@ def test_ordinary_fields_stay_as_they_are() -> None:
 )
 def test_these_never_pass_in_any_case_with_underscores_nor_doubled(name: bytes) -> None:
     for fields in (block(name + b": a"), block(b"A: b", name + b":a", b"C: d", name + b": again")):
-        presented = split_identity_headers(fields)
-        assert name.lower() not in presented.fields.lower()
-        assert presented.own == b""
+        headers = split_identity_headers(fields)
+        assert name.lower() not in headers.fields.lower()
+        assert headers.own == b""
     assert split_identity_headers(block(b"A: b", name + b":a", b"C: d")).fields == block(b"A: b", b"C: d")
 
 
@@ -78,10 +78,10 @@ def test_these_never_pass_in_any_case_with_underscores_nor_doubled(name: bytes) 
     [b"Impersonate-User", b"impersonate-group", b"IMPERSONATE-UID", b"Impersonate-Extra-scopes", b"Impersonate-New"],
 )
 def test_impersonation_is_told_and_is_the_clients_own(name: bytes) -> None:
-    presented = split_identity_headers(block(b"A: b", name + b":  admin ", name + b": other", b"C: d"))
-    assert presented.fields == block(b"A: b", b"C: d")
-    assert presented.own == block(name + b":  admin ", name + b": other")
-    assert presented.impersonate == ((name.lower(), b"admin"), (name.lower(), b"other"))
+    headers = split_identity_headers(block(b"A: b", name + b":  admin ", name + b": other", b"C: d"))
+    assert headers.fields == block(b"A: b", b"C: d")
+    assert headers.own == block(name + b":  admin ", name + b": other")
+    assert headers.impersonate == ((name.lower(), b"admin"), (name.lower(), b"other"))
 
 
 @pytest.mark.parametrize(
@@ -89,23 +89,23 @@ def test_impersonation_is_told_and_is_the_clients_own(name: bytes) -> None:
     [b"X_Remote_User: admin", b"X-Remote_User: admin", b"Impersonate: admin"],
 )
 def test_names_that_only_look_like_it_are_cut_out_and_not_believed(line: bytes) -> None:
-    presented = split_identity_headers(block(b"A: b", line))
-    assert presented.fields == block(b"A: b")
-    assert presented.own == b""
-    assert presented.remote == presented.impersonate == ()
+    headers = split_identity_headers(block(b"A: b", line))
+    assert headers.fields == block(b"A: b")
+    assert headers.own == b""
+    assert headers.remote == headers.impersonate == ()
 
 
 def test_an_impersonation_with_underscores_is_told_to_be_refused_and_is_never_passed_on() -> None:
-    presented = split_identity_headers(block(b"A: b", b"Impersonate_User: admin"))
-    assert presented.impersonate == ((b"impersonate_user", b"admin"),)
-    assert (presented.fields, presented.own) == (block(b"A: b"), b"")
+    headers = split_identity_headers(block(b"A: b", b"Impersonate_User: admin"))
+    assert headers.impersonate == ((b"impersonate_user", b"admin"),)
+    assert (headers.fields, headers.own) == (block(b"A: b"), b"")
 
 
 def test_remote_names_are_told_in_their_order() -> None:
-    presented = split_identity_headers(
+    headers = split_identity_headers(
         block(b"X-Remote-User: a", b"X-REMOTE-Group: \t g ", b"A: b", b"x-remote-extra-k%2Fv:x")
     )
-    assert presented.remote == (
+    assert headers.remote == (
         (b"x-remote-user", b"a"),
         (b"x-remote-group", b"g"),
         (b"x-remote-extra-k%2fv", b"x"),
@@ -134,11 +134,11 @@ def test_the_token_of_an_authorization_header_is_read_as_kubernetes_reads_it(
     name: bytes, value: bytes, token: bytes | None
 ) -> None:
     line = name + b": " + value
-    presented = split_identity_headers(block(b"A: b", line))
-    assert presented.fields == block(b"A: b")
-    assert presented.own == block(line)
-    assert presented.token == token
-    assert presented.bad_token == ""
+    headers = split_identity_headers(block(b"A: b", line))
+    assert headers.fields == block(b"A: b")
+    assert headers.own == block(line)
+    assert headers.token == token
+    assert headers.bad_token == ""
 
 
 def test_two_authorization_headers_are_refused_for_nobody_can_tell_which_counts() -> None:
@@ -156,17 +156,17 @@ def test_two_authorization_headers_are_refused_for_nobody_can_tell_which_counts(
 )
 @pytest.mark.parametrize("name", [b"Sec-WebSocket-Protocol", b"sec-websocket-protocol"])
 def test_a_bearer_token_among_the_subprotocols_is_taken_off(name: bytes, offered: bytes, left: bytes) -> None:
-    presented = split_identity_headers(block(b"A: b", name + b": " + offered))
-    assert presented.fields == block(b"A: b", name + b": " + left)
-    assert presented.own == block(b"Sec-WebSocket-Protocol: " + TOKEN)
-    assert presented.token == b"secret"
+    headers = split_identity_headers(block(b"A: b", name + b": " + offered))
+    assert headers.fields == block(b"A: b", name + b": " + left)
+    assert headers.own == block(b"Sec-WebSocket-Protocol: " + TOKEN)
+    assert headers.token == b"secret"
 
 
 def test_subprotocols_may_stand_in_several_lines() -> None:
     line = b"Sec-WebSocket-Protocol: "
-    presented = split_identity_headers(block(line + TOKEN, line + b"v5.channel.k8s.io"))
-    assert presented.fields == block(line + b"v5.channel.k8s.io")
-    assert presented.token == b"secret"
+    headers = split_identity_headers(block(line + TOKEN, line + b"v5.channel.k8s.io"))
+    assert headers.fields == block(line + b"v5.channel.k8s.io")
+    assert headers.token == b"secret"
 
 
 @pytest.mark.parametrize(
@@ -182,26 +182,26 @@ def test_subprotocols_may_stand_in_several_lines() -> None:
     ],
 )
 def test_a_subprotocol_that_is_no_proper_token_is_a_bad_one(offered: bytes, why: str) -> None:
-    presented = split_identity_headers(block(b"Sec-WebSocket-Protocol: " + offered))
-    assert presented.token is None
-    assert why in presented.bad_token
-    assert BEARER_PROTOCOL not in presented.fields
-    assert "c2VjcmV0" not in presented.bad_token
+    headers = split_identity_headers(block(b"Sec-WebSocket-Protocol: " + offered))
+    assert headers.token is None
+    assert why in headers.bad_token
+    assert BEARER_PROTOCOL not in headers.fields
+    assert "c2VjcmV0" not in headers.bad_token
 
 
 def test_an_empty_token_among_the_subprotocols_is_none() -> None:
-    presented = split_identity_headers(block(b"Sec-WebSocket-Protocol: v5, " + BEARER_PROTOCOL))
-    assert (presented.token, presented.bad_token) == (None, "")
-    assert presented.fields == block(b"Sec-WebSocket-Protocol: v5")
+    headers = split_identity_headers(block(b"Sec-WebSocket-Protocol: v5, " + BEARER_PROTOCOL))
+    assert (headers.token, headers.bad_token) == (None, "")
+    assert headers.fields == block(b"Sec-WebSocket-Protocol: v5")
 
 
 @pytest.mark.parametrize(
     "line", [b"Sec_WebSocket_Protocol: v5, " + TOKEN, b"Sec-WebSocket-Protocol: v5, " + TOKEN.upper()]
 )
 def test_what_only_looks_like_a_token_among_the_subprotocols_is_taken_off_too(line: bytes) -> None:
-    presented = split_identity_headers(block(line))
-    assert presented.fields == block(line.partition(b":")[0] + b": v5")
-    assert (presented.own, presented.token, presented.bad_token) == (b"", None, "")
+    headers = split_identity_headers(block(line))
+    assert headers.fields == block(line.partition(b":")[0] + b": v5")
+    assert (headers.own, headers.token, headers.bad_token) == (b"", None, "")
 
 
 def test_authorization_comes_before_the_subprotocols() -> None:
@@ -214,9 +214,9 @@ def test_a_token_may_not_be_too_long_to_be_one() -> None:
     longest = b"x" * MAX_TOKEN
     assert split_identity_headers(block(b"Authorization: Bearer " + longest)).token == longest
     for line in (b"Authorization: Bearer x" + longest, b"Sec-WebSocket-Protocol: v5, " + protocol(longest + b"x")):
-        presented = split_identity_headers(block(line))
-        assert presented.token is None
-        assert "longer than" in presented.bad_token
+        headers = split_identity_headers(block(line))
+        assert headers.token is None
+        assert "longer than" in headers.bad_token
 
 
 def test_nothing_of_it_shows_in_repr() -> None:
@@ -290,11 +290,11 @@ def is_of_identity(line: bytes) -> bool:
 def test_nothing_of_identity_stays_and_nothing_else_is_lost(fields: list[tuple[bytes, bytes]]) -> None:
     came = [b"%b: %b" % field for field in fields]
     try:
-        presented = split_identity_headers(block(*came))
+        headers = split_identity_headers(block(*came))
     except StatusError:
         assert sum(name.lower() == b"authorization" for name, _ in fields) > 1
         return
-    left = presented.fields.split(b"\r\n")
+    left = headers.fields.split(b"\r\n")
     assert not left.pop()
     assert not any(is_of_identity(line) for line in left)
     assert BEARER_PROTOCOL not in b"".join(
@@ -305,12 +305,12 @@ def test_nothing_of_identity_stays_and_nothing_else_is_lost(fields: list[tuple[b
         return [line for line in lines if not line.lower().replace(b"_", b"-").startswith(b"sec-websocket-protocol:")]
 
     assert others(left) == [line for line in others(came) if not is_of_identity(line)]
-    own = presented.own.split(b"\r\n")[:-1]
+    own = headers.own.split(b"\r\n")[:-1]
     assert set(own) <= {*came, b"Sec-WebSocket-Protocol: " + TOKEN}
-    assert [value for name, value in presented.impersonate] == [
+    assert [value for name, value in headers.impersonate] == [
         value.strip(b" \t") for name, value in fields if name.lower().startswith((b"impersonate-", b"impersonate_"))
     ]
-    assert [name for name, _ in presented.remote] == [
+    assert [name for name, _ in headers.remote] == [
         name.lower() for name, _ in fields if name.lower().startswith(b"x-remote-")
     ]
 

@@ -52,9 +52,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = []
-    monkeypatch.setattr(access.log, "warn", lambda text, **fields: told.append(fields))
-    return told
+    warned: list[dict[str, Any]] = []
+    monkeypatch.setattr(access.log, "warn", lambda text, **fields: warned.append(fields))
+    return warned
 
 
 def test_lines_are_bytes_passed_together_after_a_while(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,9 +43,9 @@ def test_json_line_has_every_field() -> None:
 
 
 def test_json_line_leaves_out_what_is_unknown() -> None:
-    told = json.loads(json_formatter()(record()))
-    assert {"requestId", "verb", "resource", "userAgent", "firstByteSeconds"}.isdisjoint(told)
-    assert (told["server"], told["user"], told["upgraded"]) == ("-", "-", False)
+    entry = json.loads(json_formatter()(record()))
+    assert {"requestId", "verb", "resource", "userAgent", "firstByteSeconds"}.isdisjoint(entry)
+    assert (entry["server"], entry["user"], entry["upgraded"]) == ("-", "-", False)
 
 
 def test_time_goes_on_within_and_across_seconds() -> None:
@@ -60,9 +60,9 @@ def test_json_line_reads_back_and_is_one_ascii_line(uri: str, agent: str, client
     line = json_formatter()(record(uri=uri, user_agent=agent, client=client, method=method, user=user))
     assert line.isascii()
     assert line.count("\n") == 1
-    told = json.loads(line)
-    assert told["uri"] == mask_query(uri)
-    assert told.get("userAgent", "") == agent
+    entry = json.loads(line)
+    assert entry["uri"] == mask_query(uri)
+    assert entry.get("userAgent", "") == agent
 
 
 def test_combined_line_is_what_log_tools_know() -> None:
@@ -104,9 +104,9 @@ def test_long_target_is_cut_in_both_formats() -> None:
     assert len(json_formatter()(long)) < 2 * LONGEST + 500
     others = record(verb="list", resource="z" * 30000, request_id="1" * 30000)
     assert len(json_formatter()(others)) < 2 * LONGEST + 500
-    told = json.loads(json_formatter()(others))
-    assert told["resource"] == "z" * LONGEST + "..."
-    assert told["requestId"] == "1" * LONGEST + "..."
+    entry = json.loads(json_formatter()(others))
+    assert entry["resource"] == "z" * LONGEST + "..."
+    assert entry["requestId"] == "1" * LONGEST + "..."
     assert len(combined_formatter()(long)) < 2 * LONGEST + 500
 
 

@@ -55,7 +55,7 @@ class FakeRequest:
             self.end()
 
 
-class Play:
+class Requests:
     def __init__(self) -> None:
         self.clock = Clock()
         self.in_flight: Any = InFlightRequests(self.clock)
@@ -97,150 +97,150 @@ def test_what_a_request_is(method: bytes, target: bytes, kind: RequestKind) -> N
 
 class TestDrain:
     def test_with_nothing_to_wait_for_it_is_over_at_once(self) -> None:
-        play = Play()
-        play.request(SHORT)
-        watch = play.request(WATCH)
-        play.waits(play.in_flight.drain(30))
-        assert play.ended_at == 0
+        requests_ = Requests()
+        requests_.request(SHORT)
+        watch = requests_.request(WATCH)
+        requests_.waits(requests_.in_flight.drain(30))
+        assert requests_.ended_at == 0
         assert watch.asked_at is None
-        assert not play.clock.getDelayedCalls()
+        assert not requests_.clock.getDelayedCalls()
 
     def test_it_ends_with_the_last_tunnel_or_log_and_cuts_none(self) -> None:
-        play = Play()
-        requests = [play.request(kind) for kind in (TUNNEL, LOG)]
-        play.waits(play.in_flight.drain(30))
-        play.passes(20)
-        assert play.ended_at is None
+        requests_ = Requests()
+        requests = [requests_.request(kind) for kind in (TUNNEL, LOG)]
+        requests_.waits(requests_.in_flight.drain(30))
+        requests_.passes(20)
+        assert requests_.ended_at is None
         for request in requests:
             request.end()
-        play.passes(0.2)
-        assert play.ended_at is not None
-        assert not play.in_flight.cut
+        requests_.passes(0.2)
+        assert requests_.ended_at is not None
+        assert not requests_.in_flight.cut
 
     def test_what_is_left_is_cut_after_the_whole_time_and_not_waited_for(self) -> None:
-        play = Play()
-        requests = [play.request(kind, obeys=False) for kind in (TUNNEL, LOG, LOG)]
-        short = play.request(SHORT)
-        play.waits(play.in_flight.drain(5))
-        play.passes(4.9)
+        requests_ = Requests()
+        requests = [requests_.request(kind, obeys=False) for kind in (TUNNEL, LOG, LOG)]
+        short = requests_.request(SHORT)
+        requests_.waits(requests_.in_flight.drain(5))
+        requests_.passes(4.9)
         assert all(request.cut_at is None for request in requests)
-        play.passes(0.2)
+        requests_.passes(0.2)
         assert all(request.cut_at is not None for request in requests)
-        assert play.ended_at is not None
+        assert requests_.ended_at is not None
         assert short.cut_at is None
-        assert play.in_flight.cut == {TUNNEL: 1, LOG: 2}
+        assert requests_.in_flight.cut == {TUNNEL: 1, LOG: 2}
 
     def test_a_tunnel_that_was_cut_and_lingers_is_counted_once(self) -> None:
-        play = Play()
-        tunnel = play.request(TUNNEL, obeys=False)
-        play.waits(play.in_flight.drain(0))
-        play.waits(play.in_flight.finish(1, 5))
-        play.passes(2)
+        requests_ = Requests()
+        tunnel = requests_.request(TUNNEL, obeys=False)
+        requests_.waits(requests_.in_flight.drain(0))
+        requests_.waits(requests_.in_flight.finish(1, 5))
+        requests_.passes(2)
         assert tunnel.closed_at is not None
         assert tunnel.closed_at <= 1.1
-        assert play.in_flight.cut == {TUNNEL: 1}
+        assert requests_.in_flight.cut == {TUNNEL: 1}
 
 
 class TestFinish:
     def test_watches_end_at_once_and_short_requests_are_waited_for(self) -> None:
-        play = Play()
-        watches = [play.request(WATCH) for _ in range(100)]
-        short = play.request(SHORT)
-        play.waits(play.in_flight.finish(1, 5))
+        requests_ = Requests()
+        watches = [requests_.request(WATCH) for _ in range(100)]
+        short = requests_.request(SHORT)
+        requests_.waits(requests_.in_flight.finish(1, 5))
         assert all(watch.asked_at == 0 for watch in watches)
-        play.passes(3)
-        assert play.ended_at is None
+        requests_.passes(3)
+        assert requests_.ended_at is None
         short.end()
-        play.passes(0.2)
-        assert play.ended_at is not None
-        assert not play.in_flight.cut
+        requests_.passes(0.2)
+        assert requests_.ended_at is not None
+        assert not requests_.in_flight.cut
 
     def test_a_watch_that_does_not_reach_a_border_is_cut_after_its_time_and_a_request_after_its_own(self) -> None:
-        play = Play()
-        watch, short = play.request(WATCH, obeys=False), play.request(SHORT)
-        play.waits(play.in_flight.finish(1, 5))
-        play.passes(6)
+        requests_ = Requests()
+        watch, short = requests_.request(WATCH, obeys=False), requests_.request(SHORT)
+        requests_.waits(requests_.in_flight.finish(1, 5))
+        requests_.passes(6)
         assert watch.cut_at is not None
         assert 1 <= watch.cut_at < 1.2
         assert short.cut_at is not None
         assert 5 <= short.cut_at < 5.2
-        assert play.in_flight.cut == {WATCH: 1, SHORT: 1}
+        assert requests_.in_flight.cut == {WATCH: 1, SHORT: 1}
 
     def test_a_watch_that_gets_its_answer_meanwhile_ends_cleanly(self) -> None:
-        play = Play()
-        watch = play.request(WATCH, answered=False)
-        play.waits(play.in_flight.finish(1, 5))
-        play.passes(0.5)
+        requests_ = Requests()
+        watch = requests_.request(WATCH, answered=False)
+        requests_.waits(requests_.in_flight.finish(1, 5))
+        requests_.passes(0.5)
         watch.answered = True
-        play.passes(0.2)
+        requests_.passes(0.2)
         assert watch.asked_at is not None
-        assert play.ended_at is not None
-        assert not play.in_flight.cut
+        assert requests_.ended_at is not None
+        assert not requests_.in_flight.cut
 
 
 class TestRemoved:
     def test_with_nothing_in_flight_it_is_over_at_once(self) -> None:
-        play = Play()
-        play.removes([], 30)
-        assert play.ended_at == 0
-        assert not play.clock.getDelayedCalls()
+        requests_ = Requests()
+        requests_.removes([], 30)
+        assert requests_.ended_at == 0
+        assert not requests_.clock.getDelayedCalls()
 
     @pytest.mark.parametrize(("timeout", "spread"), [(30, 5), (600, 5), (2, 2)])
     def test_watches_end_one_after_the_other_over_5_seconds(self, timeout: float, spread: float) -> None:
-        play = Play()
-        requests = [play.request(WATCH) for _ in range(100)]
-        play.removes(requests, timeout)
+        requests_ = Requests()
+        requests = [requests_.request(WATCH) for _ in range(100)]
+        requests_.removes(requests, timeout)
         asked: list[int] = []
         for _ in range(5):
             asked.append(sum(request.asked_at is not None for request in requests))
-            play.passes(spread / 5)
+            requests_.passes(spread / 5)
         assert asked[0] == 1
         assert all(15 <= later - earlier <= 25 for earlier, later in pairwise(asked))
-        play.passes(0.2)
-        assert play.ended_at is not None
-        assert play.ended_at <= spread + 0.2
-        assert not play.clock.getDelayedCalls()
+        requests_.passes(0.2)
+        assert requests_.ended_at is not None
+        assert requests_.ended_at <= spread + 0.2
+        assert not requests_.clock.getDelayedCalls()
 
     def test_what_becomes_a_watch_meanwhile_is_asked_too(self) -> None:
-        play = Play()
-        requests = [play.request(WATCH, answered=answered) for answered in (True, False, False)]
-        play.removes(requests, 30)
-        play.passes(4)
+        requests_ = Requests()
+        requests = [requests_.request(WATCH, answered=answered) for answered in (True, False, False)]
+        requests_.removes(requests, 30)
+        requests_.passes(4)
         requests[1].answered = True
-        play.passes(16)
+        requests_.passes(16)
         requests[2].answered = True
-        play.passes(0.2)
+        requests_.passes(0.2)
         assert all(request.asked_at is not None and request.cut_at is None for request in requests)
-        assert play.ended_at is not None
+        assert requests_.ended_at is not None
 
     @pytest.mark.parametrize("kind", [SHORT, LOG, TUNNEL])
     def test_all_else_is_waited_for(self, kind: RequestKind) -> None:
-        play = Play()
-        request = play.request(kind)
-        play.removes([request], 30)
-        play.passes(29)
-        assert play.ended_at is None
+        requests_ = Requests()
+        request = requests_.request(kind)
+        requests_.removes([request], 30)
+        requests_.passes(29)
+        assert requests_.ended_at is None
         request.end()
-        play.passes(0.2)
-        assert play.ended_at is not None
+        requests_.passes(0.2)
+        assert requests_.ended_at is not None
         assert (request.asked_at, request.cut_at) == (None, None)
 
     def test_what_does_not_end_is_cut_at_the_end_of_the_time_and_others_are_left_alone(self) -> None:
-        play = Play()
-        stubborn = [play.request(kind, obeys=False) for kind in RequestKind]
-        other = play.request(WATCH)
-        play.removes(stubborn, 5)
-        play.passes(4.5)
-        assert play.ended_at is None
-        play.passes(1)
+        requests_ = Requests()
+        stubborn = [requests_.request(kind, obeys=False) for kind in RequestKind]
+        other = requests_.request(WATCH)
+        requests_.removes(stubborn, 5)
+        requests_.passes(4.5)
+        assert requests_.ended_at is None
+        requests_.passes(1)
         assert all(request.cut_at is not None and 5 <= request.cut_at < 5.3 for request in stubborn)
-        play.passes(1)
-        assert play.ended_at is not None
-        assert other in play.in_flight.requests
-        assert not play.in_flight.cut  # that counts what a shutdown cut
+        requests_.passes(1)
+        assert requests_.ended_at is not None
+        assert other in requests_.in_flight.requests
+        assert not requests_.in_flight.cut  # that counts what a shutdown cut
 
     def test_without_any_time_all_is_cut_at_once(self) -> None:
-        play = Play()
-        requests = [play.request(WATCH, obeys=False), play.request(SHORT)]
-        play.removes(requests, 0)
-        assert (play.ended_at, len(play.in_flight)) == (0, 0)
+        requests_ = Requests()
+        requests = [requests_.request(WATCH, obeys=False), requests_.request(SHORT)]
+        requests_.removes(requests, 0)
+        assert (requests_.ended_at, len(requests_.in_flight)) == (0, 0)

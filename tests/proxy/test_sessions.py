@@ -20,8 +20,8 @@ from tests.proxy.harness import Client, Harness, Upstream, UpstreamEnd, cluster,
 class FakeRequest:
     """A session that `mcproxy.proxy.request.Request` would be."""
 
-    def __init__(self, play: Play, server: Any) -> None:
-        self.play = play
+    def __init__(self, requests_: Requests, server: Any) -> None:
+        self.requests_ = requests_
         self.server = server
         self.sessions: Any = None
         self.is_session = True
@@ -31,16 +31,16 @@ class FakeRequest:
         self.caller = SimpleNamespace(user=SimpleNamespace(name="alice"))
         self.ended: tuple[float, str, bool] | None = None
         self.obeys = True
-        play.requests.add(self)
+        requests_.requests.add(self)
 
     def end_session(self, reason: str, *, now: bool = False) -> None:
-        self.ended = self.play.clock.seconds(), reason, now
+        self.ended = self.requests_.clock.seconds(), reason, now
         if self.obeys or now:
             self.over()
 
     def over(self) -> None:
         self.exchange.ended = True
-        self.play.requests.discard(self)
+        self.requests_.requests.discard(self)
         if self.sessions is not None:
             self.sessions.end(self)
 
@@ -60,7 +60,7 @@ class FakeAuthenticator:
         return SimpleNamespace(user=SimpleNamespace(name=answer))
 
 
-class Play:
+class Requests:
     def __init__(self, random: float = 0.0) -> None:
         self.clock = Clock()
         self.requests: set[Any] = set()
@@ -91,39 +91,39 @@ UNAUTHORIZED, UNAVAILABLE = StatusError(401, "Unauthorized"), StatusError(503, "
 
 
 def test_without_limits_nothing_is_kept() -> None:
-    play = Play()
-    play.begins(play.server())
-    assert (len(play.sessions), play.clock.getDelayedCalls()) == (0, [])
+    requests_ = Requests()
+    requests_.begins(requests_.server())
+    assert (len(requests_.sessions), requests_.clock.getDelayedCalls()) == (0, [])
 
 
 @pytest.mark.parametrize(("random", "age"), [(0.0, 100.0), (0.5, 95.0), (0.999, 90.0)])
 def test_a_session_ends_at_its_age_less_up_to_a_tenth(random: float, age: float) -> None:
-    play = Play(random)
-    request = play.begins(play.server(max_age=100.0))
-    play.passes(age - 0.3)
+    requests_ = Requests(random)
+    request = requests_.begins(requests_.server(max_age=100.0))
+    requests_.passes(age - 0.3)
     assert request.ended is None
-    play.passes(0.6)
+    requests_.passes(0.6)
     assert request.ended is not None
     assert request.ended[1:] == ("session_expired", False)
-    assert (len(play.sessions), play.clock.getDelayedCalls()) == (0, [])
+    assert (len(requests_.sessions), requests_.clock.getDelayedCalls()) == (0, [])
 
 
 def test_one_that_does_not_end_is_cut_after_a_grace() -> None:
-    play = Play()
-    request = play.begins(play.server(max_age=10.0))
+    requests_ = Requests()
+    request = requests_.begins(requests_.server(max_age=10.0))
     request.obeys = False
-    play.passes(14.8)
+    requests_.passes(14.8)
     assert request.ended is not None
     assert request.ended[2] is False
-    play.passes(0.5)
+    requests_.passes(0.5)
     assert request.ended[1:] == ("session_expired", True)
-    assert play.clock.getDelayedCalls() == []
+    assert requests_.clock.getDelayedCalls() == []
 
 
 def test_one_that_ends_by_itself_leaves_nothing() -> None:
-    play = Play()
-    play.begins(play.server(max_age=10.0, end_with_credential=True)).over()
-    assert (len(play.sessions), play.clock.getDelayedCalls()) == (0, [])
+    requests_ = Requests()
+    requests_.begins(requests_.server(max_age=10.0, end_with_credential=True)).over()
+    assert (len(requests_.sessions), requests_.clock.getDelayedCalls()) == (0, [])
 
 
 @pytest.mark.parametrize(
@@ -131,53 +131,53 @@ def test_one_that_ends_by_itself_leaves_nothing() -> None:
     [("alice", False), (UNAUTHORIZED, True), (UNAVAILABLE, False), (StatusError(404, "x"), False), ("mallory", True)],
 )
 def test_it_ends_when_its_credential_is_no_longer_accepted(answer: Any, ends: bool) -> None:
-    play = Play()
+    requests_ = Requests()
     authenticator = FakeAuthenticator()
-    request = play.begins(play.server(authenticator, end_with_credential=True))
-    play.passes(60)
+    request = requests_.begins(requests_.server(authenticator, end_with_credential=True))
+    requests_.passes(60)
     assert request.ended is None
     assert 6 <= authenticator.asked <= 8
     authenticator.answer = answer
-    play.passes(11)
+    requests_.passes(11)
     assert (request.ended is not None) is ends
     assert request.ended is None or request.ended[1] == "credential_ended"
-    assert bool(play.clock.getDelayedCalls()) is not ends
+    assert bool(requests_.clock.getDelayedCalls()) is not ends
 
 
 def test_a_review_that_takes_long_is_not_asked_twice_and_is_left_when_the_session_ends() -> None:
-    play = Play()
+    requests_ = Requests()
     review: Deferred[Any] = Deferred()
     authenticator = FakeAuthenticator(review)
-    request = play.begins(play.server(authenticator, end_with_credential=True))
-    play.passes(100)
+    request = requests_.begins(requests_.server(authenticator, end_with_credential=True))
+    requests_.passes(100)
     assert authenticator.asked == 1
     request.over()
     assert review.called  # cancelled
-    assert play.clock.getDelayedCalls() == []
+    assert requests_.clock.getDelayedCalls() == []
 
 
 def test_a_reload_has_all_sessions_authenticated_soon() -> None:
-    play = Play(0.5)
+    requests_ = Requests(0.5)
     strict = FakeAuthenticator(UNAUTHORIZED)
-    plain, limited = play.begins(play.server()), play.begins(play.server(max_age=3600.0))
-    play.sessions.activate({"main": play.server(strict, end_with_credential=True)})
-    play.passes(1.2)
+    plain, limited = requests_.begins(requests_.server()), requests_.begins(requests_.server(max_age=3600.0))
+    requests_.sessions.activate({"main": requests_.server(strict, end_with_credential=True)})
+    requests_.passes(1.2)
     assert [request.ended is not None for request in (plain, limited)] == [True, True]
-    assert play.clock.getDelayedCalls() == []
+    assert requests_.clock.getDelayedCalls() == []
 
 
 def test_a_reload_that_removes_the_server_leaves_its_sessions_to_the_drain() -> None:
-    play = Play()
-    request = play.begins(play.server(FakeAuthenticator(), end_with_credential=True))
-    play.sessions.activate({})
-    play.passes(60)
+    requests_ = Requests()
+    request = requests_.begins(requests_.server(FakeAuthenticator(), end_with_credential=True))
+    requests_.sessions.activate({})
+    requests_.passes(60)
     assert request.ended is None
 
 
 def test_a_bug_ends_the_session() -> None:
-    play = Play()
-    request = play.begins(play.server(FakeAuthenticator(RuntimeError("bug")), end_with_credential=True))
-    play.passes(11)
+    requests_ = Requests()
+    request = requests_.begins(requests_.server(FakeAuthenticator(RuntimeError("bug")), end_with_credential=True))
+    requests_.passes(11)
     assert request.ended is not None
 
 

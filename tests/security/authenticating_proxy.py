@@ -198,7 +198,7 @@ class AuthenticatingProxy(Harness):
         return self.east, self.west, self.pass_, self.own, self.headers
 
     @property
-    def heard(self) -> bytes:
+    def forwarded(self) -> bytes:
         return b"".join(upstream.received for upstream in self.upstreams)
 
     def _review(self, end: UpstreamEnd) -> None:
@@ -270,17 +270,17 @@ class AuthenticatingProxy(Harness):
 
     async def refuses(self, raw: bytes, code: int, body: bytes, **how: Any) -> None:
         """Send `raw`, which must be refused so, unheard by any cluster, with one record, and one line at the most."""
-        records, lines, heard = len(self.records), len(self.told()), self.heard
+        records, lines, forwarded = len(self.records), len(self.log_lines()), self.forwarded
         answer = await self.answer(raw, **how)
         assert answer == (code, body)
         await self.turns(2)
-        assert self.heard == heard
-        told = len(self.records) - records, len(self.told()) - lines
-        assert told in ((1, 0), (1, 1), (0, 1)), (
-            self.told()
+        assert self.forwarded == forwarded
+        counts = len(self.records) - records, len(self.log_lines()) - lines
+        assert counts in ((1, 0), (1, 1), (0, 1)), (
+            self.log_lines()
         )  # of what is no proper request there is no record but a line
 
-    def told(self) -> list[str]:
+    def log_lines(self) -> list[str]:
         """The lines that an operator has at the usual level."""
         return [line for line in self.lines if " level=debug " not in line]
 

@@ -24,7 +24,9 @@ ALICE = b"Impersonate-User: alice\r\nImpersonate-Group: dev\r\nImpersonate-Group
 POD = b"/api/v1/namespaces/a/pods/b"
 
 
-def told(proxy: AuthenticatingProxy, port: int, lines: bytes, *, host: str = NAME, target: bytes = POD) -> bytes:
+def forwarded_head(
+    proxy: AuthenticatingProxy, port: int, lines: bytes, *, host: str = NAME, target: bytes = POD
+) -> bytes:
     """A request as a cluster must hear it, byte for byte."""
     return (
         b"GET %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%bX-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: https\r\n"
@@ -54,8 +56,10 @@ class TestXRemoteOfSomebodyUnentitled:
     ) -> None:
         proxy = authenticating_proxy
         await proxy.passes(request(b"A: b", *fields, bearer(ALICE_TOKEN), target=POD))
-        expected = told(proxy, proxy.east.port, b"A: b\r\n" + ALICE) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
-        assert proxy.heard == expected
+        expected = (
+            forwarded_head(proxy, proxy.east.port, b"A: b\r\n" + ALICE) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
+        )
+        assert proxy.forwarded == expected
 
     async def test_is_nobody_without_a_credential(
         self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
@@ -69,7 +73,7 @@ class TestXRemoteOfSomebodyUnentitled:
         lines = request(*fields, bearer(ALICE_TOKEN), host=ALL, target=b"/clusters/headers" + POD)
         await proxy.passes(lines, server_name=ALL)
         remote = ALICE.replace(b"Impersonate-", b"X-Remote-")
-        assert proxy.heard == told(proxy, proxy.headers.port, remote, host=ALL) + b"\r\n"
+        assert proxy.forwarded == forwarded_head(proxy, proxy.headers.port, remote, host=ALL) + b"\r\n"
 
     async def test_does_not_pass_where_the_clients_own_word_passes(
         self, authenticating_proxy: AuthenticatingProxy, fields: tuple[bytes, ...]
@@ -78,7 +82,7 @@ class TestXRemoteOfSomebodyUnentitled:
         lines = request(*fields, bearer(ALICE_TOKEN), host=ALL, target=b"/clusters/pass" + POD)
         await proxy.passes(lines, server_name=ALL)
         own = b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n"
-        assert proxy.heard == told(proxy, proxy.pass_.port, own, host=ALL) + b"\r\n"
+        assert proxy.forwarded == forwarded_head(proxy, proxy.pass_.port, own, host=ALL) + b"\r\n"
 
 
 class TestXRemoteOfAFrontProxy:
@@ -90,7 +94,10 @@ class TestXRemoteOfAFrontProxy:
         proxy = authenticating_proxy
         await proxy.passes(request(*self.REMOTE, target=POD), certificate=holder("front", "front"))
         bob = ALICE.replace(b"alice", b"bob")
-        assert proxy.heard == told(proxy, proxy.east.port, bob) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
+        assert (
+            proxy.forwarded
+            == forwarded_head(proxy, proxy.east.port, bob) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
+        )
 
     @pytest.mark.parametrize(
         "certificate",
@@ -109,8 +116,8 @@ class TestXRemoteOfAFrontProxy:
     ) -> None:
         proxy = authenticating_proxy
         await proxy.passes(request(*self.REMOTE), certificate=holder("clients", "front"))
-        assert b"Impersonate-User: front\r\nImpersonate-Group: system:authenticated\r\n" in proxy.heard
-        assert b"bob" not in proxy.heard
+        assert b"Impersonate-User: front\r\nImpersonate-Group: system:authenticated\r\n" in proxy.forwarded
+        assert b"bob" not in proxy.forwarded
 
     async def test_a_front_proxy_that_says_nothing_is_nobody(self, authenticating_proxy: AuthenticatingProxy) -> None:
         await authenticating_proxy.refuses(request(), 401, UNAUTHORIZED, certificate=holder("front", "front"))
@@ -226,7 +233,10 @@ class TestImpersonation:
         fields = (b"Impersonate-User: carol", b"Impersonate-Group: dev", b"impersonate-group: dev")
         await proxy.passes(request(*fields, bearer(BOSS_TOKEN), target=POD))
         carol = ALICE.replace(b"alice", b"carol")
-        assert proxy.heard == told(proxy, proxy.east.port, carol) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
+        assert (
+            proxy.forwarded
+            == forwarded_head(proxy, proxy.east.port, carol) + b"Authorization: Bearer " + LENT + b"\r\n\r\n"
+        )
         assert (proxy.records[-1].user, proxy.records[-1].impersonated) == ("boss", "carol")
 
     @pytest.mark.parametrize("name", [b"a\tb", b" ", "x\u0085y".encode()])
@@ -237,7 +247,7 @@ class TestImpersonation:
         code, _ = await proxy.answer(
             request(b"Impersonate-User: carol", b"Impersonate-Group: " + name, bearer(BOSS_TOKEN))
         )
-        assert (code, proxy.heard) == (403, b"") or not name.strip()
+        assert (code, proxy.forwarded) == (403, b"") or not name.strip()
 
 
 CONNECTION = status(400, "BadRequest", "Connection lists an end-to-end field")
@@ -271,7 +281,7 @@ async def test_trailers_say_nothing_of_identity(authenticating_proxy: Authentica
     head = request(b"Transfer-Encoding: chunked", bearer(ALICE_TOKEN), target=POD, method=b"PUT")
     proxy.east.reply = lambda end: end.send(OK) if b"0\r\n" in end.received else None
     await proxy.passes(head + b"2\r\n{}\r\n0\r\n" + trailer + b"\r\nKept: yes\r\n\r\n")
-    assert proxy.heard.endswith(b"\r\n\r\n2\r\n{}\r\n0\r\nKept: yes\r\n\r\n")
+    assert proxy.forwarded.endswith(b"\r\n\r\n2\r\n{}\r\n0\r\nKept: yes\r\n\r\n")
 
 
 UPGRADE = (b"Connection: Upgrade", b"Upgrade: websocket")
@@ -286,9 +296,11 @@ class TestUpgradedConnections:
         claims = (b"X-Remote-User: admin", b"X_Remote_Group: system:masters")
         client = await proxy.asks(request(*UPGRADE, *claims, bearer(ALICE_TOKEN), target=EXEC))
         await proxy.until(lambda: b" 101 " in client.received)
-        expected = told(proxy, proxy.east.port, ALICE, target=EXEC) + b"Authorization: Bearer " + LENT + b"\r\n"
+        expected = (
+            forwarded_head(proxy, proxy.east.port, ALICE, target=EXEC) + b"Authorization: Bearer " + LENT + b"\r\n"
+        )
         upgrade = b"X-Forwarded-Uri: " + EXEC + b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-        assert proxy.heard == expected + upgrade
+        assert proxy.forwarded == expected + upgrade
 
     @pytest.mark.parametrize("claim", [b"X-Remote-User: admin", b"Sec-WebSocket-Protocol: v4.channel.k8s.io"])
     async def test_without_a_credential_it_is_401(
@@ -308,7 +320,7 @@ class TestUpgradedConnections:
         client = await proxy.asks(request(*UPGRADE, bearer(ALICE_TOKEN), target=EXEC) + smuggled)
         await proxy.until(lambda: client.received.endswith(UNAUTHORIZED))
         assert client.received.startswith(OK)
-        assert b"Smuggled" not in proxy.heard
+        assert b"Smuggled" not in proxy.forwarded
 
     async def test_what_is_said_in_a_tunnel_is_not_for_others(self, authenticating_proxy: AuthenticatingProxy) -> None:
         """The bytes of a tunnel go to its own connection, which serves no other client afterwards."""
@@ -319,7 +331,7 @@ class TestUpgradedConnections:
         proxy.east.reply = None
         inside = request(b"X-Remote-User: admin", b"Impersonate-User: admin")
         client.send(inside)
-        await proxy.until(lambda: proxy.heard.endswith(inside))
+        await proxy.until(lambda: proxy.forwarded.endswith(inside))
         client.close()
         await proxy.until(lambda: proxy.east.last.over)
         proxy.east.reply = lambda end: end.send(OK)
@@ -347,8 +359,8 @@ async def test_what_is_no_field_is_400_and_one_line(authenticating_proxy: Authen
     proxy = authenticating_proxy
     code, body = await proxy.answer(request(field, bearer(ALICE_TOKEN)))
     assert (code, body[:8]) == (400, b'{"kind":')
-    assert proxy.heard == b""
-    assert len(proxy.told()) == 1
+    assert proxy.forwarded == b""
+    assert len(proxy.log_lines()) == 1
     assert ALICE_TOKEN.decode() not in proxy.output()
 
 
@@ -358,7 +370,7 @@ async def test_another_host_on_a_kept_connection_is_another_server(authenticatin
     client = await proxy.client("127.0.0.1", certificate=holder("clients", "alice", "dev"))
     client.send(request(target=POD))
     assert await proxy.answered(client) == (200, b"{}")
-    heard = proxy.heard
+    forwarded = proxy.forwarded
     for host, answer in (
         (OTHER, UNAUTHORIZED),
         (NAME, b"{}"),
@@ -369,4 +381,4 @@ async def test_another_host_on_a_kept_connection_is_another_server(authenticatin
         client.send(request(host=host, target=POD))
         assert (await proxy.answered(client))[1] == answer
     assert proxy.west.received == b""
-    assert proxy.heard == heard * 2
+    assert proxy.forwarded == forwarded * 2

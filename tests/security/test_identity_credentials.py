@@ -108,15 +108,15 @@ class TestTokens:
         proxy = authenticating_proxy
         await proxy.passes(request(bearer(id_token(groups=["dev", "system:masters", "system:nodes"]))))
         groups = b"Impersonate-Group: dev\r\nImpersonate-Group: system:authenticated\r\n"
-        assert b"Impersonate-User: alice\r\n" + groups + b"X-Forwarded-For" in proxy.heard
+        assert b"Impersonate-User: alice\r\n" + groups + b"X-Forwarded-For" in proxy.forwarded
 
     async def test_a_line_of_the_token_file_gives_no_group_of_kubernetes(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
         proxy = authenticating_proxy
         await proxy.passes(request(bearer(MALLORY_TOKEN)))
-        assert b"Impersonate-Group: dev\r\n" in proxy.heard
-        assert b"system:masters" not in proxy.heard
+        assert b"Impersonate-Group: dev\r\n" in proxy.forwarded
+        assert b"system:masters" not in proxy.forwarded
 
     @pytest.mark.parametrize(
         "field",
@@ -173,7 +173,7 @@ class TestTokens:
 
     async def test_a_bad_one_beside_a_good_certificate_is_good(self, authenticating_proxy: AuthenticatingProxy) -> None:
         await authenticating_proxy.passes(request(bearer(b"guess")), certificate=holder("clients", "alice"))
-        assert b"guess" not in authenticating_proxy.heard
+        assert b"guess" not in authenticating_proxy.forwarded
 
     async def test_where_anonymous_requests_pass_a_bad_one_is_401_all_the_same(
         self, authenticating_proxy: AuthenticatingProxy
@@ -182,11 +182,11 @@ class TestTokens:
         known = (corp(anonymous=model.Anonymous(enabled=True)), model.Authentication(name="guests"))
         await proxy.serve(proxy.configuration(authentication=known))
         await proxy.passes(request())
-        heard = proxy.heard
-        assert b"Impersonate-User: system:anonymous\r\nImpersonate-Group: system:unauthenticated\r\nX-" in heard
+        forwarded = proxy.forwarded
+        assert b"Impersonate-User: system:anonymous\r\nImpersonate-Group: system:unauthenticated\r\nX-" in forwarded
         await proxy.refuses(request(bearer(b"guess")), 401, UNAUTHORIZED)
         await proxy.refuses(request(), 401, UNAUTHORIZED, certificate=holder("others", "alice"))
-        assert proxy.heard == heard
+        assert proxy.forwarded == forwarded
 
 
 def vouched(name: str, *groups: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -246,7 +246,7 @@ class TestAccountsOfOneCluster:
     ) -> None:
         authenticating_proxy.verdict = vouched("carol")
         await authenticating_proxy.passes(request(bearer(b"of-carol")))
-        assert b"Impersonate-User: carol\r\n" in authenticating_proxy.heard
+        assert b"Impersonate-User: carol\r\n" in authenticating_proxy.forwarded
 
 
 class TestRevokedCertificates:
@@ -277,7 +277,7 @@ class TestRevokedCertificates:
         for name in ("alice", "bob"):
             code, _ = await proxy.answer(request(), certificate=holder("clients", name))
             assert code == 401
-        assert len([line for line in proxy.told() if "no client certificate of" in line]) == 1
+        assert len([line for line in proxy.log_lines() if "no client certificate of" in line]) == 1
         await proxy.passes(request(bearer(ALICE_TOKEN)), certificate=holder("clients", "alice"))
 
 
@@ -338,14 +338,14 @@ class TestCertificates:
         client = await proxy.client(certificate=holder("clients", "alice"))
         client.send(request())
         assert await proxy.answered(client) == (200, b"{}")
-        heard = proxy.heard
+        forwarded = proxy.forwarded
         await proxy.serve(
             proxy.configuration(authentication=(corp(client_ca=pem("others")), model.Authentication(name="guests")))
         )
         client.received = b""
         client.send(request())
         assert await proxy.answered(client) == (401, UNAUTHORIZED)
-        assert proxy.heard == heard
+        assert proxy.forwarded == forwarded
 
     async def test_an_expired_one_is_nobodys(self, authenticating_proxy: AuthenticatingProxy) -> None:
         old = ca("clients").issue(user("alice"), valid=(-300, -200))
@@ -399,15 +399,17 @@ class TestHostileSubjects:
     @pytest.mark.parametrize("name", ["alice,O=system:masters", "alice, bob", "älice", "a" * 5000, "a: b", "*", "-"])
     async def test_other_names_arrive_as_they_are(self, authenticating_proxy: AuthenticatingProxy, name: str) -> None:
         await authenticating_proxy.passes(request(), certificate=subject((CN, name)))
-        told = f"\r\nImpersonate-User: {name}\r\nImpersonate-Group: system:authenticated\r\nX-Forwarded-For".encode()
-        assert told in authenticating_proxy.heard
+        expected = (
+            f"\r\nImpersonate-User: {name}\r\nImpersonate-Group: system:authenticated\r\nX-Forwarded-For".encode()
+        )
+        assert expected in authenticating_proxy.forwarded
 
     async def test_a_thousand_groups_arrive_once_each(self, authenticating_proxy: AuthenticatingProxy) -> None:
         groups = [(ORG, f"group-{number}") for number in range(1000)]
         await authenticating_proxy.passes(request(), certificate=subject(*groups, *groups[:10], (CN, "alice")))
         expected = b"".join(b"Impersonate-Group: group-%d\r\n" % number for number in range(1000))
-        assert expected + b"Impersonate-Group: system:authenticated\r\nX-F" in authenticating_proxy.heard
-        assert authenticating_proxy.heard.count(b"Impersonate-Group: ") == 1001
+        assert expected + b"Impersonate-Group: system:authenticated\r\nX-F" in authenticating_proxy.forwarded
+        assert authenticating_proxy.forwarded.count(b"Impersonate-Group: ") == 1001
 
 
 class TestTLS:
@@ -476,7 +478,7 @@ class TestTLS:
 
         assert (await deferToThread(attempt, False)).startswith(b"HTTP/1.1 401 ")
         assert await deferToThread(attempt, True) == b""
-        assert authenticating_proxy.heard == b""
+        assert authenticating_proxy.forwarded == b""
 
 
 def _x509(path: str) -> Any:
@@ -525,7 +527,7 @@ class TestReviewsUnderWay:
         await proxy.until(lambda: proxy.records, "the end of the request")
         self.let_go(proxy, "carol")
         await proxy.turns()
-        assert proxy.heard == b""
+        assert proxy.forwarded == b""
         assert [record.reason for record in proxy.records] == ["client_closed"]
         await proxy.passes(request(bearer(ALICE_TOKEN)))  # the one permit is free
         await proxy.passes(request(bearer(UNKNOWN)))  # the answer was not lost
@@ -576,8 +578,8 @@ class TestReviewsUnderWay:
             await proxy.turns(1)
         for client in clients:
             assert (await proxy.answered(client))[0] == 200
-        assert proxy.heard.count(b"Impersonate-User: carol\r\n") == 2
-        assert proxy.heard.count(b"Impersonate-User: dave\r\n") == 1
+        assert proxy.forwarded.count(b"Impersonate-User: carol\r\n") == 2
+        assert proxy.forwarded.count(b"Impersonate-User: dave\r\n") == 1
 
     async def test_a_request_keeps_its_configuration_and_the_next_has_the_new_one(
         self, authenticating_proxy: AuthenticatingProxy
@@ -592,7 +594,7 @@ class TestReviewsUnderWay:
         client.received = b""
         client.send(request(bearer(UNKNOWN)))
         assert await proxy.answered(client) == (401, UNAUTHORIZED)
-        assert proxy.heard.count(b"Impersonate-User: carol\r\n") == 1
+        assert proxy.forwarded.count(b"Impersonate-User: carol\r\n") == 1
 
     async def test_a_reviewer_that_is_down_is_503(self, authenticating_proxy: AuthenticatingProxy) -> None:
         proxy = authenticating_proxy

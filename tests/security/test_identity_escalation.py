@@ -75,7 +75,7 @@ class TestImpersonation:
     async def test_both_allowing_it_is_enough(self, authenticating_proxy: AuthenticatingProxy) -> None:
         proxy = authenticating_proxy
         await proxy.passes(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)))
-        assert b"Impersonate-User: carol\r\n" in proxy.heard
+        assert b"Impersonate-User: carol\r\n" in proxy.forwarded
 
     async def test_an_extra_that_would_be_lost_is_403_that_names_it(
         self, authenticating_proxy: AuthenticatingProxy
@@ -86,10 +86,10 @@ class TestImpersonation:
         lines = request(*fields, bearer(BOSS_TOKEN))
         await proxy.refuses(lines, 403, status(403, "Forbidden", message, details={}))
         await proxy.passes(request(*fields[:2], bearer(BOSS_TOKEN)))
-        assert b"Impersonate-Extra-scopes: read\r\n" in proxy.heard
+        assert b"Impersonate-Extra-scopes: read\r\n" in proxy.forwarded
         await proxy.serve(proxy.configuration(east={"impersonate_extras": ("*",)}))
         await proxy.passes(lines)
-        assert b"Impersonate-Extra-a%2Fb: c\r\n" in proxy.heard
+        assert b"Impersonate-Extra-a%2Fb: c\r\n" in proxy.forwarded
 
     async def test_with_passthrough_the_cluster_judges_what_a_rule_allows(
         self, authenticating_proxy: AuthenticatingProxy
@@ -98,15 +98,15 @@ class TestImpersonation:
         proxy.allows = lambda _: False
         lines = request(b"Impersonate-User: x", bearer(BOSS_TOKEN), host=ALL, target=b"/clusters/pass" + POD)
         await proxy.passes(lines, server_name=ALL)
-        assert b"Impersonate-User: x\r\nAuthorization: Bearer " + BOSS_TOKEN not in proxy.heard
-        assert b"Authorization: Bearer " + BOSS_TOKEN + b"\r\nImpersonate-User: x\r\n" in proxy.heard
+        assert b"Impersonate-User: x\r\nAuthorization: Bearer " + BOSS_TOKEN not in proxy.forwarded
+        assert b"Authorization: Bearer " + BOSS_TOKEN + b"\r\nImpersonate-User: x\r\n" in proxy.forwarded
 
     async def test_a_cluster_that_cannot_be_asked_is_503(self, authenticating_proxy: AuthenticatingProxy) -> None:
         proxy = authenticating_proxy
         proxy.east.reply = lambda end: end.send(b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n")
         code, _ = await proxy.answer(request(b"Impersonate-User: carol", bearer(BOSS_TOKEN)))
         assert code == 503
-        assert b"carol" not in proxy.heard.replace(b'"name":"carol"', b"")
+        assert b"carol" not in proxy.forwarded.replace(b'"name":"carol"', b"")
 
 
 READERS = rules(model.Rule(verbs=("get", "list", "watch"), **EVERYTHING))
@@ -237,8 +237,8 @@ class TestNamesOfTheSystem:
         )
         await proxy.passes(of_judge("/clusters/east/api/v1/pods"), server_name=ALL)
         carol = b"Impersonate-User: carol\r\nImpersonate-Group: dev\r\nImpersonate-Group: system:authenticated\r\n"
-        assert carol + b"X-F" in proxy.heard
-        assert b"masters" not in proxy.heard
+        assert carol + b"X-F" in proxy.forwarded
+        assert b"masters" not in proxy.forwarded
         assert proxy.records[-1].impersonated == ""
 
     async def test_shared_accounts_keep_their_own_groups_alone(self, authenticating_proxy: AuthenticatingProxy) -> None:
@@ -249,8 +249,8 @@ class TestNamesOfTheSystem:
             proxy.configuration(authentication=(corp(share_service_accounts=True),), servers=(EVERYWHERE,))
         )
         await proxy.passes(of_judge("/clusters/east/api/v1/pods"), server_name=ALL)
-        assert b"Impersonate-Group: system:serviceaccounts:a\r\n" in proxy.heard
-        assert b"masters" not in proxy.heard
+        assert b"Impersonate-Group: system:serviceaccounts:a\r\n" in proxy.forwarded
+        assert b"masters" not in proxy.forwarded
 
     async def test_rules_do_not_see_them_elsewhere(self, authenticating_proxy: AuthenticatingProxy) -> None:
         proxy = authenticating_proxy
@@ -258,7 +258,7 @@ class TestNamesOfTheSystem:
         masters = model.Rule(user_groups=("system:masters",), verbs=("*",), **EVERYTHING)
         await proxy.serve(proxy.configuration(servers=(EVERYWHERE,), authorization=rules(masters)))
         code, _ = await proxy.answer(of_judge("/clusters/own/api/v1/pods"), server_name=ALL)
-        assert (code, proxy.heard) == (403, b"")
+        assert (code, proxy.forwarded) == (403, b"")
         await proxy.passes(of_judge("/clusters/judge/api/v1/pods"), server_name=ALL)
 
     @pytest.mark.parametrize("name", ["system:serviceaccount:a:b", "carol"])
@@ -315,40 +315,40 @@ class TestWebPages:
     async def test_pages_of_another_origin_are_refused(
         self, authenticating_proxy: AuthenticatingProxy, method: bytes, fields: tuple[bytes, ...], cors: bool
     ) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         allowed = model.CORS(allowed_origins=(self.SITE.decode(),)) if cors else None
-        await stage.serve(stage.configuration(servers=(self.server(cors=allowed),)))
+        await proxy.serve(proxy.configuration(servers=(self.server(cors=allowed),)))
         message = "web pages of another origin may not use the proxy's own rights"
         lines = request(*fields, b"Content-Length: 0", method=method)
-        await stage.refuses(lines, 403, status(403, "Forbidden", message))
-        await stage.passes(request(b"Origin: https://" + NAME.encode(), b"Sec-Fetch-Site: same-origin"))
+        await proxy.refuses(lines, 403, status(403, "Forbidden", message))
+        await proxy.passes(request(b"Origin: https://" + NAME.encode(), b"Sec-Fetch-Site: same-origin"))
 
     async def test_those_that_the_file_allows_are_not(self, authenticating_proxy: AuthenticatingProxy) -> None:
-        stage = authenticating_proxy
+        proxy = authenticating_proxy
         cors = model.CORS(allowed_origins=(self.SITE.decode(),))
-        await stage.serve(stage.configuration(servers=(self.server(cors=cors),)))
-        await stage.passes(request(b"Origin: " + self.SITE, b"Sec-Fetch-Site: cross-site"))
+        await proxy.serve(proxy.configuration(servers=(self.server(cors=cors),)))
+        await proxy.passes(request(b"Origin: " + self.SITE, b"Sec-Fetch-Site: cross-site"))
 
     async def test_where_a_credential_is_asked_for_it_is_the_credentials_say(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage = authenticating_proxy
-        await stage.serve(stage.configuration(servers=(self.server(authentication="corp", authorization="rules"),)))
-        await stage.passes(request(b"Origin: https://ui.test", b"Sec-Fetch-Site: cross-site", bearer(ALICE_TOKEN)))
+        proxy = authenticating_proxy
+        await proxy.serve(proxy.configuration(servers=(self.server(authentication="corp", authorization="rules"),)))
+        await proxy.passes(request(b"Origin: https://ui.test", b"Sec-Fetch-Site: cross-site", bearer(ALICE_TOKEN)))
 
     async def test_a_certificate_is_shown_by_the_browser_whichever_page_asks(
         self, authenticating_proxy: AuthenticatingProxy
     ) -> None:
-        stage, alice = authenticating_proxy, holder("clients", "alice")
+        proxy, alice = authenticating_proxy, holder("clients", "alice")
         cors = model.CORS(allowed_origins=(self.SITE.decode(),))
         server = self.server(authentication="corp", authorization="rules", cors=cors)
-        await stage.serve(stage.configuration(servers=(server,)))
+        await proxy.serve(proxy.configuration(servers=(server,)))
         message = "web pages of another origin may not use the proxy's own rights"
         for fields in ((b"Origin: https://evil.test",), (b"Sec-Fetch-Site: cross-site",)):
             lines = request(*fields, b"Content-Length: 0", method=b"POST")
-            await stage.refuses(lines, 403, status(403, "Forbidden", message), certificate=alice)
-        await stage.passes(request(b"Origin: " + self.SITE, b"Sec-Fetch-Site: cross-site"), certificate=alice)
-        await stage.passes(request(), certificate=alice)
+            await proxy.refuses(lines, 403, status(403, "Forbidden", message), certificate=alice)
+        await proxy.passes(request(b"Origin: " + self.SITE, b"Sec-Fetch-Site: cross-site"), certificate=alice)
+        await proxy.passes(request(), certificate=alice)
 
 
 SUBPROTOCOL = b"Sec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authorization.k8s.io."
@@ -368,7 +368,7 @@ class TestPassthrough:
         certificate = holder("clients", "boss")
         await proxy.passes(passing(bearer(ALICE_TOKEN)), server_name=ALL, certificate=certificate)
         assert proxy.records[-1].user == "alice"
-        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in proxy.heard
+        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in proxy.forwarded
         await proxy.refuses(passing(bearer(b"guess")), 401, UNAUTHORIZED, server_name=ALL, certificate=certificate)
 
     async def test_nor_does_a_front_proxys_word_count_beside_a_token(
@@ -393,7 +393,7 @@ class TestPassthrough:
         proxy = authenticating_proxy
         lines = passing(b"Authorization: " + scheme)
         await proxy.passes(lines, server_name=ALL, certificate=holder("clients", "alice"))
-        assert b"uthorization" not in proxy.heard
+        assert b"uthorization" not in proxy.forwarded
 
     async def test_of_two_tokens_only_the_one_that_was_judged_passes(
         self, authenticating_proxy: AuthenticatingProxy
@@ -402,15 +402,15 @@ class TestPassthrough:
         lines = passing(bearer(ALICE_TOKEN), SUBPROTOCOL + b"Ym9zcw", *UPGRADE)
         client = await proxy.asks(lines, server_name=ALL)
         await proxy.until(lambda: client.received.endswith(OK))
-        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in proxy.heard
-        assert b"bearer.authorization" not in proxy.heard
-        assert b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n" in proxy.heard
+        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in proxy.forwarded
+        assert b"bearer.authorization" not in proxy.forwarded
+        assert b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n" in proxy.forwarded
 
     async def test_what_follows_the_token_does_not_pass(self, authenticating_proxy: AuthenticatingProxy) -> None:
         proxy = authenticating_proxy
         await proxy.passes(passing(bearer(ALICE_TOKEN) + b" " + BOSS_TOKEN), server_name=ALL)
-        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in proxy.heard
-        assert BOSS_TOKEN not in proxy.heard
+        assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in proxy.forwarded
+        assert BOSS_TOKEN not in proxy.forwarded
 
     async def test_a_policy_that_sends_it_there_passes_no_token_that_was_not_judged(
         self, authenticating_proxy: AuthenticatingProxy
@@ -429,5 +429,5 @@ class TestPassthrough:
         await proxy.passes(request(bearer(BOSS_TOKEN)), certificate=holder("clients", "alice"))
         assert proxy.records[-1].user == "alice"
         assert b"GET /api/v1/pods" in proxy.pass_.received
-        assert b"uthorization" not in proxy.heard
-        assert LENT not in proxy.heard
+        assert b"uthorization" not in proxy.forwarded
+        assert LENT not in proxy.forwarded

@@ -141,7 +141,7 @@ async def test_what_is_not_does_not(authenticating_proxy: AuthenticatingProxy, m
     await proxy.turns(1)
     assert code in (400, 403)
     assert body.startswith(b'{"kind":"Status",')
-    assert proxy.heard == b""
+    assert proxy.forwarded == b""
 
 
 ELSEWHERE = [
@@ -173,7 +173,7 @@ async def test_another_way_to_a_cluster_is_none(authenticating_proxy: Authentica
         request(bearer(ALICE_TOKEN), host=ALL, target=target.encode(), method=method), server_name=ALL
     )
     assert code in (400, 403, 404)
-    assert proxy.heard == b""
+    assert proxy.forwarded == b""
     if target.startswith("/clusters/"):  # which clusters there are is nobody else's business
         nobody = await proxy.answer(request(host=ALL, target=target.encode()), server_name=ALL)
         assert nobody == (401, UNAUTHORIZED)
@@ -192,7 +192,7 @@ async def test_anonymous_paths_are_those_paths_and_no_others(authenticating_prox
     await proxy.serve(proxy.configuration(authentication=(anonymous, model.Authentication(name="guests"))))
     for target in ("/livez", "/livez?verbose=1", "/version"):
         await proxy.passes(request(target=target.encode()))
-    heard = proxy.heard
+    forwarded = proxy.forwarded
     for target in (
         "/livez/",
         "/livez/x",
@@ -206,4 +206,4 @@ async def test_anonymous_paths_are_those_paths_and_no_others(authenticating_prox
         await proxy.refuses(request(target=target.encode()), 401, UNAUTHORIZED)
     body = status(400, "BadRequest", "the request target has a fragment")
     await proxy.refuses(request(target=b"/livez#/api/v1/pods"), 400, body)
-    assert proxy.heard == heard
+    assert proxy.forwarded == forwarded

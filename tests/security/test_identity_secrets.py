@@ -171,7 +171,7 @@ async def test_nor_does_a_part_that_breaks(
     monkeypatch.undo()
     assert 500 in [code for code, _ in answers]
     assert all(tokens.seen_in(body.decode()) == [] for _, body in answers)
-    bugs = [line for line in proxy.told() if "traceback=" in line]
+    bugs = [line for line in proxy.log_lines() if "traceback=" in line]
     assert bugs
     assert all("broken with" in line and line.count("\n") == 1 for line in bugs)
     assert tokens.seen_in(written(proxy)) == []

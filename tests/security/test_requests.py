@@ -15,7 +15,7 @@ from mcproxy.net.proxy_protocol import ProxyHeaderError
 from mcproxy.net.proxy_protocol import parse as parse_proxy
 from mcproxy.observe.format import mask_query
 from mcproxy.proxy.routes import host_name
-from tests.http.play import ServerPlay
+from tests.http.harness import ServerHarness
 
 HOST = b"Host: k8s.test\r\n"
 
@@ -100,62 +100,62 @@ class TestUnreadAnswers:
     REQUEST = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
 
     def test_who_does_not_read_the_answers_gets_no_more(self) -> None:
-        play = ServerPlay()
-        play.connection.pauseProducing()  # what the transport does when its buffer is full
-        play.sends(self.REQUEST * 100)
-        assert play.requests == []
+        harness = ServerHarness()
+        harness.connection.pauseProducing()  # what the transport does when its buffer is full
+        harness.sends(self.REQUEST * 100)
+        assert harness.requests == []
 
     def test_reading_stops_when_enough_is_held(self) -> None:
-        play = ServerPlay(head_bytes=1000)
-        play.connection.pauseProducing()
-        play.sends(self.REQUEST * 100)
-        assert not play.wire.reading
+        harness = ServerHarness(head_bytes=1000)
+        harness.connection.pauseProducing()
+        harness.sends(self.REQUEST * 100)
+        assert not harness.wire.reading
 
     def test_it_goes_on_when_they_are_read(self) -> None:
-        play = ServerPlay(head_bytes=1000)
-        play.connection.pauseProducing()
-        play.sends(self.REQUEST * 100)
-        play.connection.resumeProducing()
+        harness = ServerHarness(head_bytes=1000)
+        harness.connection.pauseProducing()
+        harness.sends(self.REQUEST * 100)
+        harness.connection.resumeProducing()
         for _ in range(100):
-            play.last.answer()
-        assert len(play.requests) == 100
-        assert play.wire.reading
+            harness.last.answer()
+        assert len(harness.requests) == 100
+        assert harness.wire.reading
 
 
 def test_tiny_chunks_come_as_one_piece() -> None:
-    play = ServerPlay()
+    harness = ServerHarness()
     pieces: list[bytes] = []
-    play.sends(b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n")
-    play.last.body_data = pieces.append  # type: ignore[method-assign,assignment]
-    play.sends(b"1\r\na\r\n" * 1000)
+    harness.sends(b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n")
+    harness.last.body_data = pieces.append  # type: ignore[method-assign,assignment]
+    harness.sends(b"1\r\na\r\n" * 1000)
     assert pieces == [b"a" * 1000]
 
 
 def test_a_request_whose_head_had_begun_before_a_drain_is_answered() -> None:
-    play = ServerPlay()
-    play.sends(b"GET / HTTP/1.1\r\n")
-    play.factory.drain()
-    play.sends(HOST + b"\r\n")
-    play.last.answer()
-    assert b"Connection: close\r\n" in play.gets()
+    harness = ServerHarness()
+    harness.sends(b"GET / HTTP/1.1\r\n")
+    harness.factory.drain()
+    harness.sends(HOST + b"\r\n")
+    harness.last.answer()
+    assert b"Connection: close\r\n" in harness.gets()
 
 
 class TestHalfOpenTunnel:
-    def tunnel(self) -> ServerPlay:
-        play = ServerPlay(idle_timeout=60)
-        play.sends(b"GET / HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-        play.last.exchange.switch_protocols(b"", b"", b"websocket")
-        return play
+    def tunnel(self) -> ServerHarness:
+        harness = ServerHarness(idle_timeout=60)
+        harness.sends(b"GET / HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        harness.last.exchange.switch_protocols(b"", b"", b"websocket")
+        return harness
 
     def test_a_client_that_closed_does_not_hold_an_idle_tunnel_for_ever(self) -> None:
-        play = self.tunnel()
-        play.connection.readConnectionLost()
-        play.passes(59)
-        assert not play.wire.aborted
-        play.passes(2)
-        assert play.wire.aborted
+        harness = self.tunnel()
+        harness.connection.readConnectionLost()
+        harness.passes(59)
+        assert not harness.wire.aborted
+        harness.passes(2)
+        assert harness.wire.aborted
 
     def test_a_tunnel_that_is_open_both_ways_may_be_idle(self) -> None:
-        play = self.tunnel()
-        play.passes(10000)
-        assert not play.wire.aborted
+        harness = self.tunnel()
+        harness.passes(10000)
+        assert not harness.wire.aborted

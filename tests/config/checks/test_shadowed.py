@@ -166,18 +166,18 @@ def test_a_thousand_rejecting_policies_are_checked_in_well_under_a_second() -> N
 
 
 def test_no_request_is_for_a_policy_that_is_called_shadowed() -> None:
-    draw, judged, reached = Draw(4), 0, 0
+    draw, checked, reached = Draw(4), 0, 0
     for _ in range(600):
         policies = draw.policies()
         found = shadowed(*policies)
         compiled = [[compile_rule(rule) for rule in policy.rules] for policy in policies]
         for request in [draw.request() for _ in range(80)] if found else ():
             for number in found:
-                judged += 1
+                checked += 1
                 if matches(compiled[number], request):
                     reached += 1
                     assert any(matches(earlier, request) for earlier in compiled[:number]), (policies, request)
-    assert judged > 10_000  # else this would show nothing
+    assert checked > 10_000  # else this would show nothing
     assert reached > 1000
 
 

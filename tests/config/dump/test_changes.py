@@ -30,7 +30,7 @@ SERVER = model.Server(name="east", listeners=("public",), backend=model.ClusterB
 CONFIG = model.Config(clusters=(EAST,), certificates=(FLEET,), servers=(SERVER,))
 
 
-def told(new: model.Config, old: model.Config = CONFIG) -> list[str]:
+def described(new: model.Config, old: model.Config = CONFIG) -> list[str]:
     return [str(change) for change in changes(old, new)]
 
 
@@ -39,15 +39,15 @@ def with_east(**fields: Any) -> model.Config:
 
 
 def test_nothing() -> None:
-    assert told(CONFIG) == []
-    assert told(replace(CONFIG, clusters=(replace(EAST),))) == []
+    assert described(CONFIG) == []
+    assert described(replace(CONFIG, clusters=(replace(EAST),))) == []
 
 
 def test_entries_that_are_added_and_removed() -> None:
     west = replace(EAST, name="west")
-    assert told(replace(CONFIG, clusters=(EAST, west))) == ["added clusters[west]"]
-    assert told(CONFIG, replace(CONFIG, clusters=(EAST, west))) == ["removed clusters[west]"]
-    assert told(replace(CONFIG, clusters=(west,))) == ["removed clusters[east]", "added clusters[west]"]
+    assert described(replace(CONFIG, clusters=(EAST, west))) == ["added clusters[west]"]
+    assert described(CONFIG, replace(CONFIG, clusters=(EAST, west))) == ["removed clusters[west]"]
+    assert described(replace(CONFIG, clusters=(west,))) == ["removed clusters[east]", "added clusters[west]"]
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_entries_that_are_added_and_removed() -> None:
     ],
 )
 def test_an_entry_that_changed(fields: dict[str, Any], expected: list[str]) -> None:
-    assert told(with_east(**fields)) == expected
+    assert described(with_east(**fields)) == expected
 
 
 def test_a_certificate_that_was_renewed() -> None:
     renewed = replace(FLEET, chain=pem(b"two"), key=pem(b"key two", "/etc/a.key"))
-    assert told(replace(CONFIG, certificates=(renewed,))) == [
+    assert described(replace(CONFIG, certificates=(renewed,))) == [
         "changed certificates[fleet]: other contents of /etc/a.crt",
         "changed certificates[fleet]: other contents of /etc/a.key",
     ]
@@ -95,7 +95,7 @@ def test_a_certificate_that_was_renewed() -> None:
 
 def test_settings_that_are_no_list() -> None:
     new = replace(CONFIG, daemon=model.Daemon(control_socket="/run/b.sock"), logging=model.Logging(level="debug"))
-    assert sorted(told(new)) == [
+    assert sorted(described(new)) == [
         "added daemon.controlSocket: /run/b.sock",
         "changed logging.level: info -> debug",
     ]
@@ -103,7 +103,7 @@ def test_settings_that_are_no_list() -> None:
 
 def test_the_order_of_entries_counts() -> None:
     west = replace(SERVER, name="west")
-    assert told(replace(CONFIG, servers=(west, SERVER)), replace(CONFIG, servers=(SERVER, west))) == [
+    assert described(replace(CONFIG, servers=(west, SERVER)), replace(CONFIG, servers=(SERVER, west))) == [
         "changed servers: the order of its entries"
     ]
 
@@ -124,13 +124,13 @@ def test_no_secret_is_ever_shown() -> None:
     ]
     for old in (CONFIG, *sets):
         for new in (CONFIG, *sets):
-            shown = "\n".join(told(new, old))
+            shown = "\n".join(described(new, old))
             assert "s3cret" not in shown
             assert "old-secret" not in shown
             assert bool(shown) == (old != new)
 
 
 def test_long_values_and_control_characters_are_made_harmless() -> None:
-    (line,) = told(with_east(preserve_host=False, labels=(("a", "x" * 1000 + "\x1b[31m"),)))
+    (line,) = described(with_east(preserve_host=False, labels=(("a", "x" * 1000 + "\x1b[31m"),)))
     assert line.isprintable()
     assert len(line) < 400

@@ -294,14 +294,14 @@ def test_the_schema_tells_the_defaults_that_the_model_has(section: str) -> None:
         if schema is None or dataclasses.is_dataclass(expected):
             assert not expected or dataclasses.is_dataclass(expected)
             continue
-        told = schema.get("default")
+        in_schema = schema.get("default")
         if isinstance(expected, tuple):
-            expected, told = list(expected), told or []
+            expected, in_schema = list(expected), in_schema or []
         if schema.get("$ref") == "#/$defs/duration":
-            told = parse_duration(str(told))
+            in_schema = parse_duration(str(in_schema))
         elif schema.get("$ref") == "#/$defs/size":
-            told = parse_size(str(told))
-        assert told == expected, field
+            in_schema = parse_size(str(in_schema))
+        assert in_schema == expected, field
 
 
 def _parent(document: Any, path: tuple[str | int, ...]) -> Any:

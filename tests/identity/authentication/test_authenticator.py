@@ -249,11 +249,13 @@ class TestTokenFile:
 
     def test_its_tokens_are_known_at_once_as_a_kube_apiserver_tells_them(self) -> None:
         exchange = json.loads((GOLDEN / "auth/selfsubjectreview-token.json").read_text())
-        told = json.loads(exchange["response"]["body"])["status"]["userInfo"]
+        recorded = json.loads(exchange["response"]["body"])["status"]["userInfo"]
         lines = ("Authorization: Bearer alice-token", "Sec-WebSocket-Protocol: v5, " + AS_PROTOCOL)
         for line in lines:
             caller = self.built().at_once(None, fields(line), PODS)
-            assert caller == AuthenticatedUser(UserInfo(told["username"], tuple(told["groups"]), told["uid"]))
+            assert caller == AuthenticatedUser(
+                UserInfo(recorded["username"], tuple(recorded["groups"]), recorded["uid"])
+            )
 
     def test_any_other_token_is_refused(self, logged: Logged) -> None:
         refused(self.built(), None, "Authorization: Bearer alice-toke")

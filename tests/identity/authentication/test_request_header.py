@@ -40,11 +40,11 @@ def front_proxies(*names: str, allow_system_names: bool = False) -> RequestHeade
 @pytest.mark.parametrize("file", ["user.json", "user-only.json"])
 def test_the_user_is_that_of_a_kube_apiserver(file: str) -> None:
     exchange = json.loads((GOLDEN / "frontproxy" / file).read_text())
-    told = json.loads(exchange["response"]["body"])["status"]["userInfo"]
-    extra = tuple((key, tuple(values)) for key, values in sorted(told.get("extra", {}).items()))
+    recorded = json.loads(exchange["response"]["body"])["status"]["userInfo"]
+    extra = tuple((key, tuple(values)) for key, values in sorted(recorded.get("extra", {}).items()))
     caller = front_proxies().caller(FRONT, remote(*map(tuple, exchange["request"]["headers"])), NOW)
     assert caller is not None
-    assert caller.user == UserInfo(told["username"], tuple(told["groups"]), told.get("uid", ""), extra)
+    assert caller.user == UserInfo(recorded["username"], tuple(recorded["groups"]), recorded.get("uid", ""), extra)
     assert caller.cluster == ""
 
 

@@ -74,14 +74,14 @@ def test_refusals_as_a_cluster_tells_them_with_its_reason(name: str) -> None:
 
 
 def test_audiences_that_were_asked_for_must_be_among_those_of_the_answer() -> None:
-    def judged(asked: tuple[str, ...], **status: Any) -> Any:
+    def parsed(asked: tuple[str, ...], **status: Any) -> Any:
         return decode_review(review({"authenticated": True, "user": {"username": "a"}, **status}), "t", asked)
 
-    assert isinstance(judged(("x", "y"), audiences=["y", "z"]), Accepted)
-    assert judged(("x",), audiences=["z"]) == Refused("the token is for other audiences")
-    assert judged(("x",)) == Refused("the token is for other audiences")
-    assert judged(("x",), audiences=[]) == Refused("the token is for other audiences")
-    assert isinstance(judged((), audiences=["z"]), Accepted)
+    assert isinstance(parsed(("x", "y"), audiences=["y", "z"]), Accepted)
+    assert parsed(("x",), audiences=["z"]) == Refused("the token is for other audiences")
+    assert parsed(("x",)) == Refused("the token is for other audiences")
+    assert parsed(("x",), audiences=[]) == Refused("the token is for other audiences")
+    assert isinstance(parsed((), audiences=["z"]), Accepted)
 
 
 def test_extra_keys_are_lower_case_sorted_and_joined() -> None:

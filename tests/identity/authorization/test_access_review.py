@@ -202,7 +202,7 @@ def test_a_cluster_is_asked_so_much_at_once_and_no_more(bench: Bench) -> None:
     assert all(result == [Decision(True)] for result in results[:99])
 
 
-def told(result: list[Any]) -> StatusError:
+def error_of(result: list[Any]) -> StatusError:
     assert isinstance(result[0], StatusError)
     return result[0]
 
@@ -210,7 +210,7 @@ def told(result: list[Any]) -> StatusError:
 def test_without_an_answer_it_is_503_and_one_line_for_all(bench: Bench, logged: Logged) -> None:
     for seconds in range(3):  # a cause whose words change counts as the same
         bench.cluster.now = ConnectionRefused(f"connection refused, out for {seconds} s")
-        assert told(bench.ask(attributes=LIST_PODS._replace(name=str(seconds)))).code == 503
+        assert error_of(bench.ask(attributes=LIST_PODS._replace(name=str(seconds)))).code == 503
     (line,) = logged
     assert (line["log_level"].name, line["cause"]) == ("warn", "connection refused, out for 0 s")
     assert logged.texts("warn")[0].startswith("subjectAccessReview by cluster east fails: ")
@@ -224,7 +224,7 @@ def test_without_an_answer_it_is_503_and_one_line_for_all(bench: Bench, logged: 
 
 def test_the_line_says_which_right_is_missing_and_the_client_is_not_told(bench: Bench, logged: Logged) -> None:
     bench.cluster.now = ControlResponse(403, (), recorded("sar-as-alice-forbidden")["response"]["body"].encode())
-    error = told(bench.ask())
+    error = error_of(bench.ask())
     assert error.code == 503
     assert "subjectaccessreviews" not in error.message
     assert "create subjectaccessreviews of authorization.k8s.io" in logged[0]["cause"]
@@ -254,7 +254,7 @@ def test_the_line_says_which_right_is_missing_and_the_client_is_not_told(bench: 
 )
 def test_what_is_no_answer_allows_nothing(bench: Bench, logged: Logged, trouble: Any) -> None:
     bench.cluster.now = trouble
-    assert told(bench.ask()).code == 503
+    assert error_of(bench.ask()).code == 503
     assert bench.reviews.known(ALICE, LIST_PODS) is None
     assert len(logged) == 1
 
@@ -262,7 +262,7 @@ def test_what_is_no_answer_allows_nothing(bench: Bench, logged: Logged, trouble:
 def test_a_reviewer_that_says_nothing_is_not_waited_for_forever(bench: Bench) -> None:
     result = bench.ask()
     bench.clock.advance(10.0)
-    assert told(result).code == 503
+    assert error_of(result).code == 503
     assert bench.cluster.cancelled == 1
     assert not bench.clock.getDelayedCalls()
 

@@ -37,7 +37,7 @@ class FakeReviews:
         return self.kept[user, attributes]
 
 
-class Estate:
+class Reviewers:
     def __init__(self) -> None:
         self.reviews = {"east": FakeReviews(), "west": FakeReviews()}
 
@@ -49,8 +49,8 @@ class Estate:
 
 
 @pytest.fixture
-def estate() -> Estate:
-    return Estate()
+def reviewers() -> Reviewers:
+    return Reviewers()
 
 
 def decide(authorizer: Authorizer | ImpersonationAuthorizer, attributes: Attributes, cluster: str = "east") -> Decision:
@@ -59,77 +59,79 @@ def decide(authorizer: Authorizer | ImpersonationAuthorizer, attributes: Attribu
     return cast(Decision, result[0])
 
 
-def test_rules_alone_always_know(estate: Estate) -> None:
-    authorizer = estate.build(rules=RULES)
+def test_rules_alone_always_know(reviewers: Reviewers) -> None:
+    authorizer = reviewers.build(rules=RULES)
     assert authorizer.at_once(ALICE, LIST_PODS, "east") == Decision(True)
     assert authorizer.at_once(ALICE, DELETE_PODS, "east") == Decision(False)
     assert decide(authorizer, DELETE_PODS) == Decision(False)
 
 
-def test_a_review_is_by_the_cluster_that_the_request_goes_to(estate: Estate) -> None:
-    authorizer = estate.build(subject_access_review=model.SubjectAccessReview())
+def test_a_review_is_by_the_cluster_that_the_request_goes_to(reviewers: Reviewers) -> None:
+    authorizer = reviewers.build(subject_access_review=model.SubjectAccessReview())
     assert authorizer.at_once(ALICE, LIST_PODS, "west") is None
     assert decide(authorizer, LIST_PODS, "west") == Decision(False, "asked 1 times")
     assert authorizer.at_once(ALICE, LIST_PODS, "west") == Decision(False, "asked 1 times")
     assert authorizer.at_once(ALICE, LIST_PODS, "east") is None
 
 
-def test_or_by_the_one_that_is_named(estate: Estate) -> None:
-    authorizer = estate.build(subject_access_review=model.SubjectAccessReview(cluster="east"))
+def test_or_by_the_one_that_is_named(reviewers: Reviewers) -> None:
+    authorizer = reviewers.build(subject_access_review=model.SubjectAccessReview(cluster="east"))
     decide(authorizer, LIST_PODS, "west")
-    assert (estate.reviews["east"].asked, estate.reviews["west"].asked) == (1, 0)
+    assert (reviewers.reviews["east"].asked, reviewers.reviews["west"].asked) == (1, 0)
 
 
-def test_what_no_rule_allows_is_reviewed(estate: Estate) -> None:
-    authorizer = estate.build(rules=RULES, subject_access_review=model.SubjectAccessReview())
+def test_what_no_rule_allows_is_reviewed(reviewers: Reviewers) -> None:
+    authorizer = reviewers.build(rules=RULES, subject_access_review=model.SubjectAccessReview())
     assert decide(authorizer, LIST_PODS) == Decision(True)
-    assert estate.reviews["east"].asked == 0
+    assert reviewers.reviews["east"].asked == 0
     assert decide(authorizer, DELETE_PODS) == Decision(False, "asked 1 times")
 
 
-def impersonation(estate: Estate, **fields: Any) -> ImpersonationAuthorizer:
-    return ImpersonationAuthorizer(model.Authorization(name="x", **fields) if fields else None, estate.of)
+def impersonation(reviewers: Reviewers, **fields: Any) -> ImpersonationAuthorizer:
+    return ImpersonationAuthorizer(model.Authorization(name="x", **fields) if fields else None, reviewers.of)
 
 
-def test_impersonation_is_reviewed_by_the_cluster_where_the_server_has_no_authorizer(estate: Estate) -> None:
-    assert decide(impersonation(estate), IMPERSONATE, "west") == Decision(False, "asked 1 times")
+def test_impersonation_is_reviewed_by_the_cluster_where_the_server_has_no_authorizer(reviewers: Reviewers) -> None:
+    assert decide(impersonation(reviewers), IMPERSONATE, "west") == Decision(False, "asked 1 times")
 
 
-def test_impersonation_is_reviewed_by_the_requests_cluster_whoever_else_is_named(estate: Estate) -> None:
-    authorizer = impersonation(estate, subject_access_review=model.SubjectAccessReview(cluster="east"))
+def test_impersonation_is_reviewed_by_the_requests_cluster_whoever_else_is_named(reviewers: Reviewers) -> None:
+    authorizer = impersonation(reviewers, subject_access_review=model.SubjectAccessReview(cluster="east"))
     decide(authorizer, IMPERSONATE, "west")
-    assert (estate.reviews["east"].asked, estate.reviews["west"].asked) == (0, 1)
+    assert (reviewers.reviews["east"].asked, reviewers.reviews["west"].asked) == (0, 1)
 
 
-def test_rules_and_the_cluster_must_both_allow_impersonation(estate: Estate) -> None:
-    authorizer = impersonation(estate, rules=RULES)
+def test_rules_and_the_cluster_must_both_allow_impersonation(reviewers: Reviewers) -> None:
+    authorizer = impersonation(reviewers, rules=RULES)
     assert authorizer.at_once(ALICE, IMPERSONATE, "east") is None
     assert decide(authorizer, IMPERSONATE) == Decision(False, "asked 1 times")
-    estate.reviews["east"].kept[ALICE, IMPERSONATE] = Decision(True)
+    reviewers.reviews["east"].kept[ALICE, IMPERSONATE] = Decision(True)
     assert authorizer.at_once(ALICE, IMPERSONATE, "east") == Decision(True)
     groups = IMPERSONATE._replace(resource="groups")
-    estate.reviews["east"].kept[ALICE, groups] = Decision(True)
+    reviewers.reviews["east"].kept[ALICE, groups] = Decision(True)
     assert authorizer.at_once(ALICE, groups, "east") == Decision(False)
 
 
 @pytest.mark.parametrize("verbs", [("*",), ("-get",), ("get", "*"), ("-get", "-list"), ("list",), ()])
-def test_only_a_rule_that_writes_the_verb_out_allows_impersonation(estate: Estate, verbs: tuple[str, ...]) -> None:
+def test_only_a_rule_that_writes_the_verb_out_allows_impersonation(
+    reviewers: Reviewers, verbs: tuple[str, ...]
+) -> None:
     everything: dict[str, Any] = {"api_groups": ("*",), "resources": ("*",), "non_resource_urls": ("*",)}
-    authorizer = impersonation(estate, rules=(model.Rule(verbs=verbs, **everything),))
-    estate.reviews["east"].kept[ALICE, IMPERSONATE] = Decision(True)
+    authorizer = impersonation(reviewers, rules=(model.Rule(verbs=verbs, **everything),))
+    reviewers.reviews["east"].kept[ALICE, IMPERSONATE] = Decision(True)
     assert authorizer.at_once(ALICE, IMPERSONATE, "east") == Decision(False)
-    written = impersonation(estate, rules=(model.Rule(verbs=(*verbs, "impersonate"), **everything),))
+    written = impersonation(reviewers, rules=(model.Rule(verbs=(*verbs, "impersonate"), **everything),))
     assert written.at_once(ALICE, IMPERSONATE, "east") == Decision(True)
 
 
-def test_with_passthrough_the_cluster_sees_for_itself_what_rules_allow(estate: Estate) -> None:
-    authorizer = impersonation(estate, rules=RULES)
+def test_with_passthrough_the_cluster_sees_for_itself_what_rules_allow(reviewers: Reviewers) -> None:
+    authorizer = impersonation(reviewers, rules=RULES)
     assert authorizer.at_once(ALICE, IMPERSONATE, "east", cluster_decides=True) == Decision(True)
-    assert impersonation(estate).at_once(ALICE, IMPERSONATE, "east", cluster_decides=True) is None
+    assert impersonation(reviewers).at_once(ALICE, IMPERSONATE, "east", cluster_decides=True) is None
 
 
-def test_rules_of_an_authorizer_that_reviews_leave_impersonation_to_the_cluster(estate: Estate) -> None:
+def test_rules_of_an_authorizer_that_reviews_leave_impersonation_to_the_cluster(reviewers: Reviewers) -> None:
     review = model.SubjectAccessReview(cluster="east")
-    authorizer = impersonation(estate, rules=RULES, subject_access_review=review)
+    authorizer = impersonation(reviewers, rules=RULES, subject_access_review=review)
     assert decide(authorizer, IMPERSONATE, "west") == Decision(False, "asked 1 times")
-    assert estate.reviews["west"].asked == 1
+    assert reviewers.reviews["west"].asked == 1

@@ -27,7 +27,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "impersonation-legacy"
 AUTHENTICATION = "authentication.k8s.io"
 
 
-def presented(*lines: tuple[str, str | bytes]) -> IdentityHeaders:
+def headers_of(*lines: tuple[str, str | bytes]) -> IdentityHeaders:
     block = b""
     for name, value in lines:
         block += name.encode() + b": " + (value if isinstance(value, bytes) else value.encode()) + b"\r\n"
@@ -35,14 +35,14 @@ def presented(*lines: tuple[str, str | bytes]) -> IdentityHeaders:
 
 
 def wanted(*lines: tuple[str, str | bytes]) -> ImpersonationRequest:
-    asked = requested_impersonation(presented(*lines))
+    asked = requested_impersonation(headers_of(*lines))
     assert asked is not None
     return asked
 
 
 def refusal(*lines: tuple[str, str | bytes]) -> StatusError:
     with pytest.raises(StatusError) as caught:
-        requested_impersonation(presented(*lines))
+        requested_impersonation(headers_of(*lines))
     return caught.value
 
 
@@ -114,9 +114,9 @@ def test_all_recordings_are_judged() -> None:
 
 
 def test_nothing_asked_for_is_nothing() -> None:
-    assert requested_impersonation(presented(("accept", "*/*"))) is None
-    assert requested_impersonation(presented(("Impersonate-User", ""))) is None
-    assert requested_impersonation(presented(("Impersonate-User", ""), ("Impersonate-Uid", ""))) is None
+    assert requested_impersonation(headers_of(("accept", "*/*"))) is None
+    assert requested_impersonation(headers_of(("Impersonate-User", ""))) is None
+    assert requested_impersonation(headers_of(("Impersonate-User", ""), ("Impersonate-Uid", ""))) is None
 
 
 def test_reviews_come_in_kubernetes_order() -> None:
@@ -165,7 +165,7 @@ def test_the_questions_are_about_the_caller() -> None:
 
 def test_the_first_of_two_users_counts() -> None:
     assert wanted(("Impersonate-User", "bob"), ("Impersonate-User", "carol")).user.name == "bob"
-    assert requested_impersonation(presented(("Impersonate-User", ""), ("Impersonate-User", "carol"))) is None
+    assert requested_impersonation(headers_of(("Impersonate-User", ""), ("Impersonate-User", "carol"))) is None
 
 
 def test_a_service_account_is_reviewed_as_one_and_has_its_groups() -> None:
@@ -275,7 +275,7 @@ IMPLIED = {
 @settings(max_examples=300)
 def test_nobody_becomes_what_was_not_reviewed(lines: list[tuple[str, str]]) -> None:
     try:
-        asked = requested_impersonation(presented(*lines))
+        asked = requested_impersonation(headers_of(*lines))
     except StatusError:
         return
     if asked is None:

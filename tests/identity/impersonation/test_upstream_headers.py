@@ -63,8 +63,8 @@ def test_impersonation_tells_all_but_the_extras() -> None:
 
 
 def test_extras_that_are_named_pass_with_every_value_and_an_escaped_key() -> None:
-    told = lines(model.Identity.IMPERSONATE, ALICE, "scopes", "example.com/origin", "other")
-    assert told[4:] == [
+    sent_lines = lines(model.Identity.IMPERSONATE, ALICE, "scopes", "example.com/origin", "other")
+    assert sent_lines[4:] == [
         "Impersonate-Extra-example.com%2Forigin: east",
         "Impersonate-Extra-scopes: a",
         "Impersonate-Extra-scopes: b",
@@ -133,10 +133,10 @@ def test_what_would_not_arrive_is_refused(bad: str, identity: model.Identity, pl
     fields: dict[str, Any] = {"name": "bob", "groups": ("dev",)}
     values: dict[str, Any] = {"name": bad, "groups": ("dev", bad), "uid": bad, "extra": (("scopes", (bad,)),)}
     fields[place] = values[place]
-    telling = UpstreamIdentityHeaders(cluster(identity, "scopes"))
+    headers = UpstreamIdentityHeaders(cluster(identity, "scopes"))
     for _ in range(2):
         with pytest.raises(StatusError) as caught:
-            telling.headers_for(UserInfo(**fields))
+            headers.headers_for(UserInfo(**fields))
         assert caught.value.code == 403
         assert bad not in caught.value.message
 
@@ -176,15 +176,15 @@ def test_what_is_told_is_read_back_as_it_was_or_refused(name: str, groups: list[
 
 
 def test_users_that_were_here_are_remembered_in_bounds() -> None:
-    telling = UpstreamIdentityHeaders(cluster())
-    block = telling.headers_for(ALICE)
-    assert telling.headers_for(ALICE) is block
+    headers = UpstreamIdentityHeaders(cluster())
+    block = headers.headers_for(ALICE)
+    assert headers.headers_for(ALICE) is block
     for number in range(1100):
-        telling.headers_for(UserInfo(f"user-{number}"))
-    telling.headers_for(UserInfo("x" * 5000))
-    assert len(telling._blocks) <= 1024
-    kept = set(telling._blocks)
+        headers.headers_for(UserInfo(f"user-{number}"))
+    headers.headers_for(UserInfo("x" * 5000))
+    assert len(headers._blocks) <= 1024
+    kept = set(headers._blocks)
     for number in range(3):
-        telling.headers_for(UserInfo("long", tuple(f"group-{number}-{count}" for count in range(1000))))
-    assert set(telling._blocks) == kept
-    assert telling.headers_for(ALICE) == block
+        headers.headers_for(UserInfo("long", tuple(f"group-{number}-{count}" for count in range(1000))))
+    assert set(headers._blocks) == kept
+    assert headers.headers_for(ALICE) == block

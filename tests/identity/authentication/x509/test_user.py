@@ -36,13 +36,13 @@ def named(*attributes: tuple[x509.ObjectIdentifier, str]) -> UserInfo:
 def test_common_name_organizations_and_the_certificates_hash_as_a_kube_apiserver_says_it() -> None:
     certificate = leaf((ORG, "dev"), (CN, "alice"))
     exchange = json.loads((GOLDEN / "auth/selfsubjectreview-alice.json").read_text())
-    told = json.loads(exchange["response"]["body"])["status"]["userInfo"]
+    recorded = json.loads(exchange["response"]["body"])["status"]["userInfo"]
     digest = hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
-    ((key, (value,)),) = told["extra"].items()
+    ((key, (value,)),) = recorded["extra"].items()
     assert key == CREDENTIAL_ID
     extra = ((key, (value[: -len(digest)] + digest,)),)
     assert certificate_user(certificate).authenticated == AuthenticatedUser(
-        UserInfo(told["username"], tuple(told["groups"]), "", extra)
+        UserInfo(recorded["username"], tuple(recorded["groups"]), "", extra)
     )
     assert certificate_user(certificate).common_name == "alice"
 

@@ -180,7 +180,7 @@ class Handled:
         self.exchange.answer(status, b"X: y\r\n", body)
 
 
-class ServerPlay:
+class ServerHarness:
     """The server engine with a client at the other end; `attach`: a handler takes each exchange at once."""
 
     def __init__(self, *, attach: bool = True, **bounds: Any) -> None:
@@ -202,7 +202,7 @@ class ServerPlay:
     def _refusal(self, connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
         return b"Content-Type: text/plain\r\n", problem.message.encode()
 
-    def sends(self, data: bytes) -> ServerPlay:
+    def sends(self, data: bytes) -> ServerHarness:
         self.wire.deliver(data)
         return self
 
@@ -283,7 +283,7 @@ class Answer:
         return self.trailers is not None
 
 
-class ClientPlay:
+class ClientHarness:
     """The client engine with an upstream at the other end; it is its own pool."""
 
     def __init__(self) -> None:
@@ -307,7 +307,7 @@ class ClientPlay:
         self.connection.send(b"%b / HTTP/1.1\r\n\r\n" % method, answer, method, timeout, body, upgrade)
         return answer
 
-    def answers(self, data: bytes) -> ClientPlay:
+    def answers(self, data: bytes) -> ClientHarness:
         self.wire.deliver(data)
         return self
 
