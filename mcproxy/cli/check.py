@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         return _refuse(file, found.problems, found.warnings if show_warnings else ())
     if args.explain is not None:
         return explain.run(args, loaded.config)
-    errors, notes = ((), ()) if args.offline else _on_this_machine(loaded)
+    errors, notes = ((), ()) if args.offline else _on_this_machine(file, loaded)
     if not args.quiet:
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
@@ -79,11 +79,11 @@ def _misused(args: argparse.Namespace) -> str | None:
     return None
 
 
-def _on_this_machine(loaded: Loaded) -> tuple[Sequence[Problem], Sequence[Problem]]:
+def _on_this_machine(file: str, loaded: Loaded) -> tuple[Sequence[Problem], Sequence[Problem]]:
     """Return errors, and notes about what may be correct where the daemon runs."""
     from mcproxy.cli.machine_checks import MachineChecks
 
-    checks = MachineChecks(loaded)
+    checks = MachineChecks(file, loaded)
     checks.run()
     return checks.errors, checks.notes
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from mcproxy.cli.running_daemon import runs_another_file
 from mcproxy.cli.socket_owner import is_mcproxy, listener_of, name_of, owners, shows_its_sockets
 from mcproxy.config.model import Listener, TCPBind
 from mcproxy.config.problem import Problem
@@ -23,7 +24,9 @@ _FIRST_FREE_PORT = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 class MachineChecks:
     """One pass over a configuration; `errors` keep the daemon from starting, `notes` may be right where it runs."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, file: str, loaded: Loaded) -> None:
+        """`file` is what `loaded` was read from; ``-`` is standard input."""
+        self._file = file
         self._loaded = loaded
         self.errors: list[Problem] = []
         self.notes: list[Problem] = []
@@ -81,7 +84,7 @@ class MachineChecks:
         others = sorted(pids - {daemon})
         if daemon in pids:
             return
-        if others and (daemon is not None or not any(is_mcproxy(pid) for pid in others)):
+        if others and (daemon is not None or not any(self._may_be_for(pid) for pid in others)):
             what = f"{listener.bind} is taken by another process: {name_of(others[0])} (pid {others[0]})"
             right = "stop it, or bind another address"
             self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
@@ -93,6 +96,13 @@ class MachineChecks:
             what = f"{listener.bind} is in use, by a process that this user may not see"
             right = "if it is not mcproxy itself, stop it (`ss -lp` names it to root)"
             self.notes.append(self._problem("listeners", listener.name, "bind", what, right))
+
+    def _may_be_for(self, pid: int) -> bool:
+        """Whether this file may be for a process that does not listen on its control socket: it may have moved that."""
+        if not is_mcproxy(pid):
+            return False
+        config = self._loaded.config
+        return config.daemon.control_socket is None or not runs_another_file(self._file, pid)
 
     def _daemon(self) -> int | None:
         path = self._loaded.config.daemon.control_socket

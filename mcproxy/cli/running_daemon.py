@@ -29,6 +29,15 @@ def listening_sockets(config: str, users: Collection[int], proc: str = "/proc") 
     return found
 
 
+def runs_another_file(config: str, pid: int, proc: str = "/proc") -> bool:
+    """Return whether a process is known not to be a daemon that runs the file `config` (``-``, standard input: any)."""
+    try:
+        file = _configuration_of(os.path.join(proc, str(pid)))
+    except OSError:  # it has ended, or may not be read
+        return False
+    return file is None or (config != "-" and os.path.realpath(file) != os.path.realpath(config))
+
+
 def _configuration_of(process: str) -> str | None:
     """Return the configuration file of a daemon; None for any other process."""
     with open(os.path.join(process, "cmdline"), "rb") as file:

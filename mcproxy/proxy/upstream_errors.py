@@ -94,12 +94,15 @@ def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message
     if last is not None or len(refused) < _MAX_RIGHTS:
         refused[right] = now
         if last is None or now - last > _QUIET:
+            todo = f"grant the proxy what `mcproxy rbac --cluster {cluster.name}` prints"
+            if request.endpoint is not None and not request.endpoint.ready:
+                todo = f"nothing while the API server starts; if this continues, {todo}"
             log.warn(
                 "cluster {cluster} does not let the proxy impersonate: {cause}",
                 cluster=cluster.name,
                 endpoint=request.endpoint.name if request.endpoint is not None else "",
                 cause=message[:_MAX_SHOWN].encode("unicode_escape").decode("ascii"),
-                todo=f"grant the proxy what `mcproxy rbac --cluster {cluster.name}` prints",
+                todo=todo,
             )
     sentence = f'cluster "{cluster.name}" is unavailable: it does not let the proxy impersonate users'
     request.refuse(retry_after(503, sentence, _RETRY_AFTER), "impersonation_not_granted")

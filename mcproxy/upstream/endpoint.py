@@ -56,6 +56,9 @@ class Endpoint:
         self.path_prefix = config.path.encode()
         self.authority = authority(config)
         self.in_flight = 0
+        self._logged_cause = ""  # why it is out, by the log
+        self._other_cause = ""  # of the newest checks
+        self._other_causes = 0  # checks in a row with it
         self.ready = False  # takes requests: healthy, and neither disabled nor removed
         self.silent = False  # failures were without any response: see `_note_silence`
         self._answered_failure = False  # a check since the last success was answered, with a failure
@@ -177,8 +180,22 @@ class Endpoint:
         else:
             changed = health.check_failed(failure)
         self._status_changed(changed)
+        self._note_other_cause(failure)
         if fell_silent and not changed and health.status is Health.FAILED:
             self._shared.endpoint_out(self)  # it went out with an answer, and only now falls silent
+
+    def _note_other_cause(self, failure: str | None) -> None:
+        """Log a new cause of an endpoint that is out, once as many checks in a row had it as take an endpoint out.
+
+        An API server that comes back with another certificate is no longer what the first line said it was.
+        """
+        if failure is None or self.health.status is not Health.FAILED or failure == self._logged_cause:
+            self._other_cause, self._other_causes = "", 0
+            return
+        self._other_causes = self._other_causes + 1 if failure == self._other_cause else 1
+        self._other_cause = failure
+        if self._other_causes >= self.health.unhealthy_after and not self.config.disabled:
+            self._log_change()
 
     def _note_silence(self, failure: str | None, *, silent: bool) -> bool:
         """Update `silent` by the result of a check; return whether the endpoint fell silent by it.
@@ -233,6 +250,8 @@ class Endpoint:
             self._shared.endpoint_out(self)
 
     def _log_change(self) -> None:
+        self._logged_cause = self.health.cause
+        self._other_cause, self._other_causes = "", 0
         if self.health.status is Health.READY:
             log.info(
                 "endpoint {endpoint} of cluster {cluster} takes requests"

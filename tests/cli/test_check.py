@@ -92,6 +92,18 @@ def test_an_address_that_another_process_has_is_an_error(run: Run) -> None:
         status, lines = run(text)
         assert status == 78
         assert "is taken by another process: " in lines[0]
+
+
+def test_a_daemon_of_another_file_that_has_the_address_is_another_process(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_checks, "is_mcproxy", lambda pid: True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        text = GOOD.replace("127.0.0.1:0", f"127.0.0.1:{taken.getsockname()[1]}")
+        status, lines = run(text + f"daemon: {{controlSocket: {tmp_path}/control.sock}}\n")
+        assert (status, "is taken by another process: " in lines[0]) == (78, True)
+        monkeypatch.setattr(machine_checks, "runs_another_file", lambda file, pid: False)
+        assert run(text + f"daemon: {{controlSocket: {tmp_path}/control.sock}}\n")[0] == 0
         assert f"(pid {os.getpid()}); stop it, or bind another address" in lines[0]
         assert run(text, "--offline")[0] == 0
 

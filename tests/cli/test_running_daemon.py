@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.running_daemon import listening_sockets
+from mcproxy.cli.running_daemon import listening_sockets, runs_another_file
 
 HEADER = "Num       RefCount Protocol Flags    Type St Inode Path\n"
 
@@ -63,3 +63,12 @@ def test_any_other_process(tmp_path: Path, argv: list[str]) -> None:
     process(proc, 7, argv, tmp_path, {1: "/run/a.sock"})
     (proc / "8").mkdir()  # one that has ended
     assert listening_sockets(str(tmp_path / "mcproxy.yaml"), {os.geteuid()}, str(proc)) == []
+
+
+def test_a_process_that_is_known_to_run_another_file(tmp_path: Path) -> None:
+    proc, file = tmp_path / "proc", str(tmp_path / "mcproxy.yaml")
+    process(proc, 7, ["mcproxy", "run", "-c", "mcproxy.yaml"], tmp_path, {})
+    process(proc, 8, ["mcproxy", "run", "-c", "other.yaml"], tmp_path, {})
+    process(proc, 9, ["mcproxy", "demo"], tmp_path, {})
+    assert [runs_another_file(file, pid, str(proc)) for pid in (7, 8, 9, 10)] == [False, True, True, False]
+    assert [runs_another_file("-", pid, str(proc)) for pid in (7, 8, 9, 10)] == [False, False, True, False]

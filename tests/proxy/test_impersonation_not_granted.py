@@ -122,6 +122,23 @@ async def test_it_is_503_with_one_line_that_says_what_to_do(
     assert harness.records[-1:] == [] or harness.records[-1].reason == "impersonation_not_granted"
 
 
+async def test_while_the_api_server_starts_there_is_nothing_to_do(harness: Harness, lines: list[LogEvent]) -> None:
+    upstream = harness.upstream()
+    await served(harness, upstream)
+    runtime = harness.service.runtime
+    assert runtime is not None
+    refusal = always(refuses(status(USERS)))
+
+    def starting(request: Any) -> Any:
+        runtime.clusters["east"].endpoints[0].ready = False
+        return refusal(request)
+
+    upstream.reply = starting
+    assert (await answered(harness, get(b"/api/v1/pods"))).answer()[0] == 503
+    grant = "grant the proxy what `mcproxy rbac --cluster east` prints"
+    assert [line["todo"] for line in lines] == [f"nothing while the API server starts; if this continues, {grant}"]
+
+
 async def test_a_client_that_asked_for_protobuf_gets_the_503_too(harness: Harness) -> None:
     upstream = harness.upstream()
     await served(harness, upstream)

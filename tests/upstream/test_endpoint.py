@@ -70,6 +70,15 @@ def test_only_changes_are_logged() -> None:
     ]
 
 
+def test_another_cause_that_stays_is_logged_once() -> None:
+    endpoint = made()
+    endpoint.record_check(None)
+    with capturedLogs() as events:
+        for failure in ("refused",) * 4 + ("late", "refused") * 3 + ("not trusted",) * 5 + ("late", "not trusted"):
+            endpoint.record_check(failure)
+    assert [event["cause"] for event in events] == ["refused", "not trusted"]
+
+
 def test_connections_go_to_its_address_with_the_configured_time() -> None:
     clock = FakeReactor()
     net = FakeConnector(clock)
