@@ -32,12 +32,14 @@ class ReviewerLog:
     def __init__(self, name: str) -> None:
         self._name = name
         self._kind = ""
+        # In the format, not a field: lines are limited by format, and strangers can overload a reviewer time and again.
+        self._escaped = name.replace("{", "{{").replace("}", "}}")
 
     def works(self) -> None:
         """Note that the reviewer answered."""
         if self._kind:
             self._kind = ""
-            log.info("{reviewer} works again", reviewer=self._name)
+            log.info(f"{self._escaped} works again", reviewer=self._name, client="")
 
     def fails(self, error: UnavailableError, effect: str) -> None:
         """Note that it failed; `effect` describes the effect on clients."""
@@ -45,8 +47,9 @@ class ReviewerLog:
             return
         self._kind = error.kind
         log.warn(
-            "{reviewer} fails: {cause}; {effect}",
+            f"{self._escaped} fails: {{cause}}; {{effect}}",
             reviewer=self._name,
+            client="",
             cause=error.cause,
             effect=effect,
             todo=error.todo,
