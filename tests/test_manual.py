@@ -42,12 +42,12 @@ def flags(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_page_tells_every_option_and_no_other(command: str) -> None:
+def test_page_has_every_option_and_no_other(command: str) -> None:
     common = {"Fl h", "Fl -help", "Fl c", "Fl -config"}
     assert options_of(command) - common == flags(part_about(command)) - common
 
 
-def test_page_tells_the_options_that_commands_share() -> None:
+def test_page_has_the_options_that_commands_share() -> None:
     assert {"Fl h", "Fl -help", "Fl c", "Fl -config", "Fl -version"} <= flags(COMMAND_PAGE)
 
 
@@ -66,7 +66,7 @@ def writer() -> ModuleType:
     return module
 
 
-def test_page_tells_the_keys_as_the_schema_has_them(writer: ModuleType) -> None:
+def test_page_has_the_keys_of_the_schema(writer: ModuleType) -> None:
     assert writer.renewed(FILE_PAGE, SCHEMA) == FILE_PAGE, "run: python man/keys.py"
 
 
@@ -80,7 +80,7 @@ def test_every_key_of_the_schema_is_found_and_described(writer: ModuleType) -> N
         assert node.get("description"), f"{path} has no description"
 
 
-def test_every_key_of_the_access_log_is_told() -> None:
+def test_every_key_of_the_access_log_is_documented() -> None:
     from mcproxy.observe.format import json_formatter
     from mcproxy.observe.record import AccessRecord
 
@@ -131,7 +131,7 @@ def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
     assert load(str(file)).config.servers
 
 
-def test_page_tells_every_key_of_the_access_log_and_no_other() -> None:
+def test_page_has_every_key_of_the_access_log_and_no_other() -> None:
     everything = AccessRecord(
         1.0, "c", "GET", "/", 200, request_id="r", impersonated="i", policy="p", verb="get", resource="pods",
         user_agent="u", first_byte=0.1,
@@ -141,7 +141,7 @@ def test_page_tells_every_key_of_the_access_log_and_no_other() -> None:
     assert sorted(keys) == sorted(json.loads(json_formatter()(everything)))
 
 
-def test_readme_tells_every_command() -> None:
+def test_readme_has_every_command() -> None:
     table = re.findall(r"^\| `mcproxy (\w+)", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
     assert table == list(COMMANDS)
 

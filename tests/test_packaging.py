@@ -162,7 +162,7 @@ def test_make_with_an_unsuitable_python_stops_before_it_makes_anything(makefile:
     assert not (makefile / ".venv").exists()
 
 
-def test_make_without_any_suitable_python_says_so(makefile: Path) -> None:
+def test_make_without_any_suitable_python_is_an_error(makefile: Path) -> None:
     command = ["make", "lint", "PYTHON="]
     done = subprocess.run(command, cwd=makefile, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0

@@ -19,7 +19,7 @@ def test_a_reserved_port_refuses_until_a_server_listens_and_again_after_it() -> 
             socket.create_connection(("127.0.0.1", port)).close()
 
 
-def test_nobody_gets_a_reserved_port_by_chance() -> None:
+def test_a_reserved_port_is_not_assigned_by_chance() -> None:
     port = reserved_port()
     with socket.socket() as other, pytest.raises(OSError) as caught:
         other.bind(("127.0.0.1", port))

@@ -137,7 +137,7 @@ def test_leaves_and_the_configuration_need_no_twisted() -> None:
     assert "twisted" not in modules_loaded_by("import mcproxy.config.load, mcproxy.observe.record, mcproxy.kube.status")
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     for source in sorted(PACKAGE.rglob("*.py")):
         assert ast.get_docstring(ast.parse(source.read_bytes())), f"{source.relative_to(ROOT)} has no docstring"
 

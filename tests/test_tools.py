@@ -41,7 +41,7 @@ def test_kubectl_is_taken_from_version_1_20_on(path: Path, version: str, status:
     assert tools(path, "kubectl")[0] == status
 
 
-def test_all_that_is_missing_is_told_in_a_sentence(path: Path) -> None:
+def test_all_missing_tools_are_in_one_sentence(path: Path) -> None:
     kubectl(path, "v1.32.4")
     status, message = tools(path, "kubectl", "nginx", "wrk")
     assert status == 1

@@ -122,7 +122,7 @@ def shown(running: Demo) -> dict[str, demo_files.Command]:
     return {command.about: command for command in expected}
 
 
-def test_every_printed_command_does_what_its_line_says(running: Demo, tmp_path: Path) -> None:
+def test_every_printed_command_works(running: Demo, tmp_path: Path) -> None:
     commands = shown(running)
     assert len(commands) == 10
     for command in commands.values():
@@ -134,7 +134,7 @@ def test_every_printed_command_does_what_its_line_says(running: Demo, tmp_path: 
         assert ("Error from server (Forbidden)" in done.stderr) == refused
 
 
-def test_the_editor_is_held_by_the_cluster_and_everybody_by_the_policies(running: Demo, tmp_path: Path) -> None:
+def test_the_editor_is_limited_by_the_cluster_and_all_users_by_the_policies(running: Demo, tmp_path: Path) -> None:
     kubectl = f"kubectl --kubeconfig {running.kubeconfig()}"
     who = run_command(f"{kubectl} --context editor auth whoami -o json", tmp_path)
     info = json.loads(who.stdout)["status"]["userInfo"]
@@ -208,7 +208,7 @@ def test_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sigterm_while_somebody_watches_leaves_nothing_behind_in_time(tmp_path: Path) -> None:
+def test_sigterm_during_a_watch_leaves_nothing_behind_in_time(tmp_path: Path) -> None:
     temporary, home = tmp_path / "temporary", tmp_path / "home"
     temporary.mkdir()
     with Demo(temporary=temporary) as demo:

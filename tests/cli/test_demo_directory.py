@@ -18,7 +18,7 @@ NAMES = ("mcproxy.yaml", "kubeconfig")
 
 
 @pytest.mark.parametrize("name", demo_files.NAMES)
-def test_a_directory_with_a_file_of_somebody_else_is_refused_and_left_alone(
+def test_a_directory_with_a_foreign_file_is_refused_and_left_alone(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / name).write_text("mine")
@@ -31,7 +31,7 @@ def test_a_directory_with_a_file_of_somebody_else_is_refused_and_left_alone(
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_dangling_link_in_the_place_of_a_file_is_somebody_elses(tmp_path: Path) -> None:
+def test_a_dangling_link_in_the_place_of_a_file_is_foreign(tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DemoError, match="holds kubeconfig"), open_directory(tmp_path, NAMES):
         pass

@@ -34,7 +34,7 @@ def test_yaml_is_the_default_form(file: Path, capsys: pytest.CaptureFixture[str]
     assert captured.err == ""
 
 
-def test_json_says_the_same(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_equivalent(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(file, "--format", "json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["clusters"][0]["credentials"] == {"token": "(masked)"}

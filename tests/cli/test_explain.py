@@ -163,7 +163,7 @@ def test_another_backend_is_named_with_its_endpoints(ask: Explain) -> None:
     assert "flow control" not in told
 
 
-def test_where_a_credential_is_wanted_nobody_is_401(ask: Explain) -> None:
+def test_anonymous_is_401_where_a_credential_is_required(ask: Explain) -> None:
     status, told = ask("GET", "/version", "--server", "east")
     assert (status, told["result"]) == (1, ["refused: 401, Unauthorized"])
     assert told["policy"] == ["dispatch[2], rules[0]"], "the rest is told all the same"
@@ -177,7 +177,7 @@ def test_without_a_name_the_default_server_is_asked(ask: Explain) -> None:
     assert ask("GET", "/api", config=only)[1]["server"] == ['"east"']
 
 
-def test_a_server_that_cannot_be_told_is_wrong_usage(ask: Explain) -> None:
+def test_an_ambiguous_server_is_wrong_usage(ask: Explain) -> None:
     without = model.Config(clusters=CONFIG.clusters, servers=(CONFIG.servers[0], CONFIG.servers[2]))
     status, told = ask("GET", "/api", config=without)
     assert (status, told) == (2, {"error": ["mcproxy check: --server must say which server; there are: east, all"]})
@@ -213,7 +213,7 @@ def test_the_authorizer_is_asked_what_kubernetes_would_ask(ask: Explain) -> None
     assert told["authorization"][0] == '"local", rules[0]: resourceNames ["web"] does not admit ""'
 
 
-def test_limits_are_told_in_the_order_in_which_they_are_asked_and_each_once(ask: Explain) -> None:
+def test_limits_are_in_the_order_in_which_they_apply_and_each_once(ask: Explain) -> None:
     policies = (model.Policy(name="all", rules=(RESOURCES,), flow_control="busy"),)
     config = dataclasses.replace(
         CONFIG,
@@ -235,7 +235,7 @@ def test_an_exact_server_name_goes_before_a_wildcard(ask: Explain) -> None:
     assert ask("GET", "/api", "--server", "west.test", config=config)[1]["server"] == ['"wide"']
 
 
-def test_a_path_of_several_clusters_is_judged_below_the_name(ask: Explain) -> None:
+def test_a_path_of_several_clusters_is_matched_below_the_name(ask: Explain) -> None:
     status, told = ask("GET", "/clusters/east/apis/apps/v1/deployments", "--server", "all")
     assert (status, told["cluster"]) == (0, ['"east"'])
     assert told["request"] == ['list "deployments", group "apps", version "v1", no namespace, no name']
@@ -269,7 +269,7 @@ def test_a_review_is_named_and_not_asked_for(ask: Explain) -> None:
     assert told["access log"] == ["off"]
 
 
-def test_a_server_that_authenticates_nobody_sees_nobody(ask: Explain) -> None:
+def test_a_server_without_authentication_knows_no_user(ask: Explain) -> None:
     status, told = ask("GET", "/api/v1/pods", "--server", "local", "--user", "alice")
     assert status == 1
     assert told["note"] == ['the server has no authentication: it does not know that the user is "alice"']
@@ -322,7 +322,7 @@ def test_options_that_would_be_ignored_are_refused(
     assert capsys.readouterr().err == f"mcproxy: {said}\n"
 
 
-def test_what_the_file_lets_nobody_do_is_refused(ask: Explain) -> None:
+def test_a_request_that_no_user_may_make_is_refused(ask: Explain) -> None:
     off = model.Endpoint(name="a", scheme="https", host="a.test", port=6443, disabled=True)
     none = model.FlowControl(name="none", type=model.FlowControlType.MAX_REQUESTS_INFLIGHT, max=0)
     closed = model.Config(

@@ -146,7 +146,7 @@ def test_a_user_without_a_token_is_refused(command: Command, server: str, says: 
     assert "tok-" not in output.err
 
 
-def test_without_a_user_it_says_what_to_add_and_makes_nothing_up(command: Command) -> None:
+def test_without_a_user_a_note_says_what_to_add(command: Command) -> None:
     output = command("one")
     assert output.user == {}
     assert "tok-" not in output.out + output.err
@@ -155,7 +155,7 @@ def test_without_a_user_it_says_what_to_add_and_makes_nothing_up(command: Comman
     assert "client-certificate" in command("all", "--address", "a.example").err
 
 
-def test_where_nobody_is_authenticated_nothing_is_to_be_added(command: Command) -> None:
+def test_without_authentication_nothing_is_to_be_added(command: Command) -> None:
     assert command("nobody").err == ""
     assert "own token for own" in command("open").err
 

@@ -187,7 +187,7 @@ def test_everything_works_with_it_and_every_rule_is_needed(
     assert failing(cluster, token) == [act.name for act in ACTS]
 
 
-def test_every_rule_is_one_right_and_says_what_it_is_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_rule_is_one_right_with_its_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(tmp_path, capsys)
     role = next(document for document in documents(text) if document["kind"] == "ClusterRole")
     for rule in role["rules"]:
@@ -260,9 +260,7 @@ BY_WEST = model.Authorization(name="w", subject_access_review=model.SubjectAcces
         (model.Identity.PASSTHROUGH, None, ["get /readyz"]),
     ],
 )
-def test_rights_follow_from_how_the_cluster_is_told(
-    identity: model.Identity, authorization: str | None, expected: list[str]
-) -> None:
+def test_rights_follow_from_identity(identity: model.Identity, authorization: str | None, expected: list[str]) -> None:
     config = model.Config(
         clusters=(cluster_config(identity=identity),),
         authorization=(RULES, IMPERSONATION_RULES, DELEGATED),
@@ -335,9 +333,7 @@ def test_requests_to_one_cluster_may_be_reviewed_by_another() -> None:
         ("east", server("east"), False),
     ],
 )
-def test_tokens_are_reviewed_where_a_server_that_is_used_says(
-    reviewer: str | None, used: model.Server, expected: bool
-) -> None:
+def test_token_reviews_are_those_of_used_servers(reviewer: str | None, used: model.Server, expected: bool) -> None:
     authentication = model.Authentication(name="c", token_review=model.TokenReview(cluster=reviewer))
     config = model.Config(clusters=(cluster_config(),), authentication=(authentication,), servers=(used,))
     assert ("create tokenreviews" in rights(config)) is expected
@@ -362,7 +358,7 @@ def token_of(subject: str) -> str:
     return f"e30.{payload}.c2ln"
 
 
-def test_a_client_certificate_says_whose_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_subject_comes_from_the_client_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pki.write(tmp_path)
     config = CONFIG.replace("{token: hush}", "{certFile: client.crt, keyFile: client.key}")
     text = printed(tmp_path, capsys, config=config)
@@ -371,7 +367,7 @@ def test_a_client_certificate_says_whose_it_is(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("place", ["token", "tokenFile"])
-def test_a_service_accounts_token_says_whose_it_is(
+def test_the_subject_comes_from_the_service_accounts_token(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:
     token = token_of("system:serviceaccount:edge:proxy")
@@ -385,7 +381,7 @@ def test_a_service_accounts_token_says_whose_it_is(
 @pytest.mark.parametrize(
     "token", ["hush", token_of("alice"), token_of("system:serviceaccount:x"), "a.b.c", "..", "a.W10.b"]
 )
-def test_where_nothing_says_it_a_service_account_is_assumed(
+def test_without_a_known_subject_a_service_account_is_assumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], token: str
 ) -> None:
     text = printed(tmp_path, capsys, config=CONFIG.replace("hush", token))
@@ -400,9 +396,7 @@ def test_a_user_that_is_named_is_believed(tmp_path: Path, capsys: pytest.Capture
     assert subject(account) == {"kind": "ServiceAccount", "namespace": "a", "name": "b"}
 
 
-def test_without_a_credential_there_is_nobody_to_grant_rights_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_credential_there_is_no_subject(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = CONFIG.replace("    credentials: {token: hush}\n", "    identity: Passthrough\n")
     config = config.replace("authentication: corp, authorization: delegated", "authentication: none")
     for line in (

@@ -48,7 +48,7 @@ def answering(tmp_path: Path) -> Iterator[tuple[StartDaemon, list[dict[str, Any]
             thread.join(PATIENCE)
 
 
-def test_success_is_told(file: Path, answering: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_success_is_printed(file: Path, answering: Any, capsys: pytest.CaptureFixture[str]) -> None:
     start, asked = answering
     start(b'{"ok": true, "file": "/f", "seconds": 0.5, "warnings": ["soon"], "changes": ["added a", "removed b"]}\n')
     assert main(["reload", "-c", str(file)]) == 0
@@ -56,7 +56,7 @@ def test_success_is_told(file: Path, answering: Any, capsys: pytest.CaptureFixtu
     assert asked == [{"command": "reload", "file": str(file)}]
 
 
-def test_errors_of_the_file_are_told_as_check_does_with_status_78(
+def test_errors_of_the_file_are_those_of_check_with_status_78(
     file: Path, answering: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answering[0](b'{"ok": false, "invalid": true, "errors": ["f:1:1: a: one", "f:2:1: b: two"], "warnings": []}\n')
@@ -82,9 +82,7 @@ def test_daemon_that_gives_no_sensible_answer_is_status_1(
     assert told in capsys.readouterr().err
 
 
-def test_daemon_that_does_not_run_is_status_1_and_says_what_to_do(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_daemon_that_does_not_run_is_status_1_with_a_remedy(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reload", "-c", str(file)]) == 1
     assert "is the daemon running?" in capsys.readouterr().err
 

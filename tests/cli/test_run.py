@@ -108,7 +108,7 @@ def test_address_that_is_taken_is_one_line_and_status_1(tmp_path: Path) -> None:
     assert not os.path.exists(tmp_path / "control.sock")
 
 
-def test_wrong_file_is_told_as_check_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_file_has_the_errors_of_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mcproxy.yaml"
     file.write_text(CONFIG.format(directory=tmp_path) + "nonsense: true\nmore: true\n")
     done = subprocess.run(

@@ -33,7 +33,7 @@ def test_a_file_with_faults_gets_exactly_the_expected_lines(folder: Path, name: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_line_has_a_place_and_says_what_would_be_right(folder: Path, name: str) -> None:
+def test_every_line_has_a_place_and_a_remedy(folder: Path, name: str) -> None:
     for line in outcome(folder, name):
         kind, _, text = line.partition(": ")
         assert kind in ("error", "warning")

@@ -58,7 +58,7 @@ def test_a_warning_is_switched_off_on_its_line_alone_and_by_its_name(tmp_path: P
     assert warnings(tmp_path, TEXT.replace("Controls:", "Controls:  # mcproxy: allow unused")) == ["unused"]
 
 
-def test_a_warning_says_how_it_is_switched_off(tmp_path: Path) -> None:
+def test_a_warning_names_the_comment_that_disables_it(tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(TEXT)
     [warning] = load(str(tmp_path / "f.yaml"), environ={}).warnings
     assert str(warning).endswith(" (or keep it: # mcproxy: allow unused)")

@@ -91,7 +91,7 @@ def test_owner_and_root_may_ask(uid: int, owner: int, may: bool) -> None:
     assert is_permitted(uid, owner) is may
 
 
-def test_kernel_tells_who_asks() -> None:
+def test_peer_credentials_come_from_the_kernel() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
         assert peer_uid(ours) == os.geteuid()
@@ -147,7 +147,7 @@ def test_answer_may_take_longer_than_a_request(world: World) -> None:
     assert world.answers(transport) == [{"ok": True}]
 
 
-def test_peer_that_leaves_before_the_answer_harms_nobody(world: World) -> None:
+def test_peer_that_leaves_before_the_answer_harms_no_other(world: World) -> None:
     protocol, transport = world.connect()
     protocol.dataReceived(b'{"command": "later"}\n')
     protocol.connectionLost()
@@ -193,7 +193,7 @@ def test_one_missing_directory_is_made_but_not_two(tmp_path: Path) -> None:
         remove_stale_socket(str(tmp_path / "a" / "b" / "control.sock"))
 
 
-def test_socket_somebody_listens_on_is_left_alone(tmp_path: Path) -> None:
+def test_socket_with_a_listener_is_left_alone(tmp_path: Path) -> None:
     path = str(tmp_path / "control.sock")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)

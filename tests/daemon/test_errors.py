@@ -27,5 +27,5 @@ from mcproxy.net.contexts import PairError
         (KeyError("a bug"), None),
     ],
 )
-def test_ordinary_errors_are_told_from_bugs(error: Exception, expected: tuple[str, str] | None) -> None:
+def test_operational_errors_are_distinguished_from_bugs(error: Exception, expected: tuple[str, str] | None) -> None:
     assert describe(error) == expected

@@ -45,7 +45,7 @@ def test_lines_are_written_in_their_order(pipe: tuple[int, int]) -> None:
     assert writer.flush(5)
 
 
-def test_unread_pipe_blocks_nobody_and_what_was_dropped_is_counted(pipe: tuple[int, int]) -> None:
+def test_unread_pipe_does_not_block_and_dropped_lines_are_counted(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     os.write(writing, b"." * (PIPE - 1) + b"\n")  # it is full: nothing is written before something is read
     writer = LogWriter(writing, dropped, max_queued=10_000)

@@ -87,7 +87,7 @@ def test_hup_with_a_wrong_file_logs_every_problem_and_applies_nothing(tmp_path: 
     assert daemon.lines.count("applied") == 1
 
 
-def test_wrong_file_at_start_is_told_as_check_does_with_status_78(tmp_path: Path) -> None:
+def test_wrong_file_at_start_has_the_errors_of_check_and_status_78(tmp_path: Path) -> None:
     with Process(tmp_path, problems=["one", "two"]) as daemon:
         assert daemon.end() == 78
     assert daemon.lines == ["a.key: one; another value", "a.key: two; another value"]
@@ -128,7 +128,7 @@ def test_reload_over_the_control_socket_answers_when_it_is_done(tmp_path: Path, 
         daemon.wait_for("applied")
 
 
-def test_reload_over_the_control_socket_tells_the_errors(tmp_path: Path, control: str) -> None:
+def test_reload_over_the_control_socket_returns_the_errors(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
         daemon.wait_for("mcproxy serves")
         daemon.configure(problems=["this is wrong"])
@@ -255,7 +255,7 @@ def test_socket_left_by_a_killed_daemon_is_replaced(tmp_path: Path, control: str
         assert reload(control)["ok"] is True
 
 
-def test_status_tells_how_the_daemon_does(tmp_path: Path, control: str) -> None:
+def test_status_has_the_state_of_the_daemon(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control, open=3) as daemon:
         daemon.wait_for("mcproxy serves")
         status = send_command(control, {"command": "status"}, PATIENCE)

@@ -97,7 +97,7 @@ def test_nothing_is_asked_while_the_daemon_starts_and_nothing_is_logged_when_all
     assert len(bench.asked) == 12
 
 
-def test_each_missing_right_is_one_line_that_says_what_to_do(bench: Bench) -> None:
+def test_each_missing_right_is_one_line_with_a_remedy(bench: Bench) -> None:
     bench.granted["east"] = {"get /readyz", "impersonate users"}
     bench.start()
     assert bench.passes(2) == [

@@ -29,7 +29,7 @@ def test_what_was_tried_up_to_the_rule_that_matches() -> None:
     assert (explanation.policy, explanation.rule) == (explanation.policies[1], RuleVerdict(1, ()))
 
 
-def test_every_field_that_says_no_is_named_as_the_file_names_it() -> None:
+def test_every_field_that_does_not_match_has_its_name_in_the_file() -> None:
     none = rule(
         verbs=("list",), users=("bob",), user_groups=("-dev",), api_groups=("apps",), resources=("-pods/log",),
         resource_names=("a*",), namespaces=("",), clusters=("west",), non_resource_urls=("/api",),

@@ -55,7 +55,7 @@ def test_what_is_not_there_cannot_be_taken_out() -> None:
 
 
 @given(st.lists(st.sampled_from("aaaaabbc"), max_size=60))
-def test_nobody_gets_a_second_turn_before_all_others_who_wait_had_theirs(users: list[str]) -> None:
+def test_every_waiting_user_has_a_turn_before_a_second_one(users: list[str]) -> None:
     queue = queue_of(*(f"{user}{n}" for n, user in enumerate(users)))
     left = {user: users.count(user) for user in set(users)}
     served_since: dict[str, set[str]] = {user: set() for user in left}

@@ -120,7 +120,7 @@ def test_those_who_wait_for_tokens_do_so_at_the_new_rate() -> None:
     assert waiting.permit is not None
 
 
-def test_without_the_queue_those_in_it_go_on_waiting_and_nobody_overtakes_them() -> None:
+def test_without_the_queue_those_in_it_go_on_waiting_and_are_not_overtaken() -> None:
     daemon = Daemon(bucket("x", qps=1, burst=1, queue=QUEUE))
     assert daemon.passes()
     waiting = Waiting(daemon.limits)
@@ -131,7 +131,7 @@ def test_without_the_queue_those_in_it_go_on_waiting_and_nobody_overtakes_them()
 
 
 @pytest.mark.parametrize("new", [inflight("x", max=0, queue=QUEUE), inflight("x", max=0)])
-def test_a_shut_limit_keeps_nobody_longer_than_the_timeout(new: FlowControl) -> None:
+def test_a_limit_of_0_holds_no_request_longer_than_the_timeout(new: FlowControl) -> None:
     daemon = Daemon(inflight("x", max=1, queue=Queue(size=9, timeout=5.0)))
     running = held(daemon.limits.try_acquire("alice", False))
     waiting = Waiting(daemon.limits)

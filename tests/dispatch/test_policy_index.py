@@ -124,7 +124,7 @@ def test_what_no_rule_looks_at_makes_no_further_decisions_to_remember() -> None:
         ({"non_resource_urls": ()}, (ALICE, POD, "east"), (ALICE, other_request("/a"), "east")),
     ],
 )
-def test_what_a_rule_looks_at_is_told_apart(fields: dict[str, Any], one: Question, other: Question) -> None:
+def test_attributes_that_a_rule_uses_are_distinguished(fields: dict[str, Any], one: Question, other: Question) -> None:
     for first, second in ((one, other), (other, one)):
         index = PolicyIndex([policy("narrow", rule(**fields)), policy("rest", rule())])
         answers = [index.find(*question) for question in (first, second, first, second)]
@@ -144,7 +144,7 @@ def test_a_path_is_never_taken_for_a_group() -> None:
     assert not compiled.match(ALICE, other_request("/x"), "east")
 
 
-def test_the_attributes_of_a_review_are_judged_as_the_request_is() -> None:
+def test_the_attributes_of_a_review_match_as_the_request_does() -> None:
     listed = [rule(verbs=("list",), resource_names=("x",)), rule(verbs=("get",), non_resource_urls=("/a*",))]
     for target, expected in ((b"/api/v1/pods?fieldSelector=metadata.name=x", True), (b"/ab", True), (b"/b", False)):
         info = parse(b"GET", target)

@@ -69,7 +69,7 @@ def test_a_token_bucket_refuses_in_these_words() -> None:
         (inflight(max=0), "MaxRequestsInflight, max 0"),
     ],
 )
-def test_the_refusal_says_the_figures(control: object, figures: str) -> None:
+def test_the_refusal_has_the_limits(control: object, figures: str) -> None:
     limits = admit(control)  # type: ignore[arg-type]
     count_until_refused(limits)
     assert refusal(limits).message.endswith(f" ({figures})")
@@ -141,7 +141,7 @@ def test_a_second_release_does_nothing() -> None:
     assert count_until_refused(limits) == 1
 
 
-def test_counts_are_told() -> None:
+def test_counts() -> None:
     flows = FlowControls.build([inflight(max=1, max_long_running=1, queue=Queue(size=1, timeout=5.0))], Clock())
     limits = flows.limits_for(["interactive"], "east")
     control = flows.controls["interactive"]
@@ -299,7 +299,7 @@ def test_each_budget_has_a_queue_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("control", [inflight(max=0, queue=QUEUE), bucket(burst=0, queue=QUEUE)])
-def test_nobody_waits_for_what_never_comes(control: object) -> None:
+def test_a_limit_of_0_does_not_queue(control: object) -> None:
     refusal(admit(control))  # type: ignore[arg-type]
 
 
@@ -369,7 +369,7 @@ def test_whoever_waits_for_a_token_is_woken_when_it_comes() -> None:
     assert clock.getDelayedCalls() == []
 
 
-def test_nobody_overtakes_those_who_wait_for_a_token() -> None:
+def test_requests_that_wait_for_a_token_are_not_overtaken() -> None:
     clock = Clock()
     limits = admit(bucket(qps=10, burst=1, queue=QUEUE), clock=clock)
     held(limits.try_acquire("alice", False))
@@ -518,7 +518,7 @@ def test_a_key_whose_queue_is_empty_does_not_wait_for_the_queue_of_another() -> 
     held(limits.try_acquire("bob", False))
 
 
-def test_nobody_overtakes_while_those_who_wait_are_admitted() -> None:
+def test_requests_are_not_overtaken_while_they_are_admitted() -> None:
     """A larger limit admits the queue one by one; what the first of them does at once must not pass the second."""
     clock = Clock()
     flows = FlowControls.build([inflight("x", max=1, queue=QUEUE)], clock)

@@ -64,7 +64,7 @@ def test_a_refunded_token_can_be_taken_again_and_a_full_bucket_stays_full() -> N
     assert sum(taken(buckets, "a", [later] * 5)) == 2
 
 
-def test_says_how_long_until_the_next_token() -> None:
+def test_time_until_the_next_token() -> None:
     buckets = TokenBuckets(qps=4, burst=1, time=NOON)
     assert buckets.wait("a", NOON) == 0
     assert buckets.take("a", NOON)
@@ -74,7 +74,7 @@ def test_says_how_long_until_the_next_token() -> None:
 
 @pytest.mark.parametrize(("qps", "burst"), [(50, 100), (0.5, 3), (1000, 2), (3.7, 11), (333, 50)])
 @pytest.mark.parametrize("offered", [0.5, 0.999, 1.0, 1.001, 3.0])
-def test_thirty_seconds_admit_exactly_what_rate_and_burst_say(qps: float, burst: int, offered: float) -> None:
+def test_thirty_seconds_admit_exactly_rate_and_burst(qps: float, burst: int, offered: float) -> None:
     """A steady load of `offered` times the rate, after a first surge of twice the burst, by a wall clock."""
     buckets = TokenBuckets(qps, burst, NOON)
     surge = sum(taken(buckets, "a", [NOON] * (2 * burst)))

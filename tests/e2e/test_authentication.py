@@ -89,7 +89,7 @@ def test_a_service_account_is_itself_towards_its_cluster(identities: IdentityEnv
     assert told == {key: value for key, value in direct.items() if key != "extra"}
 
 
-def test_a_service_account_is_nobody_towards_another_cluster(identities: IdentityEnvironment, account: str) -> None:
+def test_a_service_account_is_no_user_of_another_cluster(identities: IdentityEnvironment, account: str) -> None:
     answer = whoami(identities.proxy(), "/clusters/west", bearer(account))
     refused(answer, 403, f'User "{BUILDER}" of cluster "east" is not a user of cluster "west"')
     as_another = [*bearer(account), ("Impersonate-User", "alice")]
@@ -145,7 +145,7 @@ def test_who_shows_nothing_is_anonymous_where_that_is_allowed(identities: Identi
     refused(ask(identities.proxy("probes"), "/clusters/east/healthz"), 401, "Unauthorized")
 
 
-def test_a_front_proxy_is_believed_and_nobody_else(identities: IdentityEnvironment) -> None:
+def test_only_a_front_proxy_may_name_users(identities: IdentityEnvironment) -> None:
     remote = [("X-Remote-User", "carol"), ("X-Remote-Group", "ops"), ("X-Remote-Extra-Scopes", "a")]
     for route in ("east", "token", "front"):
         user = user_of(whoami(identities.proxy("anonymous", "corp-front-proxy"), f"/clusters/{route}", remote))
@@ -244,7 +244,7 @@ def test_health_is_asked_with_the_proxys_own_credential_whatever_the_way(identit
     assert {record["client_subject"] for record in records} == {"", "CN=mcproxy,O=mcproxy"}
 
 
-def test_nobody_becomes_somebody_else_with_the_proxys_own_rights(identities: IdentityEnvironment) -> None:
+def test_impersonation_needs_the_clients_own_rights(identities: IdentityEnvironment) -> None:
     mark = identities.control().mark()
     headers = [*bearer("admin-test-token"), ("Impersonate-User", "alice")]
     refused(ask(identities.proxy(), f"/clusters/lent{PODS}", headers=headers), 403, "impersonation is not possible")
@@ -291,7 +291,7 @@ def test_the_python_client_is_the_same_user(identities: IdentityEnvironment, use
 # The logs.
 
 
-def test_the_access_log_tells_who_sent_it_and_who_it_ran_as(identities: IdentityEnvironment) -> None:
+def test_the_access_log_has_the_user_and_the_impersonated_user(identities: IdentityEnvironment) -> None:
     targets = [f"/clusters/east{PODS}?who={number}" for number in range(4)]
     ask(identities.proxy("", "alice"), targets[0])
     ask(identities.proxy("", "admin"), targets[1], headers=[("Impersonate-User", "alice")])

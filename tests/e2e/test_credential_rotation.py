@@ -285,7 +285,7 @@ def test_a_refused_token_is_accepted_once_the_time_of_failure_is_over(environmen
     assert time.monotonic() - begin < KEPT + TIMEOUT / 4
 
 
-def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(environment: RotationEnvironment) -> None:
+def test_a_reviewer_that_is_down_is_503_for_tokens_that_only_it_can_review(environment: RotationEnvironment) -> None:
     judged = environment.address("new", "judged.test")
     under = PODS.removeprefix("/clusters/east")
     assert ask(judged, under).status == 200
@@ -310,7 +310,7 @@ def test_a_reviewer_that_is_down_is_503_for_what_it_alone_can_say(environment: R
 
 
 @pytest.mark.parametrize("expect", [[], [("Expect", "100-continue")]], ids=["at-once", "expecting"])
-def test_a_body_that_comes_while_its_sender_is_judged_arrives_whole(
+def test_a_body_that_comes_during_authentication_arrives_whole(
     environment: RotationEnvironment, expect: list[tuple[str, str]]
 ) -> None:
     data = "0123456789" * 90_000

@@ -288,7 +288,7 @@ def test_a_slow_endpoint_fails_nothing(site: Site) -> None:
         load.works()
 
 
-def test_an_endpoint_that_says_it_is_not_ready_gets_nothing_more_and_fails_nothing(site: Site) -> None:
+def test_an_endpoint_that_is_not_ready_gets_nothing_more_and_fails_nothing(site: Site) -> None:
     faults: list[int] = []
     with CheckedLoad(site) as load:
         site.until("d", "is out", lambda: faults.append(site.control.fault("unhealthy", endpoint=3)))
@@ -302,7 +302,7 @@ def test_an_endpoint_that_says_it_is_not_ready_gets_nothing_more_and_fails_nothi
         load.works()
 
 
-def test_a_restarted_endpoint_that_refuses_everybody_gets_nothing_until_it_has_read_its_roles(site: Site) -> None:
+def test_a_restarted_endpoint_gets_nothing_until_it_has_read_its_roles(site: Site) -> None:
     with CheckedLoad(site) as load:
         site.until("b", "is out", lambda: site.control.stop_endpoint(1))
         load.works()

@@ -73,7 +73,7 @@ def test_whoami_names_the_user_groups_and_uid(identities: IdentityEnvironment, k
 
 
 @pytest.mark.parametrize("user", ["admin-certificate", "alice-token"])
-def test_can_i_says_yes_and_no_and_what(everywhere: Compare, user: str) -> None:
+def test_can_i_yes_no_and_list(everywhere: Compare, user: str) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         return [
             kubectl("auth", "can-i", "list", "pods"),
@@ -102,7 +102,7 @@ def test_what_is_allowed_and_what_is_not(everywhere: Compare, user: str) -> None
         assert 'User "alice" cannot list resource "secrets" in API group "" in the namespace "shop"' in secrets.stderr
 
 
-def test_a_token_that_nobody_knows_is_unauthorized(identities: IdentityEnvironment, kubectl: str) -> None:
+def test_an_unknown_token_is_unauthorized(identities: IdentityEnvironment, kubectl: str) -> None:
     ways = ("direct", *TOLD, "own", "lent")
     seen = in_parallel(lambda route: identities.kubectl(kubectl, "nobody", route)("auth", "whoami"), ways)
     assert seen["direct"].status == 1
@@ -111,7 +111,7 @@ def test_a_token_that_nobody_knows_is_unauthorized(identities: IdentityEnvironme
 
 
 @ADMINS
-def test_whoever_may_acts_as_somebody_else(everywhere: Compare, user: str) -> None:
+def test_impersonation_with_the_right_is_allowed(everywhere: Compare, user: str) -> None:
     account = "--as=system:serviceaccount:demo:default"
 
     def scenario(kubectl: Kubectl) -> list[Result]:
@@ -133,7 +133,7 @@ def test_whoever_may_acts_as_somebody_else(everywhere: Compare, user: str) -> No
 
 
 @ALICES
-def test_whoever_may_not_is_told_so(everywhere: Compare, user: str) -> None:
+def test_impersonation_without_the_right_is_forbidden(everywhere: Compare, user: str) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         return [
             kubectl("get", "pods", "--as=bob"),

@@ -89,7 +89,7 @@ def read_to_end(reading: int) -> str:
     return data.decode()
 
 
-def test_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+def test_log_that_is_not_read_stops_nothing(tmp_path: Path) -> None:
     with daemon(tmp_path, "stderr") as (reading, path):
         client = Client(path)
         assert {client.status(f"wrong{number}") for number in range(3000)} == {401}
@@ -115,7 +115,7 @@ def test_log_that_is_read_late_is_whole_and_bounded(tmp_path: Path) -> None:
     assert 'event="mcproxy stopped' in log.splitlines()[-1] or "stop" in log
 
 
-def test_access_log_on_standard_output_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+def test_access_log_on_standard_output_that_is_not_read_stops_nothing(tmp_path: Path) -> None:
     with daemon(tmp_path, "stdout", access=', access: {file: "-"}') as (reading, path):
         client = Client(path)
         assert {client.status(f"wrong{number}") for number in range(3000)} == {401}

@@ -170,7 +170,7 @@ def test_cluster_that_is_down_is_a_503_that_names_it_and_comes_back_by_itself(si
         daemon.wait_for("takes requests", count=3)
 
 
-def test_one_endpoint_of_two_may_go_without_anybody_noticing(site: Site, tmp_path: Path) -> None:
+def test_one_endpoint_of_two_may_go_without_a_failed_request(site: Site, tmp_path: Path) -> None:
     body = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never"}}).encode()
     headers = [("Content-Type", "application/json")]
     with site.daemon(tmp_path) as daemon, Client(daemon.address) as client:
@@ -332,7 +332,7 @@ def test_killed_daemon_starts_again_on_the_same_addresses(site: Site, tmp_path: 
         assert daemon.reload().returncode == 0
 
 
-def test_second_daemon_on_the_same_port_says_why_it_ends(site: Site, tmp_path: Path) -> None:
+def test_second_daemon_on_the_same_port_logs_why_it_ends(site: Site, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with site.daemon(tmp_path) as daemon:
         other = site.daemon(tmp_path / "other", bind=f"127.0.0.1:{daemon.port}")
@@ -395,7 +395,7 @@ def test_rubbish_on_the_port_ends_and_leaves_nothing(daemon: SiteDaemon) -> None
     assert len(daemon.log.splitlines()) - lines < 10  # a scanner must not fill the disk
 
 
-def test_wrong_file_is_told_by_reload_and_log_as_by_check(site: Site, tmp_path: Path) -> None:
+def test_wrong_file_has_the_errors_of_check_in_reload_and_log(site: Site, tmp_path: Path) -> None:
     with site.daemon(tmp_path) as daemon:
         good = daemon.file.read_text()
         wrong = good.replace("backend: {cluster: east}", "backend: {cluster: north}") + "nonsense: true\nlisteners: 3\n"
@@ -417,7 +417,7 @@ def test_wrong_file_is_told_by_reload_and_log_as_by_check(site: Site, tmp_path: 
         assert daemon.reload().returncode == 0
 
 
-def test_systemd_hands_over_a_socket_and_nobody_waits_in_vain(site: Site, tmp_path: Path) -> None:
+def test_systemd_passes_a_socket_and_no_client_waits_in_vain(site: Site, tmp_path: Path) -> None:
     """A client that came before the daemon is served by it, and one that comes while it restarts."""
     with socket.create_server(("127.0.0.1", 0)) as handed:
         port = handed.getsockname()[1]
@@ -469,7 +469,7 @@ def proxied(port: int, header: bytes, context: ssl.SSLContext) -> int:
     ],
     ids=["v1-tcp4", "v1-tcp6", "v2-tcp4"],
 )
-def test_proxy_protocol_tells_the_client(site: Site, daemon: SiteDaemon, header: bytes, client: str) -> None:
+def test_proxy_protocol_has_the_clients_address(site: Site, daemon: SiteDaemon, header: bytes, client: str) -> None:
     mark = site.control.mark()
     assert proxied(daemon.balanced_port, header, site.context) == 200
     (record,) = site.control.audit(mark, path=PODS)

@@ -119,7 +119,7 @@ def test_watch_from_a_forgotten_version_is_gone(environment: Environment, everyw
     assert everywhere(scenario) == 410
 
 
-def test_exec_streams_both_ways_and_tells_the_exit_code(everywhere: Everywhere) -> None:
+def test_exec_streams_both_ways_and_returns_the_exit_code(everywhere: Everywhere) -> None:
     def scenario(api: Any) -> object:
         session = streams.stream(
             api.connect_get_namespaced_pod_exec,

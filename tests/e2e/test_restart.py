@@ -322,7 +322,7 @@ def test_a_tunnel_that_ends_by_itself_ends_the_drain(site: Site, kubectl: str) -
     assert daemon.lines("mcproxy has stopped", "cut=0")
 
 
-def test_a_reload_says_what_it_changes_and_finds_a_daemon_whose_control_socket_it_moves(site: Site) -> None:
+def test_a_reload_prints_what_it_changes_and_finds_a_daemon_whose_control_socket_it_moves(site: Site) -> None:
     daemon, _ = site.serving()
     before = daemon.file.read_text()
     try:

@@ -111,7 +111,7 @@ def test_a_cluster_that_starts_with_the_proxy_is_503_until_it_has_read_its_roles
         assert set(users.statuses) == {200}
 
 
-def test_a_rolling_restart_is_noticed_by_nobody(site: Site) -> None:
+def test_a_rolling_restart_fails_no_request(site: Site) -> None:
     with Users(site) as users:
         for number, name in enumerate("ab"):
             texts = (f"endpoint {name} of cluster east",)

@@ -97,9 +97,7 @@ def test_bearer_token_among_the_subprotocols_is_taken_out(environment: Environme
 
 
 @pytest.mark.parametrize("header", ["Impersonate-User", "Impersonate-Group", "impersonate_uid", "Impersonate-Extra-A"])
-def test_impersonation_asked_of_a_lent_identity_is_403_and_reaches_nobody(
-    environment: Environment, header: str
-) -> None:
+def test_impersonation_with_identity_proxy_is_403_and_not_forwarded(environment: Environment, header: str) -> None:
     route = environment.route("path")
     mark = environment.control().mark()
     answer = ask(route.address, route.path + "/api/v1/pods", headers=[(header, "alice")])
@@ -173,7 +171,7 @@ def test_path_and_query_arrive_byte_for_byte(environment: Environment, route: st
     "target",
     ["/api/v1/namespaces/demo/configmaps/a%2Fb", "/api/v1/namespaces/demo/../shop/pods", "/api//v1/pods/%2e%2e"],
 )
-def test_path_with_two_meanings_is_400_and_reaches_nobody(environment: Environment, target: str) -> None:
+def test_ambiguous_path_is_400_and_not_forwarded(environment: Environment, target: str) -> None:
     route = environment.route("path")
     mark = environment.control().mark()
     answer = ask(route.address, route.path + target)
@@ -192,7 +190,7 @@ def test_other_prefixes_of_a_cluster_mean_the_same(environment: Environment) -> 
         assert "/api/v1/pods?limit=1" in [record["path"] for record in environment.control().audit(mark)]
 
 
-def test_cluster_that_is_not_served_is_404_and_reaches_nobody(environment: Environment) -> None:
+def test_cluster_that_is_not_served_is_404_and_not_forwarded(environment: Environment) -> None:
     address = environment.route("path").address
     mark = environment.control().mark()
     for name in ("north", "", "east%2F..%2Fwest", "EAST", "east;a=b"):
@@ -232,7 +230,7 @@ def test_connection_header_cannot_take_away_what_the_proxy_adds(environment: Env
 
 @pytest.mark.parametrize("route", ["path", "own"])
 @pytest.mark.parametrize("header", ["Authorization", "Impersonate-User", "X-Remote-User"])
-def test_connection_header_that_names_an_identity_is_400_and_reaches_nobody(
+def test_connection_header_that_names_an_identity_header_is_400_and_not_forwarded(
     environment: Environment, route: str, header: str
 ) -> None:
     """To drop it would mean another user."""

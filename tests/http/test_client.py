@@ -64,7 +64,7 @@ class TestBodies:
         "raw",
         [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"],
     )
-    def test_an_answer_to_head_has_no_body_whatever_it_says(self, harness: ClientHarness, raw: bytes) -> None:
+    def test_an_answer_to_head_has_no_body_whatever_its_length(self, harness: ClientHarness, raw: bytes) -> None:
         answer = harness.asks(b"HEAD")
         harness.answers(raw)
         assert answer.complete
@@ -96,7 +96,7 @@ class TestBodies:
         assert (answer.body, answer.complete) == (b"some more", True)
         assert used_up(harness)
 
-    def test_it_ends_too_where_only_the_connection_tells(self, harness: ClientHarness) -> None:
+    def test_it_ends_with_the_connection_too(self, harness: ClientHarness) -> None:
         answer = harness.asks()
         harness.answers(b"HTTP/1.1 200 OK\r\n\r\nsome")
         harness.wire.lose(ConnectionDone)
@@ -124,7 +124,7 @@ class TestBodies:
         assert used_up(harness)
         assert harness.connection.began is bool(raw)
 
-    def test_what_has_come_is_told_to_be_all_for_now(self, harness: ClientHarness) -> None:
+    def test_the_end_of_available_data_is_signalled(self, harness: ClientHarness) -> None:
         answer = harness.asks()
         harness.answers(CHUNKED)
         assert answer.flushes == 1

@@ -290,7 +290,7 @@ def by_h11(raw: bytes) -> h11.Request:
 
 class TestUnfinished:
     @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\n", b"\n", b"GET / HTTP/1.1\r\nA: b\n", b"GET /\x00"])
-    def test_the_hopeless_is_told_before_its_end(self, data: bytes) -> None:
+    def test_an_invalid_head_is_refused_before_its_end(self, data: bytes) -> None:
         assert incomplete_head_error(data)
 
     @given(targets, plain_fields)

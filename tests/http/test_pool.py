@@ -139,7 +139,7 @@ def test_an_idle_connection_that_the_upstream_closes_leaves_the_pool() -> None:
     assert harness.pool.connections == 0
 
 
-def test_an_idle_connection_that_says_something_leaves_the_pool() -> None:
+def test_an_idle_connection_that_sends_data_leaves_the_pool() -> None:
     harness = Play()
     loan, wire = harness.lends()
     returns(loan, wire)
@@ -269,7 +269,7 @@ class TestMaxConnections:
         harness.openings[1].succeeds()
         assert (harness.pool.idle, harness.pool.connections) == (1, 1)
 
-    def test_who_leaves_while_his_connection_fails_to_open_disturbs_nobody(self) -> None:
+    def test_cancelling_while_the_connection_fails_to_open_disturbs_no_other(self) -> None:
         harness = Play(max_connections=1)
         _, wire = harness.lends()
         gone = harness.borrows()

@@ -95,7 +95,7 @@ class TestKeepAlive:
     @pytest.mark.parametrize(
         "raw", [b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n"]
     )
-    def test_who_does_not_want_it_kept_is_told_and_closed(self, harness: ServerHarness, raw: bytes) -> None:
+    def test_connection_close_is_confirmed_and_closes(self, harness: ServerHarness, raw: bytes) -> None:
         harness.sends(raw)
         harness.last.answer()
         assert harness.gets() == OK_CLOSE
@@ -123,7 +123,7 @@ class TestKeepAlive:
         assert busy.gets() == OK_CLOSE
         assert busy.wire.closed
 
-    def test_drain_leaves_a_new_connection_its_first_request_until_it_is_told_otherwise(self) -> None:
+    def test_drain_leaves_a_new_connection_its_first_request_unless_unused_ones_are_closed(self) -> None:
         new, unused, used = ServerHarness(), ServerHarness(), ServerHarness().sends(GET)
         used.last.answer()
         for harness in (new, unused, used):
@@ -196,7 +196,7 @@ class TestResponses:
         harness.last.answer(b"hello")
         assert harness.gets() == b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 5\r\n\r\n"
 
-    def test_an_empty_answer_says_so(self, harness: ServerHarness) -> None:
+    def test_an_empty_answer_has_content_length_0(self, harness: ServerHarness) -> None:
         harness.sends(GET)
         harness.last.answer(b"")
         assert b"Content-Length: 0\r\n" in harness.gets()
@@ -249,9 +249,7 @@ class TestRequestBodies:
         harness.last.answer()
         assert harness.wire.reading
 
-    def test_an_early_answer_says_close_lets_the_client_read_it_and_drops_the_rest(
-        self, harness: ServerHarness
-    ) -> None:
+    def test_an_early_answer_has_connection_close_and_the_rest_is_dropped(self, harness: ServerHarness) -> None:
         harness.sends(post(b"0123456789")[:-5])
         harness.last.answer()
         assert harness.gets() == OK_CLOSE
@@ -344,7 +342,7 @@ class TestBounds:
 
 
 class TestTimes:
-    def test_a_connection_that_says_nothing_is_closed(self) -> None:
+    def test_a_silent_connection_is_closed(self) -> None:
         harness = ServerHarness(head_timeout=10)
         harness.passes(9.75)
         assert harness.wire.open

@@ -82,7 +82,7 @@ def test_a_key_at_its_share_does_not_hold_up_those_behind_it() -> None:
     assert room.inside == ["a/0", "a/1", "b/1"]
 
 
-def test_who_fails_often_waits_behind_who_does_not() -> None:
+def test_keys_with_many_failures_wait_behind_others() -> None:
     room = Room(1)
     room.fail("stranger")
     room.come("x/0")
@@ -130,7 +130,7 @@ def test_failures_are_forgotten_and_outweighed() -> None:
     assert room.inside == ["a/1"]
 
 
-def test_a_full_queue_drops_the_newest_of_who_fails_first_then_of_who_has_most() -> None:
+def test_a_full_queue_drops_the_newest_of_failing_keys_first_then_of_the_fullest() -> None:
     room = Room(1, max_waiting=4)
     room.fail("bad")
     room.come("x/0")
@@ -147,7 +147,7 @@ def test_a_full_queue_drops_the_newest_of_who_fails_first_then_of_who_has_most()
     assert room.evicted[3:] == ["many/9", "bad/9"]
 
 
-def test_who_leaves_the_queue_is_not_served() -> None:
+def test_a_removed_waiter_is_not_served() -> None:
     room = Room(1)
     for name in ("x/0", "a/0", "b/0"):
         room.come(name)

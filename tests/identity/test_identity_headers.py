@@ -77,7 +77,7 @@ def test_these_never_pass_in_any_case_with_underscores_nor_doubled(name: bytes) 
     "name",
     [b"Impersonate-User", b"impersonate-group", b"IMPERSONATE-UID", b"Impersonate-Extra-scopes", b"Impersonate-New"],
 )
-def test_impersonation_is_told_and_is_the_clients_own(name: bytes) -> None:
+def test_impersonation_is_split_off_and_is_the_clients_own(name: bytes) -> None:
     headers = split_identity_headers(block(b"A: b", name + b":  admin ", name + b": other", b"C: d"))
     assert headers.fields == block(b"A: b", b"C: d")
     assert headers.own == block(name + b":  admin ", name + b": other")
@@ -95,13 +95,13 @@ def test_names_that_only_look_like_it_are_cut_out_and_not_believed(line: bytes) 
     assert headers.remote == headers.impersonate == ()
 
 
-def test_an_impersonation_with_underscores_is_told_to_be_refused_and_is_never_passed_on() -> None:
+def test_an_impersonation_with_underscores_is_refused_and_never_passed_on() -> None:
     headers = split_identity_headers(block(b"A: b", b"Impersonate_User: admin"))
     assert headers.impersonate == ((b"impersonate_user", b"admin"),)
     assert (headers.fields, headers.own) == (block(b"A: b"), b"")
 
 
-def test_remote_names_are_told_in_their_order() -> None:
+def test_remote_headers_are_in_their_order() -> None:
     headers = split_identity_headers(
         block(b"X-Remote-User: a", b"X-REMOTE-Group: \t g ", b"A: b", b"x-remote-extra-k%2Fv:x")
     )
@@ -141,7 +141,7 @@ def test_the_token_of_an_authorization_header_is_read_as_kubernetes_reads_it(
     assert headers.bad_token == ""
 
 
-def test_two_authorization_headers_are_refused_for_nobody_can_tell_which_counts() -> None:
+def test_two_authorization_headers_are_refused_as_ambiguous() -> None:
     with pytest.raises(StatusError) as caught:
         split_identity_headers(block(b"Authorization: Bearer x", b"A: b", b"authorization: Bearer y"))
     assert (caught.value.code, caught.value.reason) == (400, "BadRequest")

@@ -47,13 +47,13 @@ def test_the_next_endpoint_is_asked_where_one_does_not_answer(trouble: Any) -> N
     assert cluster.endpoints["a"].checks_requested == (1 if trouble is REFUSED else 0)
 
 
-def test_the_trouble_of_the_last_endpoint_is_told() -> None:
+def test_the_error_of_the_last_endpoint_is_raised() -> None:
     _, found = asked(a=STATUS[500], b=REFUSED)
     assert isinstance(found, UnavailableError)
     assert (found.kind, found.cause) == ("connection", "10.0.0.1:6443 refused the connection")
 
 
-def test_without_a_ready_endpoint_each_is_told_of() -> None:
+def test_without_a_ready_endpoint_each_is_in_the_error() -> None:
     _, found = asked()
     assert isinstance(found, UnavailableError)
     assert found.cause.startswith("no endpoint of cluster east is ready")

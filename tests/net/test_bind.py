@@ -41,7 +41,7 @@ def test_a_port_with_connections_still_closing_can_be_bound_again() -> None:
 @pytest.mark.parametrize(
     "bind", [TCPBind("192.0.2.1", 0), TCPBind("no-such-host.invalid", 0), UnixBind("/no/such/dir/x")]
 )
-def test_what_cannot_be_bound_is_told_from_what_is_in_use(bind: Bind) -> None:
+def test_other_bind_errors_are_distinguished_from_address_in_use(bind: Bind) -> None:
     for attempt in (open_socket, probe_bind):
         with pytest.raises(BindError) as caught:
             attempt(bind)
@@ -108,7 +108,7 @@ def test_unix_socket_has_its_mode_whatever_the_umask(tmp_path: Path, mode: int, 
         os.umask(before)
 
 
-def test_nobody_can_connect_before_the_socket_has_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_connection_before_the_socket_has_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bind = UnixBind(str(tmp_path / "x.sock"), mode=0o640)
     seen: list[tuple[int, int]] = []
     chmod = os.chmod

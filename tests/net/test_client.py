@@ -125,12 +125,12 @@ async def test_the_last_address_gives_the_error() -> None:
             await connect(others, "api.example", port, Recorder(), tls=None, timeout=5)
 
 
-async def test_a_resolver_that_says_nothing_is_a_timeout() -> None:
+async def test_a_silent_resolver_is_a_timeout() -> None:
     with pytest.raises(ConnectTimeout, match=r"api\.example:1 took longer than 0\.05 s in resolving its name"):
         await connect(ReactorWith(Resolver(answers=False)), "api.example", 1, Recorder(), tls=None, timeout=0.05)
 
 
-async def test_a_server_that_says_nothing_is_a_timeout() -> None:
+async def test_a_silent_server_is_a_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(ConnectTimeout, match=r"took longer than 0\.05 s in the TLS handshake"):

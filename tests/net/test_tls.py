@@ -350,7 +350,7 @@ async def test_a_FIN_without_close_notify_is_a_truncated_stream(serve: Serve, ha
     assert "read ended" not in factory.all[0].events
 
 
-async def test_abort_resets_the_connection_and_tells_the_protocol_later(serve: Serve, recorders: Recorders) -> None:
+async def test_abort_resets_the_connection_and_notifies_the_protocol_later(serve: Serve, recorders: Recorders) -> None:
     client = await dial(serve(tls_settings()))
     await until(lambda: recorders.all)
     server = recorders.all[0]

@@ -41,7 +41,7 @@ def test_names_and_addresses_that_match(names: tuple[str, ...], name: str) -> No
         (("a.example.com",), "not/a/name", "cannot be checked"),
     ],
 )
-def test_names_that_do_not_match_are_told(names: tuple[str, ...], name: str, cause: str) -> None:
+def test_names_that_do_not_match_are_in_the_error(names: tuple[str, ...], name: str, cause: str) -> None:
     with pytest.raises(TLSError) as caught:
         check_name(cert(*names), name)
     assert cause in caught.value.cause

@@ -119,7 +119,7 @@ def test_full_disk_is_reported_with_its_cause(clock: Clock, warnings: list[dict[
     assert warnings[-1]["cause"] == "/dev/full: No space left on device"
 
 
-def test_new_file_is_not_for_everybody(clock: Clock, tmp_path: Path) -> None:
+def test_new_file_is_not_world_readable(clock: Clock, tmp_path: Path) -> None:
     path = tmp_path / "access.log"
     old = os.umask(0)
     try:
@@ -184,7 +184,7 @@ def test_reload_that_fails_leaves_the_old_log_in_force(clock: Clock, tmp_path: P
     assert lines(tmp_path / "old") == ["/one", "/two"]
 
 
-def test_log_cut_off_by_a_stalled_disk_is_told(
+def test_log_cut_off_by_a_stalled_disk_is_reported(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, warnings: list[dict[str, Any]]
 ) -> None:
     monkeypatch.setattr(access, "FileWriter", StalledWriter)
@@ -199,7 +199,7 @@ def test_log_that_cannot_be_opened_raises(clock: Clock, tmp_path: Path) -> None:
         AccessLog(clock, model.AccessLog(file=str(tmp_path / "no" / "access.log")))
 
 
-def test_fifo_that_nobody_reads_is_an_error_not_a_hang(tmp_path: Path) -> None:
+def test_fifo_without_a_reader_is_an_error_not_a_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match="No such device"):
         FileWriter(str(tmp_path / "fifo"))

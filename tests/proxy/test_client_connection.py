@@ -36,7 +36,7 @@ SENT = (
 )
 
 
-def test_a_client_that_is_not_trusted_is_told_from_its_address() -> None:
+def test_a_client_that_is_not_trusted_is_recognized_by_its_address() -> None:
     expected = b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a.test:6443\r\n"
     assert connection_info(CLIENT).forwarded(head()) == expected
     assert connection_info(CLIENT).forwarded(head(*SENT)) == expected
@@ -101,14 +101,14 @@ def test_on_a_plain_listener_no_name_was_asked_for() -> None:
         (b"evil.test", UNIXAddress(b""), False, False),
     ],
 )
-def test_a_host_that_names_nobody_is_foreign_without_tls(host: bytes, client: Any, tls: bool, foreign: bool) -> None:
+def test_an_unknown_host_is_foreign_without_tls(host: bytes, client: Any, tls: bool, foreign: bool) -> None:
     routes: Any = SimpleNamespace(find=lambda name, host: object(), names=lambda host: host.startswith(b"k8s.test"))
     known = connection_info(client, tls=tls, routes=routes)
     known.server(host)
     assert known.foreign_host is foreign
 
 
-def test_without_a_host_none_is_told() -> None:
+def test_without_a_host_there_is_no_forwarded_host() -> None:
     bare = parse_request_head(b"GET / HTTP/1.0\r\n\r\n", 100, 100)
     assert connection_info(CLIENT).forwarded(bare) == b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"
 

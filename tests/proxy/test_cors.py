@@ -130,7 +130,7 @@ async def test_a_preflight_is_answered_before_authentication(harness: Harness) -
         (True, b"null", PREFLIGHT),
     ],
 )
-async def test_any_other_preflight_is_judged_like_any_request(
+async def test_any_other_preflight_is_handled_like_any_request(
     harness: Harness, cors: bool, origin: bytes, more: tuple[bytes, ...]
 ) -> None:
     upstream = await served(harness, cors)

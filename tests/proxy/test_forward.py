@@ -130,7 +130,7 @@ class TestPasses:
         await asked(harness, upstream, get(b"/a", b"Content-Length: 5", method=b"POST") + b"hello", end=b"hello")
         assert upstream.received.endswith(b"\r\nContent-Length: 5\r\n\r\nhello")
 
-    async def test_an_empty_body_says_so(self, harness: Harness) -> None:
+    async def test_an_empty_body_has_content_length_0(self, harness: Harness) -> None:
         upstream = await one(harness)
         await asked(harness, upstream, get(b"/a", method=b"POST"))
         assert b"\r\nContent-Length: 0\r\n" in upstream.received
@@ -150,7 +150,7 @@ class TestPasses:
         upstream.last.send(CHUNKED + chunk(b"hello") + b"0\r\nT: u\r\n\r\n")
         await harness.until(lambda: client.received.endswith(b"5\r\nhello\r\n0\r\nT: u\r\n\r\n"))
 
-    async def test_100_continue_is_the_upstreams_to_say(self, harness: Harness) -> None:
+    async def test_100_continue_comes_from_the_upstream(self, harness: Harness) -> None:
         upstream = await one(harness)
         client = await asked(
             harness, upstream, get(b"/a", b"Expect: 100-continue", b"Content-Length: 5", method=b"POST")
@@ -220,7 +220,7 @@ class TestFailures:
         for _ in range(3):
             await served(harness, get(b"/a", b"Content-Length: 2", method=b"POST") + b"ok")
 
-    async def test_nobody_there_is_503_with_cluster_cause_and_retry_after(self, harness: Harness) -> None:
+    async def test_refused_connection_is_503_with_cluster_cause_and_retry_after(self, harness: Harness) -> None:
         upstream = harness.upstream()
         await upstream.stop()
         await harness.serve(config([cluster(upstream.endpoint())], logging=LOGGING))
@@ -456,7 +456,7 @@ class TestUpgrade:
         await harness.until(lambda: upstream.last.lost)
         await harness.until(lambda: harness.service.running == 0)
 
-    async def test_101_that_nobody_asked_for_is_502(self, harness: Harness) -> None:
+    async def test_101_that_was_not_requested_is_502(self, harness: Harness) -> None:
         upstream = await one(harness)
         client = await asked(harness, upstream, get())
         upstream.last.send(SWITCH)
@@ -536,7 +536,7 @@ class TestCredential:
 
     @REFUSALS
     @pytest.mark.parametrize("identity", [model.Identity.PROXY, model.Identity.PASSTHROUGH])
-    async def test_a_401_where_the_proxy_speaks_for_nobody_passes(
+    async def test_a_401_passes_where_the_proxy_sends_no_user(
         self, harness: Harness, warned: list[dict[str, Any]], identity: model.Identity, refusal: bytes
     ) -> None:
         upstream = await one(harness, identity=identity, credentials=self.OWN)

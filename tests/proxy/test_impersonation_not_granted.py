@@ -34,7 +34,7 @@ PODS = 'pods is forbidden: User "alice" cannot list resource "pods" in API group
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_the_recorded_texts_are_told_apart(path: Path) -> None:
+def test_the_recorded_texts_are_recognized(path: Path) -> None:
     response = json.loads(path.read_text())["response"]
     if response["status"] != 403:
         return
@@ -104,9 +104,7 @@ async def answered(harness: Harness, raw: bytes) -> Client:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_it_is_503_with_one_line_that_says_what_to_do(
-    harness: Harness, lines: list[LogEvent], chunked: bool
-) -> None:
+async def test_it_is_503_with_one_line_with_a_remedy(harness: Harness, lines: list[LogEvent], chunked: bool) -> None:
     upstream = harness.upstream()
     await served(harness, upstream)
     for message in (USERS, USERS, GROUPS, USERS):

@@ -219,7 +219,7 @@ class TestWhatItGives:
 
 
 class TestServerOfSeveralClusters:
-    async def test_rules_may_tell_clusters_apart_and_see_the_path_below(self, harness: Harness) -> None:
+    async def test_rules_may_match_clusters_and_the_path_below(self, harness: Harness) -> None:
         a, b = await two(harness)
         policies = (
             policy(

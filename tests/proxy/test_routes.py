@@ -132,7 +132,7 @@ class TestCluster:
             self.MANY.destination(target)
         assert (caught.value.code, caught.value.reason) == (404, "NotFound")
 
-    def test_an_absent_name_is_told_as_kubernetes_tells_it(self) -> None:
+    def test_an_absent_name_has_the_message_of_kubernetes(self) -> None:
         with pytest.raises(StatusError) as caught:
             self.MANY.destination(b"/clusters/absent/api")
         assert caught.value.message == 'clusters "absent" not found'

@@ -160,7 +160,7 @@ def test_the_credential_of_a_plugin_survives_a_reload_that_does_not_concern_it()
     assert len(plugins.runs) == 2
 
 
-def test_a_plugin_that_is_told_about_the_cluster_is_asked_anew_when_that_changes() -> None:
+def test_a_plugin_with_cluster_info_runs_again_when_that_changes() -> None:
     curious = model.ExecPlugin(command="x", provide_cluster_info=True)
     bench = Bench(credentials=model.Credentials(exec=curious))
     new = bench.reload(endpoints=(B,))
@@ -265,7 +265,7 @@ class Contexts:
         (model.Identity.REQUEST_HEADER, b"FRONT"),
     ],
 )
-def test_requests_show_what_the_identity_says_and_control_traffic_the_own_certificate(
+def test_certificate_of_requests_depends_on_identity_and_control_traffic_has_the_own(
     identity: model.Identity, data: bytes | None
 ) -> None:
     clock = FakeReactor()
@@ -305,7 +305,7 @@ def test_what_connections_do_not_depend_on_keeps_them(changes: dict[str, Any]) -
     assert not pool(new, 1).closed
 
 
-def test_a_plugin_that_is_told_about_the_cluster_is_not_asked_anew_for_a_name_or_weight() -> None:
+def test_a_plugin_with_cluster_info_does_not_run_again_for_a_name_or_weight() -> None:
     curious = model.ExecPlugin(command="x", provide_cluster_info=True)
     bench = Bench(credentials=model.Credentials(exec=curious))
     new = bench.reload(endpoints=(replace(A, name="first", weight=2, disabled=True), B))

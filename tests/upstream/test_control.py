@@ -253,7 +253,7 @@ async def test_a_connection_reset_before_the_answer_is_an_error(site: Site) -> N
         await ask(site.cluster(), method="POST", body=b"{}")
 
 
-async def test_nobody_there_is_a_connect_error(site: Site) -> None:
+async def test_refused_connection_is_a_connect_error(site: Site) -> None:
     cluster = site.cluster()
     await site.server.stop()
     with pytest.raises(ConnectionRefused):
@@ -277,7 +277,7 @@ async def test_a_401_reads_the_rotated_token_and_tries_once_more(site: Site, tmp
     assert [seen.headers["authorization"] for seen in site.server.seen] == ["Bearer old", "Bearer old", "Bearer newer"]
 
 
-async def test_no_credential_is_told_and_nothing_is_sent(site: Site, tmp_path: Any) -> None:
+async def test_missing_credential_is_an_error_and_nothing_is_sent(site: Site, tmp_path: Any) -> None:
     cluster = site.cluster(credentials=model.Credentials(token_file=str(tmp_path / "missing")))
     with pytest.raises(CredentialError, match="cannot read the token file"):
         await ask(cluster)

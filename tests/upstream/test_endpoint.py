@@ -45,7 +45,7 @@ def test_it_begins_unchecked_and_idle() -> None:
     assert endpoint.state_message == "not checked yet"
 
 
-def test_it_says_why_and_since_when() -> None:
+def test_status_has_cause_and_duration() -> None:
     clock = FakeReactor()
     endpoint = made(clock)
     endpoint.record_check(None)
@@ -114,7 +114,7 @@ def test_disabled_and_unhealthy_are_two_things() -> None:
     assert (endpoint.ready, endpoint.state_message) == (False, "down (out for 0 s)")
 
 
-def test_nobody_is_warned_of_a_disabled_endpoint_that_is_down() -> None:
+def test_a_disabled_endpoint_that_is_down_causes_no_warning() -> None:
     endpoint = made()
     with capturedLogs() as events:
         endpoint.configure(replace(endpoint.config, disabled=True))
@@ -182,7 +182,7 @@ class Idle:
         self.retired = True
 
 
-def test_an_endpoint_that_goes_out_loses_its_idle_connections_and_tells_once() -> None:
+def test_an_endpoint_that_goes_out_loses_its_idle_connections_and_notifies_once() -> None:
     out: list[Endpoint] = []
     endpoint = made(endpoint_out=out.append)
     endpoint.record_check(None)

@@ -96,7 +96,7 @@ def test_one_who_gives_up_waiting_does_not_end_the_run(bench: Bench) -> None:
     assert bench.source.is_ready
 
 
-def test_the_plugin_is_told_what_the_protocol_says(bench: Bench) -> None:
+def test_the_plugin_gets_the_input_of_the_protocol(bench: Bench) -> None:
     bench.wait()
     argv, env = bench.runner.asked[0]
     assert argv == ["/opt/get-token", "--east"]
@@ -173,7 +173,7 @@ def test_a_401_for_an_older_token_is_worth_a_try_with_the_newer(bench: Bench) ->
     assert bench.runs == 1
 
 
-def test_a_failed_run_is_told_to_all_who_wait_and_logged_once(bench: Bench) -> None:
+def test_a_failed_run_fails_all_waiters_and_is_logged_once(bench: Bench) -> None:
     with capturedLogs() as events:
         waiting = [bench.wait(), bench.wait()]
         bench.runner.runs[0].callback(PluginResult(1, b"s3cret", "no such session"))

@@ -34,7 +34,7 @@ async def test_stdin_is_empty(tmp_path: Path, reactor: Any) -> None:
     assert (await run(reactor, script(tmp_path, "wc -c\n"))).output.strip() == b"0"
 
 
-async def test_a_missing_command_is_told_apart(reactor: Any) -> None:
+async def test_a_missing_command_has_an_error_of_its_own(reactor: Any) -> None:
     with pytest.raises(PluginNotFound, match="/nowhere/plugin was not found"):
         await run(reactor, "/nowhere/plugin")
 

@@ -115,7 +115,7 @@ def test_a_connection_that_does_not_open_in_time_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("error", [ConnectionRefused("it refused"), TLSError("the certificate is for another name")])
-def test_the_cause_of_a_failed_connection_is_told(error: Exception) -> None:
+def test_the_cause_of_a_failed_connection_is_logged(error: Exception) -> None:
     bench = Bench()
     bench.last.done.errback(error)
     assert str(error) in bench.endpoint.state_message

@@ -12,7 +12,7 @@ def test_the_first_check_waits_for_nothing_and_the_next_for_their_slots() -> Non
     assert [pacing.reserve(1000.0) for _ in range(3)] == [0.0, pytest.approx(0.01), pytest.approx(0.02)]
 
 
-def test_slots_that_nobody_took_are_not_saved_up() -> None:
+def test_unused_slots_are_not_saved_up() -> None:
     pacing = CheckPacing(per_second=100)
     pacing.reserve(1000.0)
     assert [pacing.reserve(2000.0), pacing.reserve(2000.0)] == [0.0, pytest.approx(0.01)]

@@ -93,7 +93,7 @@ def test_a_401_for_a_token_that_was_replaced_meanwhile_is_worth_another_try(path
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "control", "directory", "huge"])
-def test_later_trouble_keeps_the_last_token_and_is_logged_once(path: Path, clock: FakeReactor, damage: str) -> None:
+def test_later_failure_keeps_the_last_token_and_is_logged_once(path: Path, clock: FakeReactor, damage: str) -> None:
     source = opened(path, clock)
     path.unlink()
     match damage:
@@ -115,7 +115,7 @@ def test_later_trouble_keeps_the_last_token_and_is_logged_once(path: Path, clock
     assert "ret" not in lines[0].replace(str(path), "").replace("characters", "")
 
 
-def test_a_file_that_comes_back_is_read_and_a_new_trouble_is_logged_again(path: Path, clock: FakeReactor) -> None:
+def test_a_file_that_comes_back_is_read_and_a_new_failure_is_logged_again(path: Path, clock: FakeReactor) -> None:
     source = opened(path, clock)
     with capturedLogs() as events:
         for token in ("two", "three"):

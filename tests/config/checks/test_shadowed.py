@@ -250,7 +250,7 @@ def test_a_policy_is_not_shadowed_while_one_of_its_rules_is_not() -> None:
 @pytest.mark.parametrize(
     "differing", ["users: [u%d]", "namespaces: [n%d]", "userGroups: [g%d]", "resourceNames: [x%d]"]
 )
-def test_a_thousand_policies_are_judged_in_well_under_a_second(tmp_path: Path, differing: str) -> None:
+def test_a_thousand_policies_are_checked_in_well_under_a_second(tmp_path: Path, differing: str) -> None:
     rule = f'{{verbs: [get, list, watch], apiGroups: ["*"], resources: ["*"], {differing}}}'
     policies = "\n".join(f"      - {{rules: [{rule % number}]}}" for number in range(1000))
     file = tmp_path / "mcproxy.yaml"

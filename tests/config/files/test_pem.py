@@ -54,7 +54,7 @@ def warnings(folder: Path) -> list[str]:
         ("tokens.csv", "authentication[0].tokenFile"),
     ],
 )
-def test_a_secret_that_everybody_may_read_is_warned_of(folder: Path, file: str, key: str) -> None:
+def test_a_world_readable_secret_is_a_warning(folder: Path, file: str, key: str) -> None:
     assert warnings(folder) == []
     (folder / file).chmod(0o644)
     assert warnings(folder) == [f"{key}: readable-secret: every user of this machine may read {file}"]
@@ -63,7 +63,7 @@ def test_a_secret_that_everybody_may_read_is_warned_of(folder: Path, file: str, 
 
 
 @pytest.mark.parametrize(("user", "warned"), [("{token: t}", True), ("{tokenFile: token}", False)])
-def test_a_kubeconfig_with_secrets_that_everybody_may_read_is_warned_of(folder: Path, user: str, warned: bool) -> None:
+def test_a_world_readable_kubeconfig_with_secrets_is_a_warning(folder: Path, user: str, warned: bool) -> None:
     (folder / "k").write_text(
         "clusters: [{name: c, cluster: {server: 'https://10.0.0.1'}}]\n"
         f"users: [{{name: u, user: {user}}}]\n"
@@ -78,7 +78,7 @@ def test_a_kubeconfig_with_secrets_that_everybody_may_read_is_warned_of(folder: 
     assert warnings(folder) == ([what] if warned else [])
 
 
-def test_a_certificate_may_be_read_by_everybody(folder: Path) -> None:
+def test_a_world_readable_certificate_is_no_warning(folder: Path) -> None:
     (folder / "a.crt").chmod(0o644)
     assert warnings(folder) == []
 

@@ -174,21 +174,21 @@ def test_every_key_of_the_schema_is_in_that_document() -> None:
 
 
 @given(st.sampled_from(PLACES), st.sampled_from(ODD))
-def test_a_changed_value_is_judged_as_jsonschema_does(path: tuple[str | int, ...], value: Any) -> None:
+def test_a_changed_value_is_validated_as_by_jsonschema(path: tuple[str | int, ...], value: Any) -> None:
     document = copy.deepcopy(FULL)
     _parent(document, path)[path[-1]] = value
     assert accepts(document) == ORACLE.is_valid(document)
 
 
 @given(st.sampled_from(PLACES))
-def test_a_missing_value_is_judged_as_jsonschema_does(path: tuple[str | int, ...]) -> None:
+def test_a_missing_value_is_validated_as_by_jsonschema(path: tuple[str | int, ...]) -> None:
     document = copy.deepcopy(FULL)
     del _parent(document, path)[path[-1]]
     assert accepts(document) == ORACLE.is_valid(document)
 
 
 @given(st.sampled_from(PLACES), st.sampled_from(["kubeconfig", "endpoints", "tokenFile", "exec", "certFile", "zzz"]))
-def test_an_added_key_is_judged_as_jsonschema_does(path: tuple[str | int, ...], key: str) -> None:
+def test_an_added_key_is_validated_as_by_jsonschema(path: tuple[str | int, ...], key: str) -> None:
     document = copy.deepcopy(FULL)
     parent = _parent(document, path)
     if isinstance(parent, dict):
@@ -284,7 +284,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("section", DEFAULTS)
-def test_the_schema_tells_the_defaults_that_the_model_has(section: str) -> None:
+def test_defaults_of_schema_and_model_are_equal(section: str) -> None:
     keys = dict(_keys(SCHEMA, ""))
     default = DEFAULTS[section]
     for field in (field.name for field in dataclasses.fields(default) if field.default is not dataclasses.MISSING):

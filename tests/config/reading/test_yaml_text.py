@@ -76,7 +76,7 @@ def test_marks_count_from_one_and_in_characters() -> None:
     ]
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_no_trouble() -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted() -> None:
     assert read(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n") == {"a": 1, "b": 2}
     assert errors(b"a: 1\r\nb: @\r\n") == ["f:2:4: an unquoted value cannot begin with @; put the string in quotes"]
 

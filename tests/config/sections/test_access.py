@@ -107,7 +107,7 @@ def test_a_webhook_is_where_the_current_context_of_its_kubeconfig_says(place: Pa
     assert (found.webhook.cache_success, found.webhook.cache_failure) == (120, 30)
 
 
-def test_a_set_says_nothing_that_the_file_does_not_say(place: Path) -> None:
+def test_a_set_has_only_what_the_file_has(place: Path) -> None:
     loaded = config(place, "authentication: [{name: a, tokenReview: {}}]")
     assert loaded.authentication == (Authentication(name="a", token_review=TokenReview()),)
 

@@ -51,7 +51,7 @@ def test_an_update_that_changes_nothing_makes_no_entry() -> None:
     assert update(old, config({"a": "1"}), "other", now=LATER) == before
 
 
-def test_a_removed_field_is_owned_by_nobody() -> None:
+def test_a_removed_field_has_no_owner() -> None:
     old = config({"a": "1", "b": "2"})
     update(None, old)
     assert update(old, config({"a": "1"}), "other")[0]["fieldsV1"] == {"f:data": {".": {}, "f:a": {}}}

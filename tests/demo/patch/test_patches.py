@@ -350,7 +350,7 @@ def test_apply_needs_a_manager() -> None:
     assert caught.value.code == 422
 
 
-def test_applied_lists_of_ports_are_told_apart_by_protocol_too() -> None:
+def test_applied_lists_of_ports_are_keyed_by_protocol_too() -> None:
     ports = [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53}]
     created = patch(None, deployment({"name": "a", "ports": ports}), patches.APPLY_PATCH, DEPLOYMENTS)
     trie = created["metadata"]["managedFields"][0]["fieldsV1"]

@@ -204,7 +204,7 @@ def test_defaults_of_a_crd_are_set(cluster: SimulatedCluster) -> None:
     assert obj["spec"]["size"] == 1
 
 
-def test_a_service_gets_an_address_that_nobody_has(cluster: SimulatedCluster) -> None:
+def test_a_service_gets_a_free_address(cluster: SimulatedCluster) -> None:
     info = resource(cluster, "", "v1", "services")
     taken = {"metadata": {"name": "kubernetes", "namespace": "default"}, "spec": {"clusterIP": "10.96.0.1"}}
     cluster.store.put(("", "services"), taken)

@@ -46,7 +46,7 @@ def test_half_closed_stdin_ends_the_command(cluster: Simulated, websockets: bool
 
 
 @both
-def test_an_unknown_command_fails_as_the_container_runtime_says(cluster: Simulated, websockets: bool) -> None:
+def test_an_unknown_command_fails_as_in_a_container_runtime(cluster: Simulated, websockets: bool) -> None:
     done = cluster.kubectl("exec", "web", "--", "no-such", websockets=websockets)
     assert done.returncode == 1
     assert b'exec: "no-such": executable file not found in $PATH' in done.stderr

@@ -168,7 +168,7 @@ def test_one_question_is_asked_once_however_many_wait(bench: Bench) -> None:
     assert len(bench.cluster.asked) == 2
 
 
-def test_who_leaves_takes_the_answer_from_nobody(bench: Bench) -> None:
+def test_cancelling_one_waiter_leaves_the_others_their_answer(bench: Bench) -> None:
     bench.ask()
     first = bench.last
     second = bench.ask()
@@ -179,7 +179,7 @@ def test_who_leaves_takes_the_answer_from_nobody(bench: Bench) -> None:
     assert second == [Decision(True)]
 
 
-def test_an_answer_that_nobody_waits_for_any_more_is_remembered(bench: Bench) -> None:
+def test_an_answer_without_waiters_is_cached(bench: Bench) -> None:
     bench.ask()
     bench.last.cancel()
     bench.cluster.running[0].callback(answer())
@@ -222,7 +222,7 @@ def test_without_an_answer_it_is_503_and_one_line_for_all(bench: Bench, logged: 
     assert len(logged) == 3
 
 
-def test_the_line_says_which_right_is_missing_and_the_client_is_not_told(bench: Bench, logged: Logged) -> None:
+def test_the_log_line_names_the_missing_right_and_the_response_does_not(bench: Bench, logged: Logged) -> None:
     bench.cluster.now = ControlResponse(403, (), recorded("sar-as-alice-forbidden")["response"]["body"].encode())
     error = error_of(bench.ask())
     assert error.code == 503
@@ -259,7 +259,7 @@ def test_what_is_no_answer_allows_nothing(bench: Bench, logged: Logged, trouble:
     assert len(logged) == 1
 
 
-def test_a_reviewer_that_says_nothing_is_not_waited_for_forever(bench: Bench) -> None:
+def test_a_silent_reviewer_is_a_timeout(bench: Bench) -> None:
     result = bench.ask()
     bench.clock.advance(10.0)
     assert error_of(result).code == 503
@@ -284,7 +284,7 @@ def test_an_answer_of_a_cluster_that_was_replaced_meanwhile_is_not_kept(bench: B
     assert bench.reviews.known(ALICE, LIST_PODS) is None
 
 
-def test_who_comes_after_a_reload_is_not_given_the_answer_of_the_cluster_before(bench: Bench) -> None:
+def test_requests_after_a_reload_do_not_get_the_answer_of_the_cluster_before(bench: Bench) -> None:
     before, after = bench.cluster, FakeCluster()
     first = bench.ask()
     bench.cluster = after

@@ -72,7 +72,7 @@ async def test_decisions_are_those_of_the_clusters_rbac(cluster_as: Any) -> None
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
-async def test_impersonation_is_judged_by_the_clusters_rbac(cluster_as: Any) -> None:
+async def test_impersonation_is_authorized_by_the_clusters_rbac(cluster_as: Any) -> None:
     reviews = cluster_as("mcproxy")
     asked = requested_impersonation(
         split_identity_headers(b"Impersonate-User: bob\r\nImpersonate-Group: ops\r\nImpersonate-Extra-Scopes: a\r\n")
@@ -85,7 +85,7 @@ async def test_impersonation_is_judged_by_the_clusters_rbac(cluster_as: Any) -> 
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
-async def test_a_proxy_that_may_not_ask_lets_nobody_through(cluster_as: Any) -> None:
+async def test_a_proxy_that_may_not_review_allows_nothing(cluster_as: Any) -> None:
     with pytest.raises(StatusError) as caught:
         await cluster_as("alice").review(ALICE, ask("GET", "/version"))
     assert caught.value.code == 503

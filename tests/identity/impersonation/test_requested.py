@@ -109,7 +109,7 @@ def test_as_a_kube_apiserver_answers(name: str) -> None:
         assert f'User \\"{user.name}\\" cannot' in said
 
 
-def test_all_recordings_are_judged() -> None:
+def test_all_recordings_are_covered() -> None:
     assert len(recordings()) == 12
 
 
@@ -194,7 +194,7 @@ def test_other_names_with_a_system_prefix_are_users(name: str) -> None:
         ("system:anonymous", "dev", ("dev", "system:unauthenticated")),
     ],
 )
-def test_who_is_authenticated(user: str, group: str | None, groups: tuple[str, ...]) -> None:
+def test_group_system_authenticated_is_added(user: str, group: str | None, groups: tuple[str, ...]) -> None:
     lines = [("Impersonate-User", user), *([("Impersonate-Group", group)] if group else [])]
     assert wanted(*lines).user.groups == groups
 
@@ -218,7 +218,7 @@ def test_names_with_underscores_are_never_believed() -> None:
     assert refusal(("Impersonate-User", "bob"), ("Impersonate_Group", "system:masters")).code == 400
 
 
-def test_a_header_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_header_is_refused() -> None:
     assert refusal(("Impersonate-User", "bob"), ("Impersonate-Scope", "read-only")).code == 400
     assert refusal(("Impersonate-User", "bob"), ("Impersonate-Extra_Scopes", "a")).code == 400
 
@@ -233,12 +233,12 @@ def test_a_key_with_a_bad_escape_is_taken_as_it_is() -> None:
     assert wanted(("Impersonate-User", "a"), ("Impersonate-Extra-%zz%41", "x")).user.extra == (("%zz%41", ("x",)),)
 
 
-def test_the_key_that_is_reviewed_is_the_key_that_is_told() -> None:
+def test_the_key_that_is_reviewed_is_the_key_that_is_sent() -> None:
     asked = wanted(("Impersonate-User", "a"), ("Impersonate-Extra-%41bc", "x"))
     assert asked.reviews[-1].subresource == asked.user.extra[0][0] == "abc"
 
 
-def test_a_cluster_that_is_told_the_proxys_identity_lets_nobody_impersonate() -> None:
+def test_with_identity_proxy_impersonation_is_refused() -> None:
     assert impersonation_unsupported().code == 403
 
 
@@ -273,7 +273,7 @@ IMPLIED = {
 
 @given(lines=LINES)
 @settings(max_examples=300)
-def test_nobody_becomes_what_was_not_reviewed(lines: list[tuple[str, str]]) -> None:
+def test_every_attribute_of_the_impersonated_user_was_reviewed(lines: list[tuple[str, str]]) -> None:
     try:
         asked = requested_impersonation(headers_of(*lines))
     except StatusError:

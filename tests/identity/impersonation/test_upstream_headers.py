@@ -53,7 +53,7 @@ def test_a_user_that_is_asked_for_is_sent_whole_or_not_at_all() -> None:
     assert caught.value.code == 403
 
 
-def test_impersonation_tells_all_but_the_extras() -> None:
+def test_impersonation_sends_all_but_the_extras() -> None:
     assert lines(model.Identity.IMPERSONATE, ALICE) == [
         "Impersonate-User: alice",
         "Impersonate-Group: dev",
@@ -71,7 +71,7 @@ def test_extras_that_are_named_pass_with_every_value_and_an_escaped_key() -> Non
     ]
 
 
-def test_a_front_proxy_tells_everything() -> None:
+def test_request_headers_carry_everything() -> None:
     assert lines(model.Identity.REQUEST_HEADER, ALICE) == [
         "X-Remote-User: alice",
         "X-Remote-Group: dev",
@@ -83,7 +83,7 @@ def test_a_front_proxy_tells_everything() -> None:
     ]
 
 
-def test_nobody_is_told_as_anonymous() -> None:
+def test_the_anonymous_user_is_sent() -> None:
     assert lines(model.Identity.IMPERSONATE, ANONYMOUS) == [
         "Impersonate-User: system:anonymous",
         "Impersonate-Group: system:unauthenticated",
@@ -91,7 +91,7 @@ def test_nobody_is_told_as_anonymous() -> None:
 
 
 @pytest.mark.parametrize("identity", [model.Identity.PROXY, model.Identity.PASSTHROUGH])
-def test_other_clusters_are_told_nothing(identity: model.Identity) -> None:
+def test_other_clusters_get_no_identity_headers(identity: model.Identity) -> None:
     assert (
         UpstreamIdentityHeaders(cluster(identity)).headers_for(ALICE)
         == identity_headers_of(cluster(identity), ALICE)
@@ -159,7 +159,7 @@ def test_a_key_that_would_not_arrive_is_refused(key: str) -> None:
     value=st.text(max_size=10),
 )
 @settings(max_examples=150)
-def test_what_is_told_is_read_back_as_it_was_or_refused(name: str, groups: list[str], key: str, value: str) -> None:
+def test_headers_are_parsed_back_unchanged_or_refused(name: str, groups: list[str], key: str, value: str) -> None:
     user = UserInfo(name, tuple(dict.fromkeys(groups)), "", ((key, (value,)),))
     try:
         block = identity_headers_of(cluster(model.Identity.REQUEST_HEADER), user)

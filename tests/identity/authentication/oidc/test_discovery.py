@@ -143,12 +143,12 @@ async def test_a_certificate_of_another_authority_is_trouble(site: Site) -> None
     assert site.asked == []
 
 
-async def test_nobody_there_is_trouble(site: Site) -> None:
+async def test_refused_connection_is_unavailable(site: Site) -> None:
     await site.server.stop()
     assert "refused the connection" in (await trouble(site)).cause
 
 
-async def test_a_judge_fetches_keys_and_follows_their_rotation(site: Site, logged: Logged) -> None:
+async def test_the_authenticator_fetches_keys_and_follows_their_rotation(site: Site, logged: Logged) -> None:
     authenticator = OIDC((site.config(),), site.shared)
     assert authenticator.known(site.token()) is None
     assert isinstance(await authenticator.authenticate(site.token()), Accepted)
@@ -166,7 +166,7 @@ async def test_a_judge_fetches_keys_and_follows_their_rotation(site: Site, logge
     assert logged == []
 
 
-async def test_a_judge_whose_issuer_is_down_says_so(site: Site, logged: Logged) -> None:
+async def test_an_issuer_that_is_down_makes_the_authenticator_unavailable(site: Site, logged: Logged) -> None:
     await site.server.stop()
     authenticator = OIDC((site.config(),), site.shared)
     for _ in range(3):
