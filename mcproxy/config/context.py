@@ -36,6 +36,13 @@ class Context:
         """Report a warning about the value at `place`; `lint` is its name in `config.lints`."""
         self.problems.warn(place.mark, lint, place.key, what, right)
 
+    def begins_with_tilde(self, place: Place, text: str) -> bool:
+        """Report a file name that only a shell would expand, and return whether it is one."""
+        if text != "~" and not text.startswith("~/"):
+            return False
+        self.error(place, f"{place.shown} begins with ~, which is not expanded here", f'write "${{HOME}}{text[1:]}"')
+        return True
+
     def path(self, place: Place) -> str | None:
         """Return the absolute name of the file that the string at `place` names, relative to the file it stands in."""
         text = place.string
@@ -44,8 +51,7 @@ class Context:
         if "\0" in text:
             self.error(place, "a file name with a NUL byte", "write a file name")
             return None
-        if text == "~" or text.startswith("~/"):
-            self.error(place, f"{place.shown} begins with ~, which is not expanded here", f"write ${{HOME}}{text[1:]}")
+        if self.begins_with_tilde(place, text):
             return None
         return os.path.normpath(os.path.join(place.document.directory, text))
 

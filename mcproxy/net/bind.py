@@ -20,10 +20,15 @@ _FIRST_FD = 3  # SD_LISTEN_FDS_START
 _ADVICE = {
     errno.EADDRNOTAVAIL: "bind an address that this machine has (`ip addr` shows them), or set freeBind: true for one "
     "that a failover brings",
-    errno.EACCES: "bind a port from 1024 on, or give the daemon CAP_NET_BIND_SERVICE; for a unix socket, "
-    "let its directory be the daemon's",
+    errno.EACCES: "bind a port from 1024 on, or give the daemon CAP_NET_BIND_SERVICE",
     errno.ENOENT: "create the directory of the unix socket, or let systemd do so (RuntimeDirectory=)",
 }
+
+
+def _advice(bind: Bind, error: OSError) -> str:
+    if error.errno == errno.EACCES and isinstance(bind, UnixBind):
+        return "let the directory of the unix socket be the daemon's"
+    return _ADVICE.get(error.errno or 0, "")
 
 
 class BindError(Exception):
@@ -153,7 +158,7 @@ def probe_bind(bind: Bind, systemd: SystemdSockets | None = None) -> None:
 def _bind_error(bind: Bind, error: OSError) -> BindError:
     in_use = error.errno == errno.EADDRINUSE
     cause = "the address is in use" if in_use else (error.strerror or str(error)).lower()
-    return BindError(bind, cause, in_use=in_use, todo=_ADVICE.get(error.errno or 0, ""))
+    return BindError(bind, cause, in_use=in_use, todo=_advice(bind, error))
 
 
 def _bind_tcp(bind: TCPBind, *, listening: bool = False, sharing: Sequence[socket.socket] = ()) -> socket.socket:

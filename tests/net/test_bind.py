@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
+from mcproxy.net import bind
 from mcproxy.net.bind import BindError, SystemdSockets, open_socket, probe_bind
 
 
@@ -253,3 +254,12 @@ def test_a_started_process_finds_its_sockets_by_name(tmp_path: Path) -> None:
             check=True,
         )
         assert done.stdout.strip() == f"['local', 'tcp'] ['{path}', {tcp.getsockname()}] False"
+
+
+def test_what_to_do_about_a_missing_permission_depends_on_the_kind_of_address() -> None:
+    refused = PermissionError(errno.EACCES, "Permission denied")
+    assert "CAP_NET_BIND_SERVICE" in bind._bind_error(TCPBind("127.0.0.1", 80), refused).todo
+    assert (
+        bind._bind_error(UnixBind("/run/a.sock"), refused).todo
+        == "let the directory of the unix socket be the daemon's"
+    )

@@ -66,6 +66,8 @@ class _Reader:
         pattern = place.string
         if pattern is None:
             return
+        if self._context.begins_with_tilde(place, pattern):
+            return
         # As the operator wrote it, relative where the main file's name was: that is what messages show.
         folder = os.path.dirname(place.document.file)
         if not glob.has_magic(pattern):

@@ -51,7 +51,13 @@ def _one_name(node: Node) -> str | None:
 
 
 def _access_log(node: Node) -> str | None:
-    return f"write {{file: {node.text}}}" if isinstance(node, Scalar) and isinstance(node.value, str) else None
+    file = node.text if isinstance(node, Scalar) and isinstance(node.value, str) else "FILE"
+    return f"write {{file: {file}}}"
+
+
+def _endpoint(node: Node) -> str | None:
+    url = node.text if isinstance(node, Scalar) and isinstance(node.value, str) else "https://…"
+    return f'write {{url: "{url}"}}'
 
 
 def _backend(node: Node) -> str | None:
@@ -68,4 +74,5 @@ _FORMS: dict[Path, Callable[[Node], str | None]] = {
     ("servers", "[]", "authorization"): _one_name,
     ("servers", "[]", "backend"): _backend,
     ("logging", "access"): _access_log,
+    ("clusters", "[]", "endpoints", "[]"): _endpoint,
 }
