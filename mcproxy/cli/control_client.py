@@ -60,14 +60,12 @@ def send_command(path: str, request: dict[str, Any], timeout: float) -> dict[str
             connection.sendall(json.dumps(request).encode() + b"\n")
             line = connection.makefile("rb").readline(_MAX_ANSWER)
     except TimeoutError as error:
-        raise UnreachableError(
-            f"the daemon at {path} gave no answer within {timeout:g} s; its log tells more"
-        ) from error
+        raise UnreachableError(f"the daemon at {path} did not answer within {timeout:g} s; see its log") from error
     except OSError as error:
         raise UnreachableError(f"{path}: {error.strerror or error}; {_advice(error)}") from error
     if not line.endswith(b"\n"):
         raise UnreachableError(
-            f"the daemon at {path} hung up; only root and the daemon's own user may ask, its log tells more"
+            f"the daemon at {path} closed the connection; only root and the daemon's user are permitted, see its log"
         )
     try:
         answer = json.loads(line)

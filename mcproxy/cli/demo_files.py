@@ -75,7 +75,7 @@ clusters:
     kubeconfig: {{file: west/kubeconfig, context: west}}
     identity: Proxy
   # identity: Impersonate passes the user on, and the cluster's own RBAC decides what that user may do. The credentials
-  # are of a user who may impersonate others and little else.
+  # are of a user who may impersonate others, and little else.
   - name: east-for-users
     endpoints:
       - {{name: a, url: "{east}"}}
@@ -94,7 +94,7 @@ servers:
   - name: all                  # each cluster under its path: https://127.0.0.1:{port}/clusters/NAME
     default: true
     backend: {{clusters: [east, west]}}
-  - name: east                 # east at the root, for clients that ask for this name by TLS
+  - name: east                 # east at the root, for clients that send this TLS server name
     serverNames: [{east_name}]
     backend: {{cluster: east}}
   - name: users                # east again, for users with certificates
@@ -169,7 +169,7 @@ def kubeconfig(port: int) -> str:
         "clusters": [{"name": name, "cluster": cluster} for name, cluster in clusters.items()],
         "contexts": contexts,
         "users": [
-            # With identity: Proxy tokens are ignored, but without one kubectl asks for a user name.
+            # With identity: Proxy tokens are ignored, but without one kubectl prompts for a user name.
             {"name": "anybody", "user": {"token": "not-looked-at"}},
             *(
                 {"name": user, "user": {"client-certificate": f"{user}.crt", "client-key": f"{user}.key"}}

@@ -111,8 +111,8 @@ def _user(name: str | None, groups: Sequence[str]) -> UserInfo:
         return ANONYMOUS
     account = service_account(name)
     own = ("system:serviceaccounts", f"system:serviceaccounts:{account[0]}") if account else ()
-    everybody = UNAUTHENTICATED if name == ANONYMOUS_NAME else AUTHENTICATED
-    return UserInfo(name, tuple(dict.fromkeys((*groups, *own, everybody))))
+    implied = UNAUTHENTICATED if name == ANONYMOUS_NAME else AUTHENTICATED
+    return UserInfo(name, tuple(dict.fromkeys((*groups, *own, implied))))
 
 
 class RequestTrace:

@@ -158,7 +158,7 @@ def _name_to_ask_for(
     named = NameTable((name, other.name) for other in here for name in other.server_names).find(host)
     if named == server.name:
         return ""
-    if named is not None:  # by the Host header, whatever is asked for by TLS
+    if named is not None:  # by the Host header, whatever the TLS server name
         raise _UnknownError(f"{host} is a name of server {named}; say another --address")
     if exact and listener.tls is not None:
         return exact

@@ -42,7 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
     whom.add_argument(
         "--user",
         metavar="NAME",
-        help="the user name that the cluster knows the proxy by (default: as its credential says, else the service "
+        help="the user name that the cluster knows the proxy by (default: that of its credential, else the service "
         "account mcproxy in the namespace mcproxy)",
     )
     whom.add_argument(
@@ -74,14 +74,14 @@ def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespac
 
     account_name = f"{SERVICE_ACCOUNT_PREFIX}{':'.join(_ACCOUNT)}"
     if args.user:
-        subject = _Subject(args.user, "as --user says")
+        subject = _Subject(args.user, "from --user")
     elif args.service_account:
         subject = _Subject(account_name, "to be made")
     elif not has_any(cluster.credentials):
-        yield f"# Cluster {cluster.name}: mcproxy has no credential of its own there, so nobody to grant a right to."
+        yield f"# Cluster {cluster.name}: mcproxy has no credential there, so there is no user to grant rights to."
         return
     else:
-        unknown = _Subject(account_name, "a guess, its credential does not say; see --user")
+        unknown = _Subject(account_name, "a guess: its credential has no name; see --user")
         subject = _named_by(cluster.credentials) or unknown
     yield f"# Cluster {cluster.name}: what it must grant mcproxy, which it knows as {json.dumps(subject.user)}"
     yield f"# ({subject.because})."

@@ -77,7 +77,7 @@ def read_context(context: Context, file: Place, wanted: Place | None, reference:
 
 
 def _has_secrets(found: Credentials) -> bool:
-    """Whether the kubeconfig itself holds what nobody else may read."""
+    """Whether the kubeconfig itself contains secrets."""
     embedded_key = found.key is not None and "#" in found.key.path
     return found.token is not None or found.basic is not None or embedded_key
 

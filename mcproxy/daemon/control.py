@@ -107,7 +107,7 @@ class ControlProtocol(Protocol):
         try:
             self._send(await self._perform(line))
         except Exception:
-            self._send(_refusal("the daemon failed in an unforeseen way; its log says more"))
+            self._send(_refusal("the command failed unexpectedly; see the daemon's log"))
             raise
         finally:
             self._answering = False
@@ -151,7 +151,7 @@ def _refusal(why: str) -> Answer:
 
 
 class ControlFactory(Factory):
-    """Makes the connections, and limits who may connect and how many."""
+    """Makes the connections, and limits their users and number."""
 
     noisy = False
 

@@ -1,8 +1,8 @@
 """The check of the proxy's own rights in each cluster, at the start and after each reload; logs those that are missing.
 
 The rights are those that `mcproxy rbac` prints for the configuration (`identity.required_rights`). The checks run in
-the background: they never delay a start or a reload, a few clusters are asked at a time, and a cluster that cannot
-answer now is asked again later. A right that was missing before is not logged again.
+the background: they never delay a start or a reload, a few clusters are checked at a time, and a cluster that cannot
+answer now is checked again later. A right that was missing before is not logged again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = Logger()
 
 _AT_ONCE = 4  # clusters that are asked at the same time
 _FIRST_DELAY = 1.0  # seconds after the start or reload, for the first health checks
-_RETRY_DELAY = 15.0  # seconds until a cluster without a result is asked again
+_RETRY_DELAY = 15.0  # seconds until a cluster without a result is checked again
 _FRESH = 60.0  # seconds within which a reload does not check an unchanged cluster again that grants everything
 
 #: `mcproxy rbac` does not print this right: by default every authenticated user has it.

@@ -25,7 +25,7 @@ class RequestInfo:
     """What a request is about. Fields that do not apply are ""; `verb` of a non-resource request is its method.
 
     `verb` is what rules, policies and reviews see. It is `create` for exec, attach and portforward of pods, whichever
-    method opens them: a WebSocket is opened by GET, and who may only read must not get a shell by it. So it is for the
+    method opens them: a WebSocket is opened by GET, and a user who may only read must not get a shell. So it is for the
     same paths of a kubelet below `nodes/NAME/proxy`. `request_verb` is the verb of a kube-apiserver's own RequestInfo
     and audit log (`get` there), which is required besides.
     """

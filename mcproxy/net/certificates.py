@@ -73,7 +73,7 @@ class CertificateStore:
 
 
 def server_name(connection: SSL.Connection) -> str | None:
-    """The name that the client asked for by SNI, in lower case and without a trailing dot; None without (valid) SNI."""
+    """The name that the client sent as SNI, in lower case and without a trailing dot; None without (valid) SNI."""
     raw = connection.get_servername()
     if not raw:
         return None

@@ -137,7 +137,7 @@ class ControlClient:
         except (ResponseFailed, RequestTransmissionFailed, TruncatedBody):
             raise ControlError(f"{endpoint.name} broke off the connection, or its answer, on {path}") from None
         except EncodedResponse:
-            raise ControlError(f"{endpoint.name} sent a compressed answer on {path}, which was not asked for") from None
+            raise ControlError(f"{endpoint.name} sent a compressed response on {path}, not requested") from None
         except BodyTooLarge:
             raise ControlError(f"{endpoint.name} answered with more than {max_body} bytes on {path}") from None
         received = tuple((name, value) for name, values in response.headers.getAllRawHeaders() for value in values)

@@ -169,7 +169,7 @@ class Endpoint:
     def record_check(self, failure: str | None, *, silent: bool = False, refused: bool = False) -> None:
         """Count the result of a health check.
 
-        `failure` is None or says why it failed; `silent`: there was no answer at all; `refused`: it was 401 or 403.
+        `failure` is None or the cause; `silent`: there was no answer at all; `refused`: it was 401 or 403.
         """
         fell_silent = self._note_silence(failure, silent=silent)
         health = self.health

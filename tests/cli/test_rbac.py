@@ -434,7 +434,7 @@ def test_the_configuration_of_these_tests_is_read_whole(tmp_path: Path) -> None:
 def test_no_file_is_needed_but_the_yaml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = CONFIG.replace("{token: hush}", "{certFile: no.crt, keyFile: no.key}")
     told = printed(tmp_path, capsys, config=text)
-    assert "(a guess, its credential does not say; see --user)" in told
+    assert "(a guess: its credential has no name; see --user)" in told
     assert documents(told) == documents(printed(tmp_path, capsys))
     kubeconfig = CONFIG.replace('endpoints: [{url: "https://127.0.0.1:1"}]', "kubeconfig: {file: no.kubeconfig}")
     told = printed(tmp_path, capsys, config=kubeconfig.replace("    credentials: {token: hush}\n", ""))

@@ -71,15 +71,20 @@ def test_other_errors_are_status_1(file: Path, answering: Any, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
-    [(b"", "hung up"), (b'{"ok": tr', "hung up"), (b"hello\n", "no mcproxy"), (b"[]\n", "no mcproxy")],
+    ("answer", "message"),
+    [
+        (b"", "closed the connection"),
+        (b'{"ok": tr', "closed the connection"),
+        (b"hello\n", "no mcproxy"),
+        (b"[]\n", "no mcproxy"),
+    ],
 )
 def test_daemon_that_gives_no_sensible_answer_is_status_1(
-    file: Path, answering: Any, capsys: pytest.CaptureFixture[str], answer: bytes, told: str
+    file: Path, answering: Any, capsys: pytest.CaptureFixture[str], answer: bytes, message: str
 ) -> None:
     answering[0](answer)
     assert main(["reload", "-c", str(file)]) == 1
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_daemon_that_does_not_run_is_status_1_with_a_remedy(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +97,7 @@ def test_daemon_that_takes_too_long_is_status_1(file: Path, tmp_path: Path, caps
         listening.bind(str(tmp_path / "control.sock"))
         listening.listen()
         assert main(["reload", "-c", str(file), "--timeout", "0.05"]) == 1
-    assert "no answer within 0.05 s" in capsys.readouterr().err
+    assert "did not answer within 0.05 s" in capsys.readouterr().err
 
 
 def test_file_without_control_socket_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

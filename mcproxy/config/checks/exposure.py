@@ -1,4 +1,4 @@
-"""Checks of who is let in by which server, and with whose rights.
+"""Checks of the access that servers give: to which clients, and with whose rights.
 
 They concern servers, sets of authenticators, authorizers and clusters together. Each error is reported where something
 has to change. Entries with errors of their own were reported before and are skipped.
@@ -118,7 +118,7 @@ class _Checker:
         return None
 
     def _users_without_authentication(self, place: Place, server: Server) -> None:
-        """Report users and groups in the policies of a server that authenticates nobody: no request matches them."""
+        """Report users and groups in the policies of a server without authentication: no request matches them."""
         written = place.get("authentication")
         if (place.has("authentication") and (written is None or written.string != NONE)) or (
             written is None and self._open_listener(server) is not None  # reported already
@@ -269,7 +269,7 @@ class _Checker:
 
 
 def _leaves_out_cluster(entry: Named[T] | None, review: str) -> bool:
-    """Whether an entry has this review without a cluster: the request's own cluster is asked."""
+    """Whether an entry has this review without a cluster: the request's own cluster reviews."""
     written = entry.place.get(review) if entry is not None and entry.value is not None else None
     return written is not None and not written.has("cluster")
 

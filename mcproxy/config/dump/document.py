@@ -1,6 +1,6 @@
 """The effective configuration, as a document in the file's own form: with defaults, and file names made absolute.
 
-Secrets are masked unless asked for; unmasked, the document loads to the same model again.
+Secrets are masked unless requested; unmasked, the document loads to the same model again.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _server(server: Server) -> Document:
         "backend": {"cluster": backend.cluster}
         if isinstance(backend, ClusterBackend)
         else {"clusters": list(backend.clusters)},
-        "authentication": server.authentication or "none",  # left out (on loopback), nobody is authenticated either
+        "authentication": server.authentication or "none",  # omitted (on loopback) means none too
         "authorization": server.authorization,
         "accessLog": server.access_log,
         "cors": {"allowedOrigins": list(server.cors.allowed_origins)} if server.cors is not None else None,

@@ -25,7 +25,7 @@ _ALGORITHMS = re.compile(r"(RS|PS|ES)(256|384|512)\Z")
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+\Z")
 _RSA_BITS = (2048, 8192)
 _MAX_KEYS = 100
-_RIGHT = "get the set from the issuer's jwks_uri anew"
+_RIGHT = "download the set from the issuer's jwks_uri again"
 
 
 def read(context: Context, place: Place) -> JWKSFile | None:

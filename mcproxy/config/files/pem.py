@@ -38,7 +38,7 @@ def read_key(context: Context, place: Place) -> PEMFile | None:
 
 
 def is_for_servers(certificate: x509.Certificate) -> bool:
-    """Whether TLS clients accept a certificate from a server, as far as its extended key usage says."""
+    """Whether TLS clients accept a certificate from a server, by its extended key usage."""
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (x509.ExtensionNotFound, ValueError):

@@ -80,7 +80,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """The client certificate with which X-Remote-* headers are believed (identity RequestHeader)."""
+    """The client certificate with which X-Remote-* headers are trusted (identity RequestHeader)."""
 
     certificate: PEMFile
     key: PEMFile

@@ -37,7 +37,7 @@ class Server:
     server_names: tuple[str, ...] = ()  # lower case; exact or one-label wildcard
     default: bool = False
     backend: Backend
-    authentication: str | None = None  # the name of a set; None: nobody is authenticated
+    authentication: str | None = None  # the name of a set; None: no authentication
     authorization: str | None = None  # None: the clusters themselves decide
     dispatch: tuple[Policy, ...] | None = None  # None: everything passes
     access_log: bool = True
@@ -46,5 +46,5 @@ class Server:
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """The names of the clusters that requests can ask for."""
+        """The names of the clusters that requests can be for."""
         return (self.backend.cluster,) if isinstance(self.backend, ClusterBackend) else self.backend.clusters

@@ -24,10 +24,10 @@ from mcproxy.config.sections.section import Named, build_all, names_of
 from mcproxy.config.urls import is_loopback
 
 NONE = "none"
-"""What a server says that authenticates nobody; so nothing can be named so."""
+"""The value of `servers[].authentication` for none, which is therefore no valid name of a set."""
 
 _AUTHENTICATORS = ("clientCertificates", "tokenFile", "tokenReview", "webhook", "requestHeader")
-# Authenticators whose users and groups that begin with system: are believed only with allowSystemNames.
+# Authenticators whose users and groups that begin with system: are accepted only with allowSystemNames.
 _SYSTEM_NAMES = ("tokenFile", "oidc", "requestHeader", "webhook")
 
 

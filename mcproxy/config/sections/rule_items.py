@@ -1,6 +1,6 @@
 """The items of a rule's lists: ``*``, plain items, ``-inverted`` ones, and patterns that end in a star.
 
-Source: the reference of dispatch, whose table of fields says which list knows what, and Kubernetes for verbs.
+Source: the table of fields in the reference of dispatch, and Kubernetes for verbs.
 """
 
 from __future__ import annotations

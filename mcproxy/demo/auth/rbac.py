@@ -62,7 +62,7 @@ class Grant:
 
 
 def decide(cluster: SimulatedCluster, user: User, wanted: Attributes, *, starting: bool = False) -> Decision:
-    """Return whether RBAC allows it. An endpoint that is `starting` has read no roles: they give nobody any right."""
+    """Return whether RBAC allows it. An endpoint that is `starting` has read no roles yet, so it allows nothing."""
     if MASTERS in user.groups:
         return Decision(True)
     if starting:

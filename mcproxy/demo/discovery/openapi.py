@@ -4,7 +4,7 @@ Documents are made from the definitions of schemas.py and the resources that are
 complete; paths have the verbs, the kinds and the parameters that clients look for (dryRun, fieldValidation), not every
 parameter. The handlers add the HTTP part:
 
-* `/openapi/v3` answers `openapi_v3_root` (text/plain, as the real one says);
+* `/openapi/v3` answers `openapi_v3_root` (text/plain, as a kube-apiserver);
 * `/openapi/v3/{path}` answers `openapi_v3(cluster, path)`; its ETag is `openapi_v3_hash` in quotes, and a `hash`
   parameter that differs from it is redirected to the right one;
 * `/openapi/v2` answers `openapi_v2`. There is no protobuf form: clients that ask for it alone (kubectl before 1.27)

@@ -39,7 +39,7 @@ def apply(resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) ->
 
 
 def fill(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) -> None:
-    """Set the fields that the server decides and nobody owns (status, allocated addresses), in place.
+    """Set the fields that the server decides and no manager owns (status, allocated addresses), in place.
 
     Raises APIError 422 when a requested address is in use.
     """

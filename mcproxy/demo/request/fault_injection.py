@@ -100,9 +100,7 @@ def _refusal(fault: Fault) -> status.APIError:
         headers.append(("X-Content-Type-Options", "nosniff"))
         return status.APIError(fault.code, "", fault.text, text=True, headers=headers)
     reasons = {500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
-    return status.APIError(
-        fault.code, reasons.get(fault.code, ""), f"a fault was asked for: {fault.code}", headers=headers
-    )
+    return status.APIError(fault.code, reasons.get(fault.code, ""), f"injected fault: {fault.code}", headers=headers)
 
 
 async def _unhealthy(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:

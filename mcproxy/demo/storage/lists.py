@@ -97,7 +97,7 @@ def wanted_revision(text: str) -> int:
 
 
 async def list_page(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> Page:
-    """Return the page that the options ask for. Raises APIError 400, 410, 504."""
+    """Return the page that the options request. Raises APIError 400, 410, 504."""
     matchers = compile_selectors(resource, options)
     collection = store.collection(resource.storage)
     if options.continue_token:

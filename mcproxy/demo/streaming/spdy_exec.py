@@ -1,7 +1,7 @@
 """exec and attach over SPDY/3.1: one stream each for error, stdin, stdout, stderr and terminal sizes.
 
 Source: k8s.io/streaming's remotecommand server and the recorded streams. The client opens the streams, the server
-waits for all that the query asks for.
+waits for all that the query requests.
 """
 
 from __future__ import annotations
