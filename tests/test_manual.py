@@ -1,4 +1,4 @@
-"""The manual pages tell every option and every key, no others, and their examples are good configurations."""
+"""The manual pages document every option and every key, no others, and their examples are valid configurations."""
 
 import argparse
 import importlib.util

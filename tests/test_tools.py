@@ -1,4 +1,4 @@
-"""`.ci/tools` takes what is on PATH, and says what to install where it can install nothing itself."""
+"""`.ci/tools` uses what is on PATH, and prints what to install if it cannot install anything itself."""
 
 import subprocess
 from pathlib import Path

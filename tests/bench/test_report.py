@@ -1,4 +1,4 @@
-"""Targets are judged as the project's goals are worded, and a missing measurement is never a pass."""
+"""Targets are evaluated as the project's goals state, and a missing measurement is never a pass."""
 
 from __future__ import annotations
 

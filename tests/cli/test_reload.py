@@ -1,4 +1,4 @@
-"""`mcproxy reload`: tells the outcome, or what to do when the daemon cannot be reached."""
+"""`mcproxy reload`: prints the outcome, or a remedy if the daemon cannot be reached."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Who listens on an address, as /proc says it."""
+"""The process that listens on an address, by /proc."""
 
 import ipaddress
 import os

@@ -1,4 +1,4 @@
-"""The control socket judges who asks, and bounds what is asked. Whole conversations are in test_main."""
+"""The control socket checks the peer's user and bounds requests. Whole conversations are in test_main."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Ordinary errors are told from bugs."""
+"""Operational errors are distinguished from bugs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What clients cause is limited by kind of line and address; what the proxy says of itself is not."""
+"""Log lines that clients cause are limited by kind and address; others are not."""
 
 from twisted.logger import LogEvent
 

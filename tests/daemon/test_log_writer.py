@@ -1,4 +1,4 @@
-"""The log never blocks its caller, keeps its order, and says what it had to drop."""
+"""The log never blocks its caller, keeps its order, and reports dropped lines."""
 
 import fcntl
 import os

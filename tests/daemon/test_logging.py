@@ -1,4 +1,4 @@
-"""A log line is one line, whatever is in it, and tells an operator what to do."""
+"""A log line is one line, whatever is in it, and has a remedy for operators."""
 
 import re
 import subprocess

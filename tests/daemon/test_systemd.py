@@ -1,4 +1,4 @@
-"""Sockets from systemd, and what it is told."""
+"""Sockets from systemd, and notifications to it."""
 
 import os
 import socket

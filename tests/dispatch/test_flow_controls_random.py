@@ -1,4 +1,4 @@
-"""Whatever becomes of requests and configurations: no permit leaks, no maximum is exceeded, nobody waits for ever."""
+"""Random requests and reloads: no permit leaks, no maximum is exceeded, no request waits for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index says what trying one policy after the other says, remembers it, and remembers no more than it may."""
+"""The index finds the same policy as trying one after the other, and its cache is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that says exactly what a test wants, over TLS; its answers are read whole or as they come."""
+"""A client that sends exactly the given bytes, over TLS; responses are read whole or as they come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is believed, by which authenticator, and what the clusters are told of them; the access log and the log."""
+"""Each authenticator, the identity that clusters get, the access log and the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon whose log or access log nobody reads goes on serving, and ends when it is told to."""
+"""A daemon whose log or access log is not read goes on serving, and stops on a signal."""
 
 import http.client
 import os

@@ -1,4 +1,4 @@
-"""With the rights that `mcproxy rbac` prints, and no others, the running proxy does all that its configuration says."""
+"""With the rights that `mcproxy rbac` prints, and no others, the proxy does all that its configuration requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulated cluster's audit says that it received: credentials, headers, paths and bodies."""
+"""What clusters receive, by the simulated cluster's audit log: credentials, headers, paths and bodies."""
 
 from __future__ import annotations
 

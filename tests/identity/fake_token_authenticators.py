@@ -1,4 +1,4 @@
-"""IdentityRegistry for tests of the union: they count what they are asked, and answer as the test says."""
+"""Token authenticators for tests of the union: they count their calls, and return what the test sets."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A whole proxy for attacks on identity: servers of different authorities, clusters told in every way, all on loopback.
+"""A whole proxy for attacks on identity: servers with different CAs, clusters with each `identity`, all on loopback.
 
     k8s.test      set "corp": front proxies, CLIENTS, a token file, an issuer, TokenReview by "judge"; to "east"
     other.test    set "guests": OTHERS alone; to "west"
     all.wild.test set "corp"; every cluster below /clusters/NAME/
 
-Rules let everybody do everything but impersonate, which only "boss" may, and so do the clusters (`allows`). What an
-upstream hears was sent for a client, and a refusal is one when it heard nothing. `judge` answers reviews as the test
-says.
+Rules allow all users everything but impersonation, which only "boss" may, and so do the clusters (`allows`). Whatever
+an upstream receives was forwarded for a client; after a refusal it has received nothing. `judge` answers reviews as the
+test sets it.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ RULES = model.Authorization(
 
 
 class AuthenticatingProxy(Harness):
-    """The proxy of this module's docstring; `east`, `west`, … are what its clusters' endpoints heard."""
+    """The proxy of this module's docstring; `east`, `west`, … are the endpoints of its clusters."""
 
     def __init__(self, reactor: Any) -> None:
         super().__init__(reactor)
@@ -194,7 +194,7 @@ class AuthenticatingProxy(Harness):
 
     @property
     def upstreams(self) -> tuple[Upstream, ...]:
-        """Those that hear clients' requests; `judge` hears reviews as well."""
+        """Those that receive clients' requests; `judge` receives reviews as well."""
         return self.east, self.west, self.pass_, self.own, self.headers
 
     @property
@@ -269,7 +269,7 @@ class AuthenticatingProxy(Harness):
         assert (status, body) == (200, b"{}")
 
     async def refuses(self, raw: bytes, code: int, body: bytes, **how: Any) -> None:
-        """Send `raw`, which must be refused so, unheard by any cluster, with one record, and one line at the most."""
+        """Send `raw`, which must be refused so, not forwarded, with one record, and at most one line."""
         records, lines, forwarded = len(self.records), len(self.log_lines()), self.forwarded
         answer = await self.answer(raw, **how)
         assert answer == (code, body)

@@ -1,4 +1,4 @@
-"""Whoever says in a header who calls, without being entitled to: what is cut out, what is refused, what is told."""
+"""Identity headers of clients that are not entitled to send them: removed or refused, and what is forwarded."""
 
 from __future__ import annotations
 

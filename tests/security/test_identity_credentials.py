@@ -1,4 +1,4 @@
-"""Credentials that are forged, stolen, of somebody else's, or of the wrong place: 401 or 403, and no cluster hears."""
+"""Forged, stolen, foreign and misplaced credentials: 401 or 403, and no cluster receives the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One endpoint: what it is called on the wire, what it tells of itself, and its pool."""
+"""One endpoint: its name on the wire, its status, and its pool."""
 
 from __future__ import annotations
 

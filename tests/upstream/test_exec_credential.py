@@ -1,4 +1,4 @@
-"""What an exec plugin is told and what its answers mean, by the protocol of client-go."""
+"""The input and output of an exec plugin, by the protocol of client-go."""
 
 from __future__ import annotations
 

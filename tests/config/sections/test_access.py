@@ -1,4 +1,4 @@
-"""Who calls and who may do what, as the file says it; faults have their own place in test_cases."""
+"""Authentication and authorization sections of valid files; errors are in test_cases."""
 
 from pathlib import Path
 

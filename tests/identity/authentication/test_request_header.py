@@ -1,4 +1,4 @@
-"""X-Remote-*, as a front proxy says who calls."""
+"""X-Remote-* of a front proxy."""
 
 from __future__ import annotations
 

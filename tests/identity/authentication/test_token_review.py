@@ -1,4 +1,4 @@
-"""TokenReview by a cluster: what counts as down, what is told of it, and that a reload's cluster is the one asked.
+"""TokenReview by a cluster: when it is unavailable, what is logged, and that a reload's cluster is used.
 
 The wire is real TLS where it matters: to the golden answers, and for the credential that is sent.
 """

@@ -1,4 +1,4 @@
-"""How a cluster is told who calls: exactly once each, as client-go writes it, and never what would not arrive."""
+"""The headers that carry a user to a cluster: once each, encoded as by client-go, never values that would change."""
 
 from __future__ import annotations
 

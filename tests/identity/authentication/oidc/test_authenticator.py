@@ -1,4 +1,4 @@
-"""ID tokens judged: whose they are, what is said of them, and when keys are fetched for them."""
+"""Authentication of ID tokens: their users, the causes of refusals, and when keys are fetched."""
 
 from __future__ import annotations
 
