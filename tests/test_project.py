@@ -1,4 +1,4 @@
-"""The rules of the architecture, as tests (docs/architecture.md): who may import whom, and what the daemon carries."""
+"""The rules of the architecture, as tests (docs/architecture.md): imports, and the libraries that the daemon loads."""
 
 import ast
 import configparser
@@ -41,12 +41,12 @@ def ruff(path: str, code: str) -> str:
     return done.stdout
 
 
-def test_rooms_import_only_what_the_architecture_allows() -> None:
+def test_packages_import_only_what_the_architecture_allows() -> None:
     done = run(tool("lint-imports"), "--config", "setup.cfg", "--no-cache")
     assert done.returncode == 0, done.stdout
 
 
-def test_contracts_know_every_room() -> None:
+def test_contracts_know_every_package() -> None:
     """A new package must be given its place in setup.cfg."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
@@ -74,12 +74,12 @@ def test_layering_contract_fires(tmp_path: Path) -> None:
     assert "mcproxy.net -> mcproxy.upstream" in done.stdout
 
 
-def test_rooms_below_the_daemon_use_nothing_of_config_but_the_model() -> None:
+def test_packages_below_the_daemon_use_nothing_of_config_but_the_model() -> None:
     allowed = {"mcproxy.config", "mcproxy.config.model"}
     offences = [
         f"{source.relative_to(ROOT)} imports {name}"
-        for room in ("proxy", "identity", "upstream", "http", "net", "kube", "observe")
-        for source in sorted((PACKAGE / room).rglob("*.py"))
+        for package in ("proxy", "identity", "upstream", "http", "net", "kube", "observe")
+        for source in sorted((PACKAGE / package).rglob("*.py"))
         for name in sorted(_imports(source) - allowed)
         if name.startswith("mcproxy.config")
     ]
@@ -123,7 +123,7 @@ def test_importing_a_heavy_library_at_module_level_is_a_lint_error(module: str) 
 @pytest.mark.parametrize(
     "module", ["mcproxy.cli.run", "mcproxy.daemon.main", "mcproxy.daemon.service", "mcproxy.config.load"]
 )
-def test_daemon_carries_no_heavy_library(module: str) -> None:
+def test_daemon_loads_no_heavy_library(module: str) -> None:
     loaded = modules_loaded_by(f"import {module}")
     assert loaded.isdisjoint({"kubernetes", "treq", "aiohttp", "pydantic", "twisted.web.client", "mcproxy.demo"})
 
