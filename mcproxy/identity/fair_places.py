@@ -38,10 +38,10 @@ class FairPlaces:
 
     __slots__ = (
         "_failing",
-        "_failures",
         "_free",
         "_granting",
         "_held",
+        "_history",
         "_max_waiting",
         "_preferred",
         "_seconds",
@@ -60,7 +60,7 @@ class FairPlaces:
         self._preferred: FairQueue[Waiter] = FairQueue()  # of keys that had succeeded when they came
         self._waiting: FairQueue[Waiter] = FairQueue()
         self._failing: FairQueue[Waiter] = FairQueue()  # of keys that failed often when they came
-        self._failures = _Failures()
+        self._history = _CallHistory()
 
     def __len__(self) -> int:
         """Return the number of waiters."""
@@ -113,7 +113,7 @@ class FairPlaces:
 
     def record(self, key: str, *, failed: bool) -> None:
         """Note how a call of `key` ended."""
-        self._failures.record(key, self._seconds(), failed=failed)
+        self._history.record(key, self._seconds(), failed=failed)
 
     def _has_share(self, key: str) -> bool:
         return self._held.get(key, 0) < self._share
@@ -128,9 +128,9 @@ class FairPlaces:
         return self._preferred, self._waiting, self._failing
 
     def _queue_for(self, key: str) -> FairQueue[Waiter]:
-        if self._failures.often(key, self._seconds()):
+        if self._history.often(key, self._seconds()):
             return self._failing
-        return self._preferred if self._failures.has_succeeded(key) else self._waiting
+        return self._preferred if self._history.has_succeeded(key) else self._waiting
 
     def _make_room(self, key: str, queue: FairQueue[Waiter]) -> None:
         last = next(each for each in reversed(self._queues) if each is queue or len(each))
@@ -139,7 +139,7 @@ class FairPlaces:
         last.pop_newest_of_fullest().evicted()
 
 
-class _Failures:
+class _CallHistory:
     """How often calls of each key failed lately, and which keys have succeeded.
 
     They are two tables: whoever fails under many keys must not push out those that have succeeded.

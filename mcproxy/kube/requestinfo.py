@@ -12,11 +12,12 @@ from urllib.parse import unquote_to_bytes
 
 from mcproxy.kube.status import StatusError
 
+STREAM_SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
+"""Subresources of pods that a client opens as a tunnel (WebSocket or SPDY)."""
 _VERBS = {b"POST": "create", b"GET": "get", b"HEAD": "get", b"PUT": "update", b"PATCH": "patch", b"DELETE": "delete"}
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_STREAMS = frozenset({"exec", "attach", "portforward"})
-_LONG_RUNNING_SUBRESOURCES = _STREAMS | {"proxy"}
+_LONG_RUNNING_SUBRESOURCES = STREAM_SUBRESOURCES | {"proxy"}
 #: The paths of a kubelet that run something in a container or reach its ports (pkg/kubelet/server), in lower case.
 _KUBELET_STREAMS = frozenset({b"exec", b"attach", b"portforward", b"run", b"cri"})
 
@@ -116,7 +117,7 @@ def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: b
     )
     info.request_verb = info.verb
     if not info.group and (
-        (info.resource == "pods" and info.subresource in _STREAMS)
+        (info.resource == "pods" and info.subresource in STREAM_SUBRESOURCES)
         or (info.resource == "nodes" and info.subresource == "proxy" and _is_kubelet_stream(rest[3:]))
     ):
         info.verb = "create"

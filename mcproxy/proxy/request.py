@@ -11,6 +11,7 @@ from twisted.logger import Logger
 
 from mcproxy.http.exchange import Exchange
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.record import AccessRecord, Recorder
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 log = Logger()
 
 _UNKNOWN = AuthenticatedUser(UserInfo(""))  # until authentication is done
-
-
-_TUNNEL_SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
 
 
 class RequestKind(enum.Enum):
@@ -302,7 +300,7 @@ def kind_of(info: RequestInfo | None) -> RequestKind:
         return RequestKind.WATCH
     if info.subresource == "log":
         return RequestKind.LOG
-    return RequestKind.TUNNEL if info.subresource in _TUNNEL_SUBRESOURCES else RequestKind.SHORT
+    return RequestKind.TUNNEL if info.subresource in STREAM_SUBRESOURCES else RequestKind.SHORT
 
 
 def _resource(info: RequestInfo) -> str:

@@ -36,8 +36,8 @@ def required_attributes(info: RequestInfo, target: bytes) -> tuple[Attributes, .
     """Return all attributes that must be allowed for a request, in the order in which a kube-apiserver checks them.
 
     That is one, except for exec, attach and portforward over WebSocket: `get` and `create` (kube-apiserver since
-    1.35, AuthorizePodWebsocketUpgradeCreatePermission). Another method than GET and POST is a `create` alone;
-    a cluster has no route for it.
+    1.35, AuthorizePodWebsocketUpgradeCreatePermission), and for those of a kubelet, which a cluster checks as `get` of
+    `nodes/proxy` alone. Another method than GET and POST is a `create` alone; a cluster has no route for it.
     """
     attributes = attributes_of(info, target)
     if info.verb != info.request_verb == "get":
