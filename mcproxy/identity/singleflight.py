@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from mcproxy.identity.fair_places import FairPlaces, NoRoomError
+from mcproxy.net.failures import failure
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -98,7 +99,7 @@ class _Call(Generic[V]):
             has_place = self._places.acquire(turn, entry)
         except NoRoomError:
             if not self._turns:
-                self._finished(_failure(SingleFlightError("too many requests are waiting for an answer")))
+                self._finished(failure(SingleFlightError("too many requests are waiting for an answer")))
             return
         if has_place:
             self.begin(turn)
@@ -127,7 +128,7 @@ class _Call(Generic[V]):
         """Note that it no longer waits under the key `turn`."""
         del self._turns[turn]
         if not self._turns:
-            self._finished(_failure(SingleFlightError("too many requests are waiting for an answer")))
+            self._finished(failure(SingleFlightError("too many requests are waiting for an answer")))
 
     def time_out(self) -> None:
         """End the call, whether it has begun or not."""
@@ -138,7 +139,7 @@ class _Call(Generic[V]):
             self._finished(self._late())
 
     def _late(self) -> Failure:
-        return _failure(SingleFlightError(f"no answer within {self._timeout:g} s"))
+        return failure(SingleFlightError(f"no answer within {self._timeout:g} s"))
 
     def _leave(self, gone: Deferred[V]) -> None:
         if gone not in self.waiting:
@@ -146,7 +147,7 @@ class _Call(Generic[V]):
         self.waiting.remove(gone)
         if not self.waiting and not self._begun:
             self._leave_turns()
-            self._finished(_failure(CancelledError()))
+            self._finished(failure(CancelledError()))
 
     def _leave_turns(self) -> None:
         for turn, entry in self._turns.items():
@@ -168,7 +169,3 @@ class _Turn(Generic[V]):
 
     def evicted(self) -> None:
         self._call.lose_turn(self._key)
-
-
-def _failure(error: BaseException) -> Failure:
-    return Failure(error)  # type: ignore[no-untyped-call]
