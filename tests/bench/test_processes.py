@@ -13,6 +13,7 @@ from bench.lab import Cores
 from bench.processes import Failed, Processes, free_port, wait_for_port
 
 SERVE = "import socket,sys;s=socket.create_server(('127.0.0.1',int(sys.argv[1])))\nwhile True: s.accept()"
+SPIN = "while True: pass"
 FORK = "import os,time;os.fork();time.sleep(60)"
 
 
@@ -23,8 +24,17 @@ def test_a_process_runs_on_its_core_and_ends_with_the_context(tmp_path: Path) ->
         wait_for_port(process, port)
         assert os.sched_getaffinity(process.pid) == {core}
         assert process.rss() > 2**20
-        assert process.cpu_seconds() > 0
     assert not Path(f"/proc/{process.pid}").exists()
+
+
+def test_processor_time_grows_while_a_process_computes(tmp_path: Path) -> None:
+    # /proc counts in ticks of 10 ms, so that a process that only started may have used none.
+    with Processes(tmp_path) as processes:
+        process = processes.start("spin", [sys.executable, "-c", SPIN], min(os.sched_getaffinity(0)))
+        deadline = time.monotonic() + 30
+        while process.cpu_seconds() < 0.05:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_an_interruption_leaves_nothing_behind_not_even_children(tmp_path: Path) -> None:
