@@ -1,0 +1,1 @@
+"""Aggregates: several clusters as one API, read from caches."""
