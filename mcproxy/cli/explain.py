@@ -154,7 +154,7 @@ class RequestTrace:
         backend = self.server.backend
         if isinstance(backend, model.ClusterBackend):
             return backend.cluster, target
-        name, below = cluster_path.split(target, self.server.name, {name.encode() for name in backend.clusters})
+        name, below = cluster_path.split(target, self.server.name, {name.encode() for name in self.server.clusters})
         return name.decode(), below
 
     def _identity(self, target: bytes) -> Iterator[tuple[str, str]]:

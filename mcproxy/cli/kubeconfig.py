@@ -110,14 +110,17 @@ def _kubeconfig(config: model.Config, args: argparse.Namespace) -> tuple[dict[st
 
 
 def _contexts(server: model.Server, url: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and URL of each cluster that the server has for its clients."""
-    from mcproxy.config.model import ClusterBackend
+    """Yield the name and URL of each API that the server has for its clients: of an aggregate its own comes first."""
+    from mcproxy.config.model import AggregateBackend, ClustersBackend
 
-    if isinstance(server.backend, ClusterBackend):
-        yield server.name, url
+    backend = server.backend
+    if isinstance(backend, ClustersBackend):
+        yield from ((name, f"{url}/clusters/{name}") for name in backend.clusters)
         return
-    for name in server.backend.clusters:
-        yield name, f"{url}/clusters/{name}"
+    yield server.name, url
+    if isinstance(backend, AggregateBackend):
+        for name in backend.members:
+            yield name if name != server.name else f"{server.name}-{name}", f"{url}/clusters/{name}"
 
 
 def _place(config: model.Config, server: model.Server, address: str | None) -> _Place:

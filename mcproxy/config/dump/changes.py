@@ -22,6 +22,7 @@ _SECTIONS = {
     "authentication": "authentication",
     "authorization": "authorization",
     "flowControls": "flow_controls",
+    "aggregates": "aggregates",
     "servers": "servers",
 }
 """The sections of named entries, and their fields in `Config`."""

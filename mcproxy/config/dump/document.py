@@ -11,12 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mcproxy.config.dump.access import authentication, authorization
+from mcproxy.config.dump.aggregates import aggregate
 from mcproxy.config.dump.dispatch import dispatch, flow_control
 from mcproxy.config.model import (
+    Backend,
     Bind,
     Certificate,
     Cluster,
     ClusterBackend,
+    ClustersBackend,
     Config,
     Credentials,
     ExecPlugin,
@@ -76,6 +79,7 @@ def _document(config: Config, masked: bool) -> Document:
             "shutdownDelay": format_duration(daemon.shutdown_delay),
             "drainTimeout": format_duration(daemon.drain_timeout),
             "workers": daemon.workers,
+            "stateDir": daemon.state_dir,
         },
         "listeners": [_listener(listener) for listener in config.listeners],
         "certificates": [_certificate(certificate) for certificate in config.certificates],
@@ -83,6 +87,7 @@ def _document(config: Config, masked: bool) -> Document:
         "authentication": [authentication(authenticators) for authenticators in config.authentication],
         "authorization": [authorization(authorizer) for authorizer in config.authorization],
         "flowControls": [flow_control(control) for control in config.flow_controls],
+        "aggregates": [aggregate(each) for each in config.aggregates] or None,
         "servers": [_server(server) for server in config.servers],
         "logging": {
             "level": logging.level,
@@ -218,15 +223,12 @@ def _secret(secret: Secret, masked: bool) -> str:
 
 
 def _server(server: Server) -> Document:
-    backend = server.backend
     return {
         "name": server.name,
         "listeners": list(server.listeners) or None,
         "serverNames": list(server.server_names),
         "default": server.default,
-        "backend": {"cluster": backend.cluster}
-        if isinstance(backend, ClusterBackend)
-        else {"clusters": list(backend.clusters)},
+        "backend": _backend(server.backend),
         "authentication": server.authentication or "none",  # omitted (on loopback) means none too
         "authorization": server.authorization,
         "accessLog": server.access_log,
@@ -237,6 +239,14 @@ def _server(server: Server) -> Document:
         },
         "dispatch": dispatch(server),
     }
+
+
+def _backend(backend: Backend) -> Document:
+    if isinstance(backend, ClusterBackend):
+        return {"cluster": backend.cluster}
+    if isinstance(backend, ClustersBackend):
+        return {"clusters": list(backend.clusters)}
+    return {"aggregate": backend.aggregate}
 
 
 def _without_empty(value: Any) -> Any:

@@ -9,6 +9,18 @@ Units: durations are seconds (float), sizes are bytes (int), 0 is "no limit" whe
 
 from __future__ import annotations
 
+from mcproxy.config.model.aggregates import (
+    TO_LABEL,
+    TO_PRIMARY,
+    Aggregate,
+    Cache,
+    CachedResource,
+    CreateRule,
+    ReadAuthorization,
+    Reads,
+    ResourceVersions,
+    Unavailable,
+)
 from mcproxy.config.model.authentication import (
     OIDC,
     Anonymous,
@@ -43,17 +55,23 @@ from mcproxy.config.model.flow_controls import FlowControl, FlowControlType, Per
 from mcproxy.config.model.listeners import Bind, Limits, Listener, ListenerTLS, Serves, SystemdBind, TCPBind, UnixBind
 from mcproxy.config.model.logging import AccessLog, Logging
 from mcproxy.config.model.rules import Rule
-from mcproxy.config.model.servers import CORS, Backend, ClustersBackend, Server, Sessions
+from mcproxy.config.model.servers import CORS, AggregateBackend, Backend, ClustersBackend, Server, Sessions
 
 __all__ = [
     "CORS",
     "OIDC",
+    "TO_LABEL",
+    "TO_PRIMARY",
     "AccessLog",
+    "Aggregate",
+    "AggregateBackend",
     "Anonymous",
     "Authentication",
     "Authorization",
     "Backend",
     "Bind",
+    "Cache",
+    "CachedResource",
     "Certificate",
     "Cluster",
     "ClusterBackend",
@@ -61,6 +79,7 @@ __all__ = [
     "ClustersBackend",
     "Config",
     "Connections",
+    "CreateRule",
     "Credentials",
     "Daemon",
     "Endpoint",
@@ -83,8 +102,11 @@ __all__ = [
     "Policy",
     "Protocol",
     "Queue",
+    "ReadAuthorization",
+    "Reads",
     "Reject",
     "RequestHeader",
+    "ResourceVersions",
     "Rule",
     "Secret",
     "Server",
@@ -97,6 +119,7 @@ __all__ = [
     "TCPBind",
     "TokenFile",
     "TokenReview",
+    "Unavailable",
     "UnixBind",
     "Webhook",
 ]

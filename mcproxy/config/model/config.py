@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mcproxy.config.model.aggregates import Aggregate
 from mcproxy.config.model.authentication import Authentication
 from mcproxy.config.model.authorization import Authorization
 from mcproxy.config.model.certificates import Certificate
@@ -26,6 +27,7 @@ class Config:
     authentication: tuple[Authentication, ...] = ()
     authorization: tuple[Authorization, ...] = ()
     flow_controls: tuple[FlowControl, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
     servers: tuple[Server, ...] = ()
     logging: Logging = Logging()
     files: tuple[str, ...] = ()  # every YAML file read, main file first

@@ -11,3 +11,4 @@ class Daemon:
     shutdown_delay: float = 0.0
     drain_timeout: float = 30.0
     workers: int = 1
+    state_dir: str | None = None  # absolute; what survives a restart. None: nothing is kept on disk

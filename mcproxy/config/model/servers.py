@@ -14,7 +14,16 @@ class ClustersBackend:
     clusters: tuple[str, ...]
 
 
-Backend = ClusterBackend | ClustersBackend
+@dataclass(frozen=True, slots=True)
+class AggregateBackend:
+    """Several clusters as one API at the root, and each member's own under /clusters/NAME/…."""
+
+    aggregate: str
+    members: tuple[str, ...]  # in the order of the aggregate
+    primary: str | None = None
+
+
+Backend = ClusterBackend | ClustersBackend | AggregateBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +55,10 @@ class Server:
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """The names of the clusters that requests can be for."""
-        return (self.backend.cluster,) if isinstance(self.backend, ClusterBackend) else self.backend.clusters
+        """The names of the clusters that requests can be for: of an aggregate its members, and its primary last."""
+        backend = self.backend
+        if isinstance(backend, ClusterBackend):
+            return (backend.cluster,)
+        if isinstance(backend, ClustersBackend):
+            return backend.clusters
+        return tuple(dict.fromkeys((*backend.members, *([backend.primary] if backend.primary is not None else ()))))
