@@ -1,4 +1,4 @@
-"""Control traffic to a cluster: requests of the proxy itself (reviews, discovery), on treq.
+"""Control traffic to a cluster: requests of the proxy itself (reviews, discovery, lists and watches), on treq.
 
 treq gets its connections from `Endpoint.connect_control`, so this traffic runs over the same TLS transport as that of
 clients: chain and name (`tls.serverName`, SNI, addresses in certificates) are verified in one place for both planes.
@@ -9,7 +9,7 @@ carries them. Health checks do without (`health_probe`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from twisted.internet.defer import Deferred
 
@@ -20,6 +20,8 @@ from mcproxy.upstream.shared import Shared
 if TYPE_CHECKING:
     from treq.client import HTTPClient
     from twisted.web.client import HTTPConnectionPool
+
+    from mcproxy.upstream.control_agent import ControlStream
 
 _IDLE_CONNECTIONS = 2  # kept for each endpoint
 _IDLE_SECONDS = 30.0
@@ -75,6 +77,26 @@ class ControlClient:
         work = Deferred.fromCoroutine(self._with_credential(endpoint, method, path, headers, body, max_body))
         return await work.addTimeout(timeout, self._shared.reactor, too_late)
 
+    async def stream(
+        self,
+        endpoint: Endpoint,
+        path: str,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
+        head_timeout: float,
+    ) -> ControlStream:
+        """GET `path` and return when the head of the response is there; its body is read piece by piece.
+
+        As `request`, but `head_timeout` (seconds) ends with the head, and the body has no limit: its reader sets one,
+        and must call `ControlStream.close` unless it reads to the end. Cancelling ends the connection.
+        """
+
+        def too_late(_: object, seconds: float) -> NoReturn:
+            raise ControlError(f"no answer from {endpoint.name} on {path} within {seconds:g} s")
+
+        work = Deferred.fromCoroutine(self._open_stream(endpoint, path, headers))
+        return await work.addTimeout(head_timeout, self._shared.reactor, too_late)
+
     def renew(self) -> None:
         """Use new connections from now on; running requests keep theirs."""
         clients, self._clients = self._clients, {}
@@ -97,14 +119,27 @@ class ControlClient:
         max_body: int,
     ) -> ControlResponse:
         for attempt in (1, 2):
-            if not self._credentials.is_ready:
-                await self._credentials.ready()
-            authorization = self._credentials.authorization()
-            own = () if authorization is None else (("authorization", authorization.decode("ascii")),)
-            response = await self._send(endpoint, method, path, (*headers, *own), body, max_body)
+            authorization = await self._authorization()
+            response = await self._send(endpoint, method, path, _with(headers, authorization), body, max_body)
             if response.status != 401 or attempt == 2 or not self._credentials.invalidate(authorization):
                 break
         return response
+
+    async def _open_stream(self, endpoint: Endpoint, path: str, headers: tuple[tuple[str, str], ...]) -> ControlStream:
+        from mcproxy.upstream.control_agent import ControlStream
+
+        for attempt in (1, 2):
+            authorization = await self._authorization()
+            response = await self._respond(endpoint, "GET", path, _with(headers, authorization), b"")
+            if response.code != 401 or attempt == 2 or not self._credentials.invalidate(authorization):
+                break
+            ControlStream(response, "").close()
+        return ControlStream(response, f"{endpoint.name} broke off the connection, or its answer, on {path}")
+
+    async def _authorization(self) -> bytes | None:
+        if not self._credentials.is_ready:
+            await self._credentials.ready()
+        return self._credentials.authorization()
 
     async def _send(
         self,
@@ -115,16 +150,31 @@ class ControlClient:
         body: bytes,
         max_body: int,
     ) -> ControlResponse:
+        from mcproxy.upstream.control_agent import BodyTooLarge, TruncatedBody, collect, fields_of
+
+        response = await self._respond(endpoint, method, path, headers, body)
+        try:
+            collected = await collect(response, max_body)
+        except TruncatedBody:
+            raise ControlError(f"{endpoint.name} broke off the connection, or its answer, on {path}") from None
+        except BodyTooLarge:
+            raise ControlError(f"{endpoint.name} answered with more than {max_body} bytes on {path}") from None
+        return ControlResponse(response.code, fields_of(response), collected)
+
+    async def _respond(
+        self, endpoint: Endpoint, method: str, path: str, headers: tuple[tuple[str, str], ...], body: bytes
+    ) -> Any:
+        """Send one request; return treq's response, whose body has not been read. Raises as `request` does."""
         from twisted.web.client import RequestTransmissionFailed, ResponseFailed
         from twisted.web.http_headers import Headers
 
-        from mcproxy.upstream.control_agent import BodyTooLarge, EncodedResponse, TruncatedBody, collect
+        from mcproxy.upstream.control_agent import EncodedResponse
 
         fields = Headers()
         for name, value in headers:
             fields.addRawHeader(name, value)
         try:
-            response = await self._client(endpoint).request(
+            return await self._client(endpoint).request(
                 method,
                 endpoint.config.url + path,
                 headers=fields,
@@ -133,15 +183,10 @@ class ControlClient:
                 unbuffered=True,
                 reactor=self._shared.reactor,  # type: ignore[arg-type]  # for its clock; else treq imports the global one
             )
-            collected = await collect(response, max_body)
-        except (ResponseFailed, RequestTransmissionFailed, TruncatedBody):
+        except (ResponseFailed, RequestTransmissionFailed):
             raise ControlError(f"{endpoint.name} broke off the connection, or its answer, on {path}") from None
         except EncodedResponse:
             raise ControlError(f"{endpoint.name} sent a compressed response on {path}, not requested") from None
-        except BodyTooLarge:
-            raise ControlError(f"{endpoint.name} answered with more than {max_body} bytes on {path}") from None
-        received = tuple((name, value) for name, values in response.headers.getAllRawHeaders() for value in values)
-        return ControlResponse(response.code, received, collected)
 
     def _client(self, endpoint: Endpoint) -> HTTPClient:
         known = self._clients.get(endpoint)
@@ -153,3 +198,7 @@ class ControlClient:
             )
             self._clients[endpoint] = known
         return known[0]
+
+
+def _with(headers: tuple[tuple[str, str], ...], authorization: bytes | None) -> tuple[tuple[str, str], ...]:
+    return headers if authorization is None else (*headers, ("authorization", authorization.decode("ascii")))
