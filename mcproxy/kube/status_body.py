@@ -7,14 +7,11 @@ Source: k8s.io/apimachinery `pkg/runtime/serializer/protobuf` (the magic number 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import NamedTuple
 
-_MAGIC = b"k8s\x00"
-# Field numbers.
-_UNKNOWN_TYPE, _UNKNOWN_RAW = 1, 2
-_TYPE_KIND = 2
-_STATUS_MESSAGE, _STATUS_REASON = 3, 4
+from mcproxy.kube.protobuf import MAGIC, envelope, scan
+
+_STATUS_MESSAGE, _STATUS_REASON = 3, 4  # field numbers
 
 
 class StatusText(NamedTuple):
@@ -27,7 +24,7 @@ class StatusText(NamedTuple):
 def read_status(body: bytes) -> StatusText | None:
     """Return reason and message of a body that is a Status, None for any other."""
     try:
-        return _from_protobuf(body[len(_MAGIC) :]) if body.startswith(_MAGIC) else _from_json(body)
+        return _from_protobuf(body) if body.startswith(MAGIC) else _from_json(body)
     except (ValueError, RecursionError):
         return None
 
@@ -41,41 +38,11 @@ def _from_json(body: bytes) -> StatusText | None:
 
 
 def _from_protobuf(body: bytes) -> StatusText | None:
-    envelope = dict(_fields(body))
-    kind = dict(_fields(envelope.get(_UNKNOWN_TYPE, b""))).get(_TYPE_KIND)
-    if kind != b"Status":
+    found = envelope(body)
+    if found.kind != "Status":
         return None
-    status = dict(_fields(envelope.get(_UNKNOWN_RAW, b"")))
-    return StatusText(status.get(_STATUS_REASON, b"").decode(), status.get(_STATUS_MESSAGE, b"").decode())
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the length-delimited fields of a protobuf message; raises ValueError where it is malformed."""
-    position = 0
-    while position < len(message):
-        key, position = _varint(message, position)
-        kind = key & 7
-        if kind == 0:
-            _, position = _varint(message, position)
-        elif kind in (1, 5):
-            position += 8 if kind == 1 else 4
-        elif kind == 2:
-            length, position = _varint(message, position)
-            yield key >> 3, message[position : position + length]
-            position += length
-        else:
-            raise ValueError("no such wire type")
-    if position > len(message):
-        raise ValueError("truncated")
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(message) and shift < 64:
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise ValueError("no varint")
+    texts = {_STATUS_REASON: "", _STATUS_MESSAGE: ""}
+    for field in scan(body, found.raw.content, found.raw.end):
+        if field.number in texts:
+            texts[field.number] = body[field.content : field.end].decode()
+    return StatusText(texts[_STATUS_REASON], texts[_STATUS_MESSAGE])

@@ -9,13 +9,13 @@ that is not listed here cannot be decoded, and is refused with 415 by the caller
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from mcproxy.kube.protobuf import MAGIC, Malformed, values
+
 JSONDict = dict[str, Any]
 
-MAGIC = b"k8s\x00"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 META = "ObjectMeta"
@@ -240,7 +240,7 @@ def decode(body: bytes) -> JSONDict:
     type_meta: JSONDict = {}
     raw = b""
     try:
-        for number, value in _fields(body[len(MAGIC) :]):
+        for number, value in values(body[len(MAGIC) :]):
             if number == 1 and isinstance(value, bytes):
                 type_meta = _message("TypeMeta", value)
             elif number == 2 and isinstance(value, bytes):
@@ -250,55 +250,21 @@ def decode(body: bytes) -> JSONDict:
         if schema not in SCHEMAS:
             raise Undecodable(f"no schema for {api_version} {kind}")
         return {"kind": kind, "apiVersion": api_version, **_message(schema, raw)}
-    except (IndexError, UnicodeDecodeError, OverflowError) as error:
+    except (Malformed, UnicodeDecodeError, OverflowError) as error:
         raise Undecodable(str(error)) from error
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    result = shift = 0
-    while True:
-        if shift > 63:
-            raise Undecodable("a varint of more than ten bytes")
-        byte = data[position]
-        position += 1
-        result |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            return result, position
-        shift += 7
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    position = 0
-    while position < len(data):
-        tag, position = _varint(data, position)
-        number, wire = tag >> 3, tag & 7
-        if wire == 0:
-            value, position = _varint(data, position)
-            yield number, value
-            continue
-        if wire == 2:
-            size, position = _varint(data, position)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
-            raise Undecodable(f"wire type {wire}")
-        if position + size > len(data):
-            raise Undecodable("truncated")
-        yield number, data[position : position + size]
-        position += size
 
 
 def _message(schema: str, data: bytes) -> JSONDict:
     fields = SCHEMAS[schema]
     out: JSONDict = {}
-    for number, value in _fields(data):
+    for number, value in values(data):
         if number not in fields:
             continue
         name, kind = fields[number]
         if kind.startswith("[]"):
             out.setdefault(name, []).append(_value(kind[2:], value))
         elif kind.startswith("map:"):
-            entry = dict(_fields(value)) if isinstance(value, bytes) else {}
+            entry = dict(values(value)) if isinstance(value, bytes) else {}
             key = _value("string", entry.get(1, b""))
             out.setdefault(name, {})[key] = _value(kind[4:], entry.get(2, b""))
         else:
@@ -320,9 +286,9 @@ def _value(kind: str, value: int | bytes) -> Any:
     if kind == "bytes":
         return base64.b64encode(value).decode()
     if kind == "Time":
-        return _time(dict(_fields(value)).get(1))
+        return _time(dict(values(value)).get(1))
     if kind == "IntOrString":
-        parts = dict(_fields(value))
+        parts = dict(values(value))
         return _value("string", parts.get(3, b"")) if parts.get(1) else parts.get(2, 0)
     if kind == "ExtraValue":
         return _message(kind, value).get("items", [])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.demo.apimachinery import protobuf
+from mcproxy.kube.protobuf import MAGIC
 
 RECORDED: dict[str, tuple[str, dict[str, Any]]] = {
     "auth can-i": (
@@ -68,7 +69,7 @@ def test_a_body_that_is_cut_within_its_envelope_is_refused(name: str) -> None:
     body = base64.b64decode(RECORDED[name][0])
     envelope_end = len(body) - 4  # two empty fields: encoding and content type
     for size in range(envelope_end):
-        if size == len(protobuf.MAGIC) + 2 + body[len(protobuf.MAGIC) + 1]:
+        if size == len(MAGIC) + 2 + body[len(MAGIC) + 1]:
             continue  # the end of TypeMeta: an object without fields
         with pytest.raises(protobuf.Undecodable):
             protobuf.decode(body[:size])
@@ -90,7 +91,7 @@ def field(number: int, value: int | str | bytes) -> bytes:
 
 
 def unknown(api_version: str, kind: str, raw: bytes) -> bytes:
-    return protobuf.MAGIC + field(1, field(1, api_version) + field(2, kind)) + field(2, raw)
+    return MAGIC + field(1, field(1, api_version) + field(2, kind)) + field(2, raw)
 
 
 def test_a_job_made_from_a_cron_job() -> None:
@@ -150,4 +151,4 @@ def test_what_is_not_known_is_refused() -> None:
     with pytest.raises(protobuf.Undecodable, match="no schema for x/v1 Y"):
         protobuf.decode(unknown("x/v1", "Y", b""))
     with pytest.raises(protobuf.Undecodable, match="more than ten bytes"):
-        protobuf.decode(protobuf.MAGIC + b"\xff" * 11)
+        protobuf.decode(MAGIC + b"\xff" * 11)
