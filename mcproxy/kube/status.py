@@ -39,7 +39,8 @@ class StatusError(Exception):
     """A refusal, as a value that becomes a Kubernetes `Status` object.
 
     `code` is the HTTP status; `reason` the machine-readable CamelCase word ("" where Kubernetes has none for it);
-    `message` the sentence that kubectl prints; `details` is the Status object's own; `headers` go on the response.
+    `message` the sentence that kubectl prints; `details` and `metadata` are the Status object's own; `headers` go on
+    the response. `indented`: JSON over several lines without a final newline, as a kube-apiserver writes a 406.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class StatusError(Exception):
         reason: str | None = None,
         details: dict[str, Any] | None = None,
         headers: HeaderList = (),
+        metadata: dict[str, Any] | None = None,
+        indented: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -57,13 +60,15 @@ class StatusError(Exception):
         self.reason = REASONS.get(code, "") if reason is None else reason
         self.details = details
         self.headers = headers
+        self.metadata = metadata or {}
+        self.indented = indented
 
-    def body(self) -> bytes:
-        """Return the Status object as compact JSON with a final newline, as a kube-apiserver writes it."""
+    def status(self) -> dict[str, Any]:
+        """Return the Status object, with a kube-apiserver's order of fields."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
         }
@@ -72,6 +77,13 @@ class StatusError(Exception):
         if self.details is not None:
             status["details"] = self.details
         status["code"] = self.code
+        return status
+
+    def body(self) -> bytes:
+        """Return the Status object as compact JSON with a final newline, as a kube-apiserver writes it."""
+        status = self.status()
+        if self.indented:
+            return json.dumps(status, indent=2, ensure_ascii=False).translate(_GO_ESCAPES).encode()
         return json.dumps(status, separators=(",", ":"), ensure_ascii=False).translate(_GO_ESCAPES).encode() + b"\n"
 
 

@@ -8,23 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from mcproxy.kube.errors import Cause as Cause
+from mcproxy.kube.errors import qualified as qualified
+from mcproxy.kube.status import StatusError
+
 JSONDict = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One entry of `details.causes`: `reason` as in FieldValueInvalid, `message`, and the field's path."""
-
-    reason: str
-    message: str
-    field: str = ""
-
-    def as_dict(self) -> JSONDict:
-        out = {"reason": self.reason, "message": self.message}
-        return {**out, "field": self.field} if self.field else out
 
 
 class APIError(Exception):
@@ -79,6 +69,20 @@ class APIError(Exception):
         return dumps(self.status()) + b"\n"
 
 
+def of(error: StatusError) -> APIError:
+    """Return an error of `kube` as one of this server."""
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in error.headers]
+    return APIError(
+        error.code,
+        error.reason,
+        error.message,
+        error.details,
+        headers=headers,
+        metadata=error.metadata,
+        indented=error.indented,
+    )
+
+
 def dumps(value: Any) -> bytes:
     """Return compact JSON as Go writes it (`<`, `>` and `&` escaped)."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -92,11 +96,6 @@ def details(name: str = "", group: str = "", kind: str = "", **more: Any) -> JSO
     out: JSONDict = {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
     out.update(more)
     return out
-
-
-def qualified(group: str, plural: str) -> str:
-    """Return the qualified resource: `deployments.apps`, or `pods` for the core group."""
-    return f"{plural}.{group}" if group else plural
 
 
 def success(details_: JSONDict | None = None, *, code: int | None = None, message: str = "") -> JSONDict:

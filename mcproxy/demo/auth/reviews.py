@@ -17,6 +17,7 @@ from mcproxy.demo.auth.service_account_tokens import ISSUER, Invalid, issuer_of
 from mcproxy.demo.registry import objects
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
+from mcproxy.kube import media_types
 
 __all__ = ["handle", "handle_token", "openid_configuration", "openid_keys"]
 
@@ -321,13 +322,13 @@ async def openid_keys(call: Call) -> web.StreamResponse:
     """Serve GET /openid/v1/jwks, only as application/jwk-set+json."""
     media_type = "application/jwk-set+json"
     accept = call.request.headers.get("Accept", "")
-    if accept and not any(negotiation.matches(media_type, clause.media_type) for clause in negotiation.clauses(accept)):
+    if accept and not any(media_types.matches(media_type, clause.media_type) for clause in media_types.clauses(accept)):
         text = f"406: Not Acceptable\n\nAvailable representations: {media_type}"
         raise APIError(406, "NotAcceptable", text, {})
     return _document(call, issuer_of(call.cluster).jwks(), media_type)
 
 
 def _document(call: Call, document: JSONDict, media_type: str) -> web.StreamResponse:
-    body = negotiation.encode(document, negotiation.JSON).rstrip(b"\n")
+    body = negotiation.encode(document, media_types.JSON).rstrip(b"\n")
     headers = {"Content-Type": media_type, "Cache-Control": "public, max-age=3600"}
     return web.Response(body=body, headers=headers)

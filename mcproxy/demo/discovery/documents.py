@@ -17,7 +17,8 @@ from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
-from mcproxy.demo.request.negotiation import Clause
+from mcproxy.kube import media_types
+from mcproxy.kube.media_types import Clause
 
 JSONDict = dict[str, Any]
 
@@ -163,11 +164,11 @@ def _aggregated_resource(info: ResourceInfo) -> JSONDict:
 def _wanted(clause: Clause) -> str:
     """Return "aggregated", "legacy" or "" (not served) for one entry of an Accept header."""
     if not clause.params.get("as"):
-        served = any(negotiation.matches(media_type, clause.media_type) for media_type in negotiation.CUSTOM_TYPES)
+        served = any(media_types.matches(media_type, clause.media_type) for media_type in media_types.CUSTOM_TYPES)
         return "legacy" if served else ""
     is_v2 = clause.params.get("g") == "apidiscovery.k8s.io" and clause.params.get("v") == "v2"
     wanted = is_v2 and clause.params["as"] == "APIGroupDiscoveryList"
-    return "aggregated" if wanted and negotiation.matches(negotiation.JSON, clause.media_type) else ""
+    return "aggregated" if wanted and media_types.matches(media_types.JSON, clause.media_type) else ""
 
 
 def serve_root(call: Call) -> web.StreamResponse:
@@ -176,10 +177,10 @@ def serve_root(call: Call) -> web.StreamResponse:
         raise status.method_not_allowed()
     core = call.info.path.rstrip("/") == "/api"
     header = call.request.headers.get("Accept", "")
-    choices = [_wanted(clause) for clause in negotiation.clauses(header)] if header else ["legacy"]
+    choices = [_wanted(clause) for clause in media_types.clauses(header)] if header else ["legacy"]
     choice = next((choice for choice in choices if choice), "")
     if not choice:
-        raise negotiation.only_accepted()
+        raise media_types.only_accepted()
     if choice == "legacy":
         host = call.request.host
         return document(call, core_versions(host) if core else group_list(call.cluster))
@@ -218,11 +219,11 @@ def serve_group(call: Call) -> web.StreamResponse:
         found = resource_list(call.cluster, parts[1], parts[2])
     header = call.request.headers.get("Accept", "")
     if header and not any(
-        negotiation.matches(media_type, clause.media_type)
-        for clause in negotiation.clauses(header)
-        for media_type in negotiation.CUSTOM_TYPES
+        media_types.matches(media_type, clause.media_type)
+        for clause in media_types.clauses(header)
+        for media_type in media_types.CUSTOM_TYPES
     ):
-        raise negotiation.only_accepted()
+        raise media_types.only_accepted()
     return document(call, found)
 
 

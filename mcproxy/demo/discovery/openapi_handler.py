@@ -13,8 +13,8 @@ from aiohttp import web
 
 from mcproxy.demo.apimachinery import status
 from mcproxy.demo.discovery import openapi
-from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
+from mcproxy.kube import media_types
 
 JSONDict = dict[str, Any]
 
@@ -42,7 +42,7 @@ def _send(call: Call, body: bytes, etag: str, headers: dict[str, str]) -> web.St
     headers = {**headers, "ETag": quoted, "Last-Modified": MODIFIED, "Vary": "Accept", "Accept-Ranges": "bytes"}
     if call.request.headers.get("If-None-Match") == quoted:
         return web.Response(status=304, headers={key: headers[key] for key in headers if key not in GONE_IN_304})
-    return web.Response(body=body, headers={"Content-Type": negotiation.JSON, **headers})
+    return web.Response(body=body, headers={"Content-Type": media_types.JSON, **headers})
 
 
 def _of_v2(response: web.StreamResponse) -> web.StreamResponse:
@@ -56,7 +56,7 @@ def _of_v2(response: web.StreamResponse) -> web.StreamResponse:
 def _accepts_json(call: Call) -> bool:
     header = call.request.headers.get("Accept", "")
     return not header or any(
-        negotiation.matches(negotiation.JSON, clause.media_type) for clause in negotiation.clauses(header)
+        media_types.matches(media_types.JSON, clause.media_type) for clause in media_types.clauses(header)
     )
 
 
@@ -80,7 +80,7 @@ def _document(call: Call, group_version: str) -> web.StreamResponse:
     if sent and sent != wanted:
         location = f"/openapi/v3/{group_version}?hash={wanted}"
         headers = {"Location": location, "ETag": f'"{wanted}"', "Cache-Control": "no-cache, private"}
-        return web.Response(status=301, headers={**headers, "Vary": "Accept", "Content-Type": negotiation.JSON})
+        return web.Response(status=301, headers={**headers, "Vary": "Accept", "Content-Type": media_types.JSON})
     headers = {"Cache-Control": "no-cache, private"}
     if sent:
         expires = (call.cluster.now() + timedelta(days=365)).strftime("%a, %d %b %Y %H:%M:%S UTC")

@@ -13,6 +13,7 @@ from aiohttp import web
 from mcproxy.demo.apimachinery import status
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
+from mcproxy.kube import media_types
 
 JSONDict = dict[str, Any]
 
@@ -49,7 +50,7 @@ def handle(call: Call) -> web.StreamResponse | None:
 
 def _document(call: Call, content: JSONDict) -> web.StreamResponse:
     body = json.dumps(content, indent=2).encode()
-    return negotiation.finish(call.request, body, negotiation.JSON, 200, negotiation.base_headers(call))
+    return negotiation.finish(call.request, body, media_types.JSON, 200, negotiation.base_headers(call))
 
 
 def _health(call: Call, kind: str, check: str) -> web.StreamResponse:

@@ -9,9 +9,9 @@ from aiohttp import web
 from mcproxy.demo.printing import tables
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
-from mcproxy.demo.request.negotiation import Accepted
 from mcproxy.demo.storage import lists
 from mcproxy.demo.storage.lists import Page
+from mcproxy.kube.media_types import Accepted
 
 JSONDict = dict[str, Any]
 

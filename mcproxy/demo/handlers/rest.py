@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo.apimachinery import list_options, status
+from mcproxy.demo.apimachinery import status
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.handlers import decoding, representation, write_options
 from mcproxy.demo.handlers.watch_stream import serve_watch
@@ -21,6 +21,7 @@ from mcproxy.demo.registry import deletion, hooks, objects
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
 from mcproxy.demo.storage import lists
+from mcproxy.kube import list_options
 
 JSONDict = dict[str, Any]
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]

@@ -8,14 +8,14 @@ from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo.apimachinery import list_options
-from mcproxy.demo.apimachinery.list_options import ListOptions
 from mcproxy.demo.handlers import representation
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
 from mcproxy.demo.request.fault_injection import wait_while_hung
-from mcproxy.demo.request.negotiation import Accepted
 from mcproxy.demo.storage.watch import events, open_watch
+from mcproxy.kube import list_options, media_types
+from mcproxy.kube.list_options import ListOptions
+from mcproxy.kube.media_types import Accepted
 
 JSONDict = dict[str, Any]
 
@@ -32,7 +32,7 @@ async def lines(call: Call, options: ListOptions, accepted: Accepted) -> AsyncIt
         elif kind != "ERROR" and accepted.kind:
             obj = representation.partial(obj, accepted)
         is_meta = kind == "ERROR" or bool(accepted.kind)
-        encoded = negotiation.encode(obj, negotiation.JSON, sort=sort and not is_meta).rstrip(b"\n")
+        encoded = negotiation.encode(obj, media_types.JSON, sort=sort and not is_meta).rstrip(b"\n")
         yield b'{"type":"' + kind.encode() + b'","object":' + encoded + b"}\n"
 
 
@@ -47,9 +47,9 @@ def _table(call: Call, kind: str, obj: JSONDict, accepted: Accepted, include: st
 
 def _negotiate(call: Call) -> Accepted:
     accepted = negotiation.negotiate(call)
-    if accepted.media_type != negotiation.JSON:
-        served = (negotiation.JSON, negotiation.PROTOBUF) if call.target.builtin else (negotiation.JSON,)
-        raise negotiation.only_accepted(tuple(f"{media_type};stream=watch" for media_type in served))
+    if accepted.media_type != media_types.JSON:
+        served = (media_types.JSON, media_types.PROTOBUF) if call.target.builtin else (media_types.JSON,)
+        raise media_types.only_accepted(tuple(f"{media_type};stream=watch" for media_type in served))
     return accepted
 
 
@@ -65,7 +65,7 @@ async def serve_watch(call: Call) -> web.StreamResponse:
         representation.include_object(call)
     if call.request.headers.get("Upgrade", "").lower() == "websocket":
         return await _websocket(call, lines(call, options, accepted))
-    response = web.StreamResponse(headers={**negotiation.base_headers(call), "Content-Type": negotiation.JSON})
+    response = web.StreamResponse(headers={**negotiation.base_headers(call), "Content-Type": media_types.JSON})
     if call.request.version >= (1, 1):
         response.enable_chunked_encoding()
     await response.prepare(call.request)

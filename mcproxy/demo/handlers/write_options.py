@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcproxy.demo.apimachinery import status
-from mcproxy.demo.apimachinery.query_parameters import boolean, integer
 from mcproxy.demo.apimachinery.status import Cause
 from mcproxy.demo.registry.deletion import DeleteOptions
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
+from mcproxy.kube import media_types
+from mcproxy.kube.query_parameters import boolean, integer
 
 JSONDict = dict[str, Any]
 
@@ -65,12 +66,12 @@ def write_options(query: Mapping[str, str], kind: str, *, applying: bool = False
 async def delete_options(call: Call) -> tuple[DeleteOptions, bool]:
     """Return (options, dry run) of a DELETE, from its body, or without one from its query. Raises APIError 400, 422."""
     query = call.query
-    content_type = (call.request.headers.get("Content-Type") or negotiation.JSON).partition(";")[0]
+    content_type = (call.request.headers.get("Content-Type") or media_types.JSON).partition(";")[0]
     body = await negotiation.read_body(call)
     sent: JSONDict = {}
     if body:
-        if content_type not in negotiation.BUILTIN_TYPES:
-            raise status.unsupported_media_type(negotiation.BUILTIN_TYPES)
+        if content_type not in media_types.BUILTIN_TYPES:
+            raise status.unsupported_media_type(media_types.BUILTIN_TYPES)
         sent = await negotiation.read_object(call, kind="DeleteOptions")
     else:
         if query.get("gracePeriodSeconds"):

@@ -13,13 +13,13 @@ from mcproxy.demo.printing.formatting import (
     Printer,
     age,
     condition,
-    human_duration,
     is_true,
     name,
     simple,
     spec,
     status,
 )
+from mcproxy.kube.human_duration import human_duration
 
 SIGNER = """\
 Requested signer for the request. It is a qualified name in the form: `scope-hostname.io/name`. \

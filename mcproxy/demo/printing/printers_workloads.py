@@ -16,7 +16,6 @@ from mcproxy.demo.printing.formatting import (
     Printer,
     age,
     condition,
-    human_duration,
     is_true,
     labels,
     meta,
@@ -28,6 +27,7 @@ from mcproxy.demo.printing.formatting import (
     status,
     template_cells,
 )
+from mcproxy.kube.human_duration import human_duration
 
 
 def _restart_policy_always(container: JSONDict) -> bool:

@@ -9,121 +9,52 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from aiohttp import web
 
 from mcproxy.demo.apimachinery import protobuf, status
-from mcproxy.demo.apimachinery.query_parameters import boolean
+from mcproxy.kube import media_types
+from mcproxy.kube.media_types import (
+    BUILTIN_TYPES,
+    CUSTOM_TYPES,
+    JSON,
+    PROTOBUF,
+    YAML,
+    Accepted,
+    clauses,
+    matches,
+)
+from mcproxy.kube.query_parameters import boolean
 
 if TYPE_CHECKING:
     from mcproxy.demo.request.call import Call
 
 JSONDict = dict[str, Any]
 
-JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
-BUILTIN_TYPES = (JSON, YAML, PROTOBUF)
-CUSTOM_TYPES = (JSON, YAML)
 BODY_LIMIT = 3 * 1024 * 1024
 CHUNK_FROM = 2048
 """Bytes from which a response is chunked: Go's net/http sends a Content-Length for what fits its buffer."""
 GZIP_FROM = 128 * 1024
-STREAM_TYPES = f", {JSON};stream=watch, {PROTOBUF};stream=watch"
-META_TYPES = {"Table": ("v1", "v1beta1"), "PartialObjectMetadata": ("v1", "v1beta1")}
-META_TYPES["PartialObjectMetadataList"] = META_TYPES["PartialObjectMetadata"]
 
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True)
-class Accepted:
-    """The negotiated media type, and its parameters `as` and `v` ("" for the object itself)."""
-
-    media_type: str = JSON
-    kind: str = ""
-    version: str = ""
-
-
-@dataclass(frozen=True)
-class Clause:
-    """One entry of an Accept header."""
-
-    media_type: str
-    params: Mapping[str, str]
-    quality: float
-
-
-def clauses(accept: str) -> list[Clause]:
-    """Return the entries of an Accept header by descending quality, equal ones in their order."""
-    found = []
-    for part in accept.split(","):
-        media_type, _, rest = part.strip().partition(";")
-        params = dict(item.strip().partition("=")[::2] for item in rest.split(";") if item.strip())
-        try:
-            quality = float(params.pop("q", "1"))
-        except ValueError:
-            quality = 1.0
-        if media_type.strip():
-            found.append(Clause(media_type.strip().lower(), params, quality))
-    return sorted(found, key=lambda clause: -clause.quality)
-
-
-def matches(media_type: str, pattern: str) -> bool:
-    if pattern in ("*/*", "*"):
-        return True
-    return pattern == media_type or (pattern.endswith("/*") and media_type.startswith(pattern[:-1]))
-
-
 def negotiate(call: Call, *, listing: bool = False) -> Accepted:
-    """Return the representation for a resource request. Raises APIError 406.
+    """Return the representation for a resource request. Raises StatusError 406.
 
     `listing` allows PartialObjectMetadataList rather than PartialObjectMetadata.
     """
     header = call.request.headers.get("Accept", "")
-    if not header:
-        return Accepted()
-    wanted = clauses(header)
-    served = BUILTIN_TYPES if call.resource is None or call.resource.builtin else CUSTOM_TYPES
-    partial = "PartialObjectMetadataList" if listing else "PartialObjectMetadata"
-    for clause in wanted:
-        for media_type in (JSON, YAML):
-            if matches(media_type, clause.media_type) and _allowed(clause.params, partial):
-                return Accepted(media_type, clause.params.get("as", ""), clause.params.get("v", ""))
-    _check_single(call, wanted, listing=listing)
-    return _refuse(wanted, served, listing=listing, custom=served is CUSTOM_TYPES)
-
-
-def _check_single(call: Call, wanted: list[Clause], *, listing: bool) -> None:
-    if listing and call.resource is not None and wanted[0].params.get("as") == "PartialObjectMetadata":
-        group = call.resource.group.partition(".")[0] or "core"
-        go_type = f"*{group}.{call.resource.kind}List" if call.resource.builtin else "*unstructured.UnstructuredList"
-        text = f"you requested PartialObjectMetadata, but the requested object is a list ({go_type})"
-        raise status.APIError(406, "NotAcceptable", text, indented=True)
-
-
-def _allowed(params: Mapping[str, str], partial: str) -> bool:
-    kind = params.get("as", "")
-    if not kind:
-        return not params.get("g") and not params.get("v")
-    if kind not in ("Table", partial) or params.get("g") != "meta.k8s.io":
-        return False
-    return params.get("v") in META_TYPES[kind]
-
-
-def _refuse(wanted: list[Clause], served: tuple[str, ...], *, listing: bool, custom: bool) -> Accepted:
-    if not custom and not any(matches(media_type, clause.media_type) for clause in wanted for media_type in served):
-        streams = STREAM_TYPES if listing else ""
-        raise status.not_acceptable(f"406: Not Acceptable\n\nAvailable representations: {', '.join(served)}{streams}")
-    raise only_accepted(served)
-
-
-def only_accepted(served: tuple[str, ...] = BUILTIN_TYPES) -> status.APIError:
-    """Return the 406 of NegotiateMediaTypeOptions."""
-    text = f"only the following media types are accepted: {', '.join(served)}"
-    return status.APIError(406, "NotAcceptable", text, indented=True)
+    resource = call.resource
+    builtin = resource is None or resource.builtin
+    kind = resource.kind if resource is not None else ""
+    group = resource.group if resource is not None else ""
+    return media_types.negotiate(
+        header, custom=not builtin, list_of=(group, kind) if listing else None, writable=(JSON, YAML)
+    )
 
 
 def plain_type(request: web.Request) -> str:

@@ -22,6 +22,7 @@ from mcproxy.demo.handlers import nonresource, rest
 from mcproxy.demo.request import fault_injection, negotiation, request_info
 from mcproxy.demo.request.call import Call
 from mcproxy.demo.request.upgrade import KubeletAnswer
+from mcproxy.kube.status import StatusError
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +58,13 @@ class Server:
             await audit.finish(record, request, code)
 
     async def guarded(self, request: web.Request) -> web.StreamResponse:
-        """Serve a request; an APIError becomes its response, any other exception a 500 and a log line."""
+        """Serve a request; APIError and StatusError become responses, any other exception a 500 and a log line."""
         try:
             return await self.serve(request)
         except status.APIError as error:
             return negotiation.error_response(request, error)
+        except StatusError as error:
+            return negotiation.error_response(request, status.of(error))
         except (ConnectionError, TimeoutError):
             raise
         except Exception as error:

@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mcproxy.demo.apimachinery import list_options, selectors, status
+from mcproxy.demo.apimachinery import resource_versions, selectors, status
 from mcproxy.demo.apimachinery.conversion import from_storage
-from mcproxy.demo.apimachinery.list_options import ListOptions
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.storage.store import Collection, Compacted, ObjectKey, Store
+from mcproxy.kube.list_options import ListOptions
 
 JSONDict = dict[str, Any]
 
@@ -91,7 +91,7 @@ async def wait_for(store: Store, revision: int) -> None:
 def wanted_revision(text: str) -> int:
     """Parse the resourceVersion parameter of a list or get. Raises APIError 400."""
     try:
-        return list_options.revision(text)
+        return resource_versions.revision(text)
     except ValueError as error:
         raise status.bad_request(f"invalid resource version: {error}") from error
 

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcproxy.demo.apimachinery import list_options, selectors, status
+from mcproxy.demo.apimachinery import resource_versions, selectors, status
 from mcproxy.demo.apimachinery.conversion import from_storage
-from mcproxy.demo.apimachinery.list_options import ListOptions
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.storage.lists import compile_selectors, wait_for
 from mcproxy.demo.storage.store import ADDED, DELETED, MODIFIED, Collection, Event, Store
+from mcproxy.kube.list_options import ListOptions
 
 JSONDict = dict[str, Any]
 Change = tuple[str, JSONDict]
@@ -103,7 +103,7 @@ def open_watch(store: Store, resource: ResourceInfo, namespace: str, options: Li
     """
     matchers = compile_selectors(resource, options)
     try:
-        revision = list_options.revision(options.resource_version)
+        revision = resource_versions.revision(options.resource_version)
     except ValueError as error:
         raise status.APIError(500, "", str(error)) from error
     initial = options.initial_events if options.initial_events is not None else revision == 0

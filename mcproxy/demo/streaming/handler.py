@@ -7,7 +7,6 @@ from email.utils import formatdate
 
 from aiohttp import web
 
-from mcproxy.demo.apimachinery.query_parameters import boolean
 from mcproxy.demo.apimachinery.status import APIError, bad_request, details
 from mcproxy.demo.auth.rbac import Attributes, decide
 from mcproxy.demo.container.containers import Container, find_container, find_pod
@@ -17,6 +16,7 @@ from mcproxy.demo.request.upgrade import Hijacked, KubeletAnswer, response_head,
 from mcproxy.demo.streaming import portforward, spdy_exec, websocket_exec
 from mcproxy.demo.streaming.spdy_connection import WebSocketTunnel
 from mcproxy.demo.streaming.websocket_handshake import is_websocket, offered_protocols, websocket_head
+from mcproxy.kube.query_parameters import boolean
 
 __all__ = ["handle", "offered_protocols", "websocket_head"]
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from aiohttp import web
 
-from mcproxy.demo.apimachinery.query_parameters import boolean
 from mcproxy.demo.apimachinery.status import Cause, bad_request, invalid, not_acceptable
 from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.container.containers import Container, find_container
@@ -24,6 +23,8 @@ from mcproxy.demo.request.call import Call
 from mcproxy.demo.request.upgrade import Hijacked, take_over
 from mcproxy.demo.streaming.websocket_frames import BINARY, CLOSE, frame
 from mcproxy.demo.streaming.websocket_handshake import is_websocket, websocket_head
+from mcproxy.kube import media_types
+from mcproxy.kube.query_parameters import boolean
 
 __all__ = ["append", "handle"]
 
@@ -126,9 +127,9 @@ def _time(text: str | None) -> float | None:
 
 def _check_accept(call: Call) -> None:
     accept = call.request.headers.get("Accept", "")
-    wanted = negotiation.clauses(accept)
+    wanted = media_types.clauses(accept)
     if accept and not any(
-        negotiation.matches(served, clause.media_type) for clause in wanted for served in MEDIA_TYPES
+        media_types.matches(served, clause.media_type) for clause in wanted for served in MEDIA_TYPES
     ):
         raise not_acceptable(f"406: Not Acceptable\n\nAvailable representations: {', '.join(MEDIA_TYPES)}")
 

@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mcproxy.demo.apimachinery import jsonpath
 from mcproxy.demo.apimachinery.resources import Registry, ResourceInfo
@@ -33,36 +31,6 @@ def cells(group: str, plural: str, obj: dict[str, Any], version: str = "v1") -> 
     assert len(table["columnDefinitions"]) == len(table["rows"][0]["cells"])
     found: list[Any] = table["rows"][0]["cells"]
     return found
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-5, "<invalid>"),
-        (-0.5, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (125, "2m5s"),
-        (600, "10m"),
-        (10799, "179m"),
-        (10800, "3h"),
-        (3600 * 7 + 120, "7h2m"),
-        (3600 * 47, "47h"),
-        (3600 * 50, "2d2h"),
-        (86400 * 8, "8d"),
-        (86400 * 365 * 3, "3y"),
-        (86400 * (365 * 3 + 4), "3y4d"),
-        (86400 * 365 * 9, "9y"),
-    ],
-)
-def test_ages_are_written_as_kubernetes_does(seconds: float, text: str) -> None:
-    assert formatting.human_duration(seconds) == text
-
-
-@given(st.integers(0, 10**10), st.integers(0, 10**10))
-def test_an_age_is_never_empty_and_has_at_most_two_units(first: int, second: int) -> None:
-    text = formatting.human_duration(first + second)
-    assert 1 <= sum(character.isalpha() for character in text) <= 2
 
 
 def container(**state: Any) -> dict[str, Any]:

@@ -19,7 +19,9 @@ from mcproxy.demo.apimachinery.user import User
 from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.request import negotiation, request_info
 from mcproxy.demo.request.call import Call
-from mcproxy.demo.request.negotiation import JSON, PROTOBUF, YAML, Accepted
+from mcproxy.kube import media_types
+from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, Accepted
+from mcproxy.kube.status import StatusError
 
 TABLE = f"{JSON};as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -67,7 +69,7 @@ def test_accepted(accept: str, expected: Accepted) -> None:
     ],
 )
 def test_not_acceptable(accept: str, resource: ResourceInfo, message: str) -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         negotiation.negotiate(call(accept, resource=resource))
     assert (caught.value.code, caught.value.reason) == (406, "NotAcceptable")
     assert caught.value.message.startswith(message)
@@ -77,7 +79,7 @@ def test_not_acceptable(accept: str, resource: ResourceInfo, message: str) -> No
 def test_a_list_cannot_be_one_partial_object() -> None:
     listed = f"{JSON};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
     assert negotiation.negotiate(call(listed), listing=True).kind == "PartialObjectMetadataList"
-    with pytest.raises(APIError, match="you requested PartialObjectMetadata, but the requested object is a list"):
+    with pytest.raises(StatusError, match="you requested PartialObjectMetadata, but the requested object is a list"):
         negotiation.negotiate(call(PARTIAL), listing=True)
 
 
@@ -87,7 +89,7 @@ TYPES = st.sampled_from([JSON, YAML, "text/html", "*/*", PROTOBUF])
 
 @given(st.lists(st.tuples(TYPES, QUALITIES), min_size=1, max_size=5))
 def test_the_best_clause_comes_first_and_equal_ones_keep_their_order(wanted: list[tuple[str, str]]) -> None:
-    found = negotiation.clauses(",".join(name + quality for name, quality in wanted))
+    found = media_types.clauses(",".join(name + quality for name, quality in wanted))
     qualities = [float(quality.partition("=")[2] or 1) for _, quality in wanted]
     order = sorted(range(len(wanted)), key=lambda index: (-qualities[index], index))
     assert [clause.media_type for clause in found] == [wanted[index][0] for index in order]
@@ -98,7 +100,7 @@ def test_any_accept_header_is_understood_or_406(accept: str) -> None:
     code = 200
     try:
         assert negotiation.negotiate(call(accept.strip())).media_type in (JSON, YAML)
-    except APIError as error:
+    except StatusError as error:
         code = error.code
     assert code in (200, 406)
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.demo.apimachinery.list_options import ListOptions
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.apimachinery.status import APIError
 from mcproxy.demo.cluster import ClusterOptions, SimulatedCluster
 from mcproxy.demo.storage import lists
 from mcproxy.demo.storage.lists import Page
+from mcproxy.kube.list_options import ListOptions
 
 CONFIG_MAPS = ("", "configmaps")
 

@@ -5,13 +5,11 @@ Source: apimachinery `meta/internalversion/validation.ValidateListOptions` and t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mcproxy.demo.apimachinery import status
-from mcproxy.demo.apimachinery.query_parameters import boolean, integer
-from mcproxy.demo.apimachinery.status import Cause
+from mcproxy.kube.errors import Cause, invalid
+from mcproxy.kube.query_parameters import boolean, integer
 
 _MATCH = "resourceVersionMatch"
 
@@ -33,7 +31,7 @@ class ListOptions:
 
 
 def parse(query: Mapping[str, str], *, watch: bool = False) -> ListOptions:
-    """Parse and validate. `watch` is set for the deprecated /watch/ paths. Raises APIError 400, 422."""
+    """Parse and validate. `watch` is set for the deprecated /watch/ paths. Raises StatusError 400, 422."""
     initial = query.get("sendInitialEvents")
     options = ListOptions(
         label_selector=query.get("labelSelector", ""),
@@ -49,7 +47,7 @@ def parse(query: Mapping[str, str], *, watch: bool = False) -> ListOptions:
     )
     causes = _check_watch(options) if options.watch else _check_list(options)
     if causes:
-        raise status.invalid("meta.k8s.io", "ListOptions", "", causes)
+        raise invalid("meta.k8s.io", "ListOptions", "", causes)
     return options
 
 
@@ -91,14 +89,3 @@ def _check_watch(options: ListOptions) -> list[Cause]:
         if options.continue_token:
             causes.append(_forbidden("resourceVersionMatch is forbidden when continue is provided"))
     return causes
-
-
-def revision(text: str) -> int:
-    """Return a resourceVersion as a number; "" and "0" are 0. Raises ValueError with Go's message."""
-    if not text:
-        return 0
-    if not re.fullmatch(r"[0-9]+", text):
-        raise ValueError(
-            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
-    return int(text)

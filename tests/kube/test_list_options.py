@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from mcproxy.demo.apimachinery import list_options
-from mcproxy.demo.apimachinery.list_options import ListOptions
-from mcproxy.demo.apimachinery.status import APIError
+from mcproxy.kube import list_options
+from mcproxy.kube.list_options import ListOptions
+from mcproxy.kube.query_parameters import parse_query
+from mcproxy.kube.status import StatusError
 
 OLD, NEW = "NotOlderThan", "Exact"
 
@@ -49,7 +53,7 @@ def test_the_watch_path_needs_no_parameter() -> None:
 @pytest.mark.parametrize("key", ["limit", "timeoutSeconds"])
 @pytest.mark.parametrize("text", ["x", "1.5", " 1", "0x10", "--1"])
 def test_numbers_that_are_none_are_400(key: str, text: str) -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         list_options.parse({key: text})
     assert (caught.value.code, caught.value.message) == (
         400,
@@ -74,7 +78,7 @@ def test_numbers_that_are_none_are_400(key: str, text: str) -> None:
     ],
 )
 def test_combinations_that_make_no_sense_are_422(query: dict[str, str], message: str) -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         list_options.parse(query)
     assert caught.value.code == 422
     assert caught.value.message.startswith("ListOptions.meta.k8s.io")
@@ -82,13 +86,34 @@ def test_combinations_that_make_no_sense_are_422(query: dict[str, str], message:
 
 
 def test_all_errors_are_reported_at_once() -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         list_options.parse({"resourceVersionMatch": "x", "continue": "y", "sendInitialEvents": "1"})
     assert caught.value.details is not None
     assert len(caught.value.details["causes"]) == 4
 
 
-def test_revisions() -> None:
-    assert [list_options.revision(text) for text in ("", "0", "12")] == [0, 0, 12]
-    with pytest.raises(ValueError, match='parsing "-1": invalid syntax'):
-        list_options.revision("-1")
+@pytest.mark.parametrize("text", ["9223372036854775808", "-9223372036854775809", "9" * 5000])
+def test_numbers_beyond_64_bits_are_400(text: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        list_options.parse({"limit": text})
+    assert caught.value.message == f'strconv.ParseInt: parsing "{text}": value out of range'
+
+
+def test_the_greatest_number_is_one() -> None:
+    assert list_options.parse({"limit": "+09223372036854775807"}).limit == (1 << 63) - 1
+
+
+RECORDED = sorted((Path(__file__).parent.parent / "golden" / "errors").glob("422-query-*.json"))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_refusals_are_those_of_a_kube_apiserver(path: Path) -> None:
+    recorded = json.loads(path.read_text())
+    query = parse_query(recorded["request"]["path"].partition("?")[2].encode())
+    with pytest.raises(StatusError) as caught:
+        list_options.parse(query)
+    assert caught.value.body().decode() == recorded["response"]["body"]
+
+
+def test_the_refusals_were_recorded() -> None:
+    assert len(RECORDED) > 3
