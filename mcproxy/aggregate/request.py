@@ -1,0 +1,119 @@
+"""An aggregated request, as the rooms of this package see it: the user, the exchange, and ways to reach the members.
+
+This interface is all that a handler is given of the process, so that requests can also come from another process: the
+worker that has the client's connection authenticates, finds the policies and admits, whoever has the caches answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from mcproxy.http.exchange import Exchange
+from mcproxy.http.messages import Header, RequestHead
+from mcproxy.kube.requestinfo import RequestInfo
+from mcproxy.kube.user import UserInfo
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberResponse:
+    """A member's whole response to one request of the user.
+
+    `fields` are its end-to-end fields in the order of the wire, with names as the member wrote them; without framing.
+    """
+
+    member: str
+    status: int
+    fields: tuple[Header, ...]
+    body: bytes
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return the first value of a field (name in lower case), None if it is absent."""
+        return next((value for known, value in self.fields if known.lower() == name), None)
+
+
+class AggregatedRequest(Protocol):
+    """One request to an aggregate: authenticated, and admitted by the server's policies and authorizer."""
+
+    @property
+    def exchange(self) -> Exchange:
+        """The request's body and its response. A handler attaches itself to it, or answers it."""
+
+    @property
+    def head(self) -> RequestHead:
+        """The head as the client sent it; `target` below may differ from its own."""
+
+    @property
+    def info(self) -> RequestInfo:
+        """What `target` is about."""
+
+    @property
+    def target(self) -> bytes:
+        """Path and query on the aggregate's API, in origin-form."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members that policies and the server's authorizer let this request touch, in the aggregate's order.
+
+        Not yet asked here: whether the member itself allows the user what is read from its cache (`authorization`).
+        """
+
+    @property
+    def left_out(self) -> tuple[tuple[str, str], ...]:
+        """The members that they do not let it touch, each with the reason in words for the client."""
+
+    def user_for(self, member: str) -> UserInfo:
+        """Return the user as `member` knows it. Raises StatusError (403) for one who is nobody there."""
+
+    def own_fields(self, more: bytes = b"") -> bytes:
+        """Return the fields of a response made here, as a block: Audit-Id, Cache-Control, `more`, Date, and CORS.
+
+        `more` is a block of whole lines, each with its CRLF.
+        """
+
+    async def send(
+        self,
+        member: str,
+        method: bytes,
+        target: bytes,
+        *,
+        fields: Sequence[Header] = (),
+        body: bytes = b"",
+        timeout: float | None = None,
+    ) -> MemberResponse:
+        """Send a request of the user to a member, and return its whole response, whatever the status.
+
+        The identity is the user's as in forwarded requests; `fields` are the other fields to send. `timeout` is in
+        seconds for all of it; None: that of forwarded requests. Raises StatusError: 403 for a user who is nobody
+        there or a member that is not in `members`, 429 over the member's own limits, 502 to 504 if it does not answer.
+        """
+
+    async def forward(self, member: str, target: bytes) -> None:
+        """Send the client's request to a member and stream its response through unchanged, upgrades included.
+
+        Returns when the request was handed on; the exchange is done later. Raises StatusError as `send`.
+        """
+
+    def served_by(self, *members: str, cached: bool) -> None:
+        """Note, for the access log, which members the response is from, and whether from their caches."""
+
+    def long_running(self) -> None:
+        """Note that the response to a watch has begun: from now on `sessions` of the server limits it.
+
+        The exchange's handler ends it cleanly in `finish_up`, and stops in `cancelled`.
+        """
+
+    async def until_gone(self, waiting: Deferred[T]) -> T:
+        """Wait for `waiting`. If the client goes away first, it is cancelled and CancelledError is raised."""
+
+
+class AggregateHandler(Protocol):
+    """What answers the requests to one aggregate (`handler.Handler`)."""
+
+    def handle(self, request: AggregatedRequest) -> Awaitable[Any]:
+        """Answer a request, or begin to. Raises StatusError, which the caller turns into the response."""
