@@ -50,6 +50,22 @@ class Decision(NamedTuple):
 
 _ALLOWED = Decision(True)
 
+#: Kinds of failure (`UnavailableError.kind`) that say that the cluster cannot be reached. No client can cause these.
+_UNREACHABLE = frozenset({"connection", "endpoints"})
+
+
+class ReviewUnavailable(StatusError):
+    """503: a cluster did not review whether a request is allowed.
+
+    `unreachable`: it cannot be reached. Otherwise it refuses the proxy, or reviews wait too long, which a client can
+    cause.
+    """
+
+    def __init__(self, cluster: str, *, unreachable: bool) -> None:
+        super().__init__(503, f'cluster "{cluster}" could not review whether this is allowed')
+        self.unreachable = unreachable
+
+
 _Review = tuple[UserInfo, Attributes]
 
 
@@ -82,7 +98,7 @@ class SubjectAccessReviewer:
         return kept[1]
 
     async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
-        """Send a review, or join the same review in flight; raises StatusError (503) if it has no result."""
+        """Send a review, or join the same review in flight; raises ReviewUnavailable if it has no result."""
         review = (user, attributes)
         try:
             # With the cluster: a request after a reload must not get the decision of the cluster before it.
@@ -91,8 +107,7 @@ class SubjectAccessReviewer:
         except (UnavailableError, SingleFlightError) as error:
             known = error if isinstance(error, UnavailableError) else UnavailableError("slow", str(error), _SLOW_TODO)
             self._log.fails(known, _EFFECT)
-            name = self._cluster().name
-            raise StatusError(503, f'cluster "{name}" could not review whether this is allowed') from None
+            raise ReviewUnavailable(self._cluster().name, unreachable=known.kind in _UNREACHABLE) from None
 
     async def _create(self, review: _Review) -> Decision:
         cluster = self._cluster()

@@ -1,0 +1,76 @@
+"""An aggregated request for tests of parts that only ask who the user is and what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from mcproxy.aggregate.request import MemberResponse
+from mcproxy.http.exchange import Exchange
+from mcproxy.http.messages import Header, RequestHead
+from mcproxy.kube import requestinfo
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import UserInfo
+
+T = TypeVar("T")
+
+
+class FakeRequest:
+    """Has the `AggregatedRequest` interface; `foreign` are the members where the user is nobody."""
+
+    exchange: Exchange
+    head: RequestHead
+
+    def __init__(
+        self,
+        target: bytes,
+        user: UserInfo,
+        members: Sequence[str],
+        *,
+        method: bytes = b"GET",
+        left_out: Sequence[tuple[str, str]] = (),
+        foreign: Sequence[str] = (),
+    ) -> None:
+        self.target = target
+        self.info = requestinfo.parse(method, target)
+        self.members = tuple(members)
+        self.left_out = tuple(left_out)
+        self._user = user
+        self._foreign = frozenset(foreign)
+        self.waiting: Deferred[Any] | None = None
+        self.sessions_begun = 0
+
+    def user_for(self, member: str) -> UserInfo:
+        if member in self._foreign:
+            raise StatusError(403, f"forbidden: nobody in {member}", details={})
+        return self._user
+
+    def own_fields(self, more: bytes = b"") -> bytes:
+        return more
+
+    async def send(
+        self,
+        member: str,
+        method: bytes,
+        target: bytes,
+        *,
+        fields: Sequence[Header] = (),
+        body: bytes = b"",
+        timeout: float | None = None,
+    ) -> MemberResponse:
+        raise AssertionError("nothing is sent")
+
+    async def forward(self, member: str, target: bytes) -> None:
+        raise AssertionError("nothing is forwarded")
+
+    def served_by(self, *members: str, cached: bool) -> None:
+        pass
+
+    def long_running(self) -> None:
+        self.sessions_begun += 1
+
+    async def until_gone(self, waiting: Deferred[T]) -> T:
+        self.waiting = waiting
+        return await waiting
