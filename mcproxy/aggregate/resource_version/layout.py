@@ -1,0 +1,113 @@
+"""Layouts: which member has which place in the numeric resource versions of an aggregate."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+MAX_EARLIER_LAYOUTS = 64
+"""How many earlier layouts of an aggregate are remembered; a version written with an older one is 410."""
+_MAX_MEMBERS = 1000
+_MAX_NAME_LENGTH = 253
+
+
+class Layout:
+    """The members of an aggregate, in the order of the configuration, at one time.
+
+    `crc` is the CRC-32 of the names joined by commas, modulo 100,000. It stands in every numeric version, so that one
+    written for other members, or for the same in another order, is recognized.
+    """
+
+    __slots__ = ("_places", "crc", "names")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        self.crc = zlib.crc32(",".join(self.names).encode()) % 100_000
+        self._places = {name: place for place, name in enumerate(self.names)}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and other.names == self.names
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __repr__(self) -> str:
+        return f"Layout({self.names!r})"
+
+    def index(self, name: str) -> int:
+        """Return the place of a member; raises KeyError for one that the layout does not have."""
+        return self._places[name]
+
+
+class LayoutHistory:
+    """The present layout of an aggregate and those that it had before, the latest first; immutable.
+
+    A reload that adds, removes or moves members makes a new history by `changed`; `to_json` and `from_json` keep it
+    over a restart.
+    """
+
+    __slots__ = ("earlier", "present")
+
+    def __init__(self, present: Layout, earlier: Iterable[Layout] = ()) -> None:
+        self.present = present
+        known = {_key(present)}
+        kept: list[Layout] = []
+        for layout in earlier:
+            # Of two layouts that look alike in a version only the later one can be meant.
+            if _key(layout) not in known and len(kept) < MAX_EARLIER_LAYOUTS:
+                known.add(_key(layout))
+                kept.append(layout)
+        self.earlier = tuple(kept)
+
+    def __iter__(self) -> Iterator[Layout]:
+        yield self.present
+        yield from self.earlier
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LayoutHistory) and tuple(other) == tuple(self)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def changed(self, names: Iterable[str]) -> LayoutHistory:
+        """Return the history after the members have become `names`; itself if they are the same in the same order."""
+        layout = Layout(names)
+        return self if layout == self.present else LayoutHistory(layout, self)
+
+    def find(self, members: int, crc: int) -> Layout | None:
+        """Return the layout with so many members and that CRC, None if the aggregate never had one."""
+        return next((layout for layout in self if len(layout) == members and layout.crc == crc), None)
+
+    def to_json(self) -> bytes:
+        """Return the history as JSON: `{"layouts":[["east","west"],…]}`, the present one first."""
+        return msgspec.json.encode({"layouts": [layout.names for layout in self]})
+
+    @classmethod
+    def from_json(cls, data: bytes) -> LayoutHistory:
+        """Read what `to_json` wrote. Raises ValueError for anything else."""
+        saved = msgspec.json.decode(data, type=_Saved)  # its errors are ValueErrors
+        if not saved.layouts or len(saved.layouts) > MAX_EARLIER_LAYOUTS + 1:
+            raise ValueError(f"{len(saved.layouts)} layouts: must be 1 to {MAX_EARLIER_LAYOUTS + 1}")
+        for names in saved.layouts:
+            if len(names) > _MAX_MEMBERS or len(set(names)) < len(names):
+                raise ValueError("a layout with too many members, or with one twice")
+            if any(not 0 < len(name) <= _MAX_NAME_LENGTH or "," in name for name in names):
+                raise ValueError("a layout with the name of no cluster")
+        present, *earlier = (Layout(names) for names in saved.layouts)
+        return cls(present, earlier)
+
+
+class _Saved(msgspec.Struct):
+    layouts: list[list[str]]
+
+
+def _key(layout: Layout) -> tuple[int, int]:
+    return len(layout), layout.crc
