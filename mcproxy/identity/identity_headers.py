@@ -72,6 +72,20 @@ class IdentityHeaders:
     def __repr__(self) -> str:
         return "<IdentityHeaders>"
 
+    def with_fields(self, fields: bytes) -> IdentityHeaders:
+        """Return the same identity with other fields beside it, for a request that the proxy makes for the user.
+
+        Raises ValueError for fields about identity or origin.
+        """
+        headers = split_identity_headers(fields)
+        if headers.fields != fields:
+            raise ValueError("a field about identity or origin in a request of the proxy's own")
+        headers.own = self.own
+        headers.token, headers.bad_token = self.token, self.bad_token
+        headers.remote, headers.impersonate = self.remote, self.impersonate
+        headers._token_block, headers._impersonate_block = self._token_block, self._impersonate_block
+        return headers
+
     def browser_fields(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
         """Return the values of Origin and of Sec-Fetch-Site."""
         if self._browser_fields is None:

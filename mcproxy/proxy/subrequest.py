@@ -1,0 +1,259 @@
+"""Requests to members on behalf of one client's request to an aggregate.
+
+`send` is `proxy.forward.Forward` over an exchange in memory: credentials, impersonation, retries, health and the texts
+of failures are those of forwarded requests. `forward` streams the client's own request through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeoutError
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.aggregate.request import MemberResponse
+from mcproxy.http.exchange import Exchange
+from mcproxy.http.messages import Header, RequestHead
+from mcproxy.http.tunnel import TunnelSide
+from mcproxy.kube import requestinfo
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import UserInfo
+from mcproxy.proxy.coroutines import start
+from mcproxy.proxy.forward import Forward
+from mcproxy.proxy.request import Request
+
+if TYPE_CHECKING:
+    from mcproxy.dispatch.permit import Permit
+    from mcproxy.dispatch.plan import Plan
+    from mcproxy.http.server import ServerConnection
+    from mcproxy.http.server_factory import ServerFactory
+
+MAX_RESPONSE = 64 * 1024 * 1024
+"""Bytes of a response's body. A list may be large, but it is held in memory."""
+
+_TARGET = re.compile(rb"/[!-\"$-~]*")  # no space, control character or fragment
+_METHOD = re.compile(rb"[A-Z]+")
+_FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
+#: Set by the forwarding path itself.
+_FRAMING = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"te", b"expect"})
+
+
+async def send(
+    parent: Request,
+    plan: Plan,
+    user: UserInfo,
+    method: bytes,
+    target: bytes,
+    *,
+    clock: IReactorTime,
+    fields: Sequence[Header] = (),
+    body: bytes = b"",
+    timeout: float | None = None,
+    permit: Permit | None = None,
+    limit: int = MAX_RESPONSE,
+) -> MemberResponse:
+    """Send a request with the identity of `parent`'s client to `plan.cluster`, and return the whole response.
+
+    `user` is the user as that cluster knows it. `fields` are all end-to-end fields but those of identity and origin,
+    which are the client's. `timeout` is in seconds for the whole response, beside those of the forwarding path;
+    `permit` is released when the request is over; `limit` is in bytes. Cancelling ends the request.
+
+    Raises StatusError: 502 to 504 if the cluster does not answer, or answers more than `limit`; ValueError for a
+    target or fields that would not be one request.
+    """
+    finished: Deferred[MemberResponse] = Deferred(lambda _: exchange.lost())
+    try:
+        head = _head(parent, method, target, len(body))
+        info = requestinfo.parse(method, target)
+        identity_headers = parent.identity_headers.with_fields(_block(fields))
+    except BaseException:
+        if permit is not None:
+            permit.release()
+        raise
+    exchange = _MemoryExchange(_MemoryConnection(parent.exchange), head, body, plan.cluster.name, limit, finished)
+    request = _Subrequest(parent, exchange)
+    request.server, request.cluster, request.plan, request.permit = parent.server, plan.cluster, plan, permit
+    request.caller, request.user, request.impersonates = parent.caller, user, parent.impersonates
+    request.identity_headers, request.info = identity_headers, info
+    if timeout is not None:
+        finished.addTimeout(timeout, clock)
+    start(_run(request, plan, target))
+    try:
+        return await finished
+    except DeferredTimeoutError:
+        raise StatusError(504, f'cluster "{plan.cluster.name}" did not answer within {timeout:g} s') from None
+
+
+async def forward(parent: Request, plan: Plan, user: UserInfo, target: bytes) -> None:
+    """Send the client's request to `plan.cluster` as `user`, and stream the response through unchanged.
+
+    The exchange must have no handler yet. Returns when the request was handed on. Raises StatusError.
+    """
+    assert parent.exchange.handler is None
+    parent.cluster, parent.plan, parent.user = plan.cluster, plan, user
+    forwarding = Forward(parent, plan, target)
+    if not forwarding.try_send():
+        await forwarding.run()
+
+
+async def _run(request: _Subrequest, plan: Plan, target: bytes) -> None:
+    try:
+        forwarding = Forward(request, plan, target)
+        if not forwarding.try_send():
+            await forwarding.run()
+    except Exception as error:
+        request.fail(error)
+
+
+def _head(parent: Request, method: bytes, target: bytes, length: int) -> RequestHead:
+    if not _TARGET.fullmatch(target) or not _METHOD.fullmatch(method):
+        raise ValueError("not a method and a target of a request")
+    client = parent.exchange.head
+    head = RequestHead()
+    head.method, head.target, head.length = method, target, length
+    head.http11 = head.keep_alive = True
+    head.host, head.fields = client.host, client.fields  # what X-Forwarded-* are made of; no other field is sent
+    head.upgrade = None
+    head.expects_continue = head.te_trailers = False
+    return head
+
+
+def _block(fields: Sequence[Header]) -> bytes:
+    for name, value in fields:
+        if not _FIELD_NAME.fullmatch(name) or not _FIELD_VALUE.fullmatch(value) or name.lower() in _FRAMING:
+            raise ValueError(f"not a field of a request to a member: {name!r}")
+    return b"".join([b"%b: %b\r\n" % field for field in fields])
+
+
+class _MemoryConnection:
+    """What a request looks at of its client's connection; there is nobody to write to."""
+
+    __slots__ = ("factory", "seconds")
+
+    write_blocked = False
+    closing = False
+
+    def __init__(self, parent: Exchange) -> None:
+        self.factory: ServerFactory = parent.connection.factory
+        self.seconds: Callable[[], float] = parent.connection.seconds
+
+    def pause_body(self) -> None:
+        """The body is here already; what was sent of it is held by the connection to the member."""
+
+    def resume_body(self) -> None:
+        """As `pause_body`."""
+
+
+class _MemoryExchange(Exchange):
+    """An exchange whose response is collected; `finished` gets it, or a StatusError."""
+
+    __slots__ = ("_cluster", "_collected", "_finished", "_limit", "_response_fields")
+
+    def __init__(
+        self,
+        connection: _MemoryConnection,
+        head: RequestHead,
+        body: bytes,
+        cluster: str,
+        limit: int,
+        finished: Deferred[MemberResponse],
+    ) -> None:
+        super().__init__(cast("ServerConnection", connection), head, connection.seconds())
+        self.body_complete = True
+        self._early = [body] if body else []
+        self._cluster = cluster
+        self._limit = limit
+        self._finished = finished
+        self._collected: list[bytes] = []
+        self._response_fields = b""
+
+    def send_interim(self, status: int, reason: bytes, fields: bytes) -> None:
+        pass
+
+    def respond(self, status: int, reason: bytes, fields: bytes, length: int, declared: int | None = None) -> None:
+        if self.ended:
+            return
+        self.responded = True
+        self.status = status
+        self._response_fields = fields
+        if length > self._limit:
+            self._too_large()
+
+    def write(self, data: bytes) -> None:
+        if self.ended:
+            return
+        self.bytes_out += len(data)
+        self._collected.append(data)
+        if self.bytes_out > self._limit:
+            self._too_large()
+
+    def flush(self) -> None:
+        pass
+
+    def end(self, trailers: list[Header] | None = None) -> None:
+        if self.ended:
+            return
+        self.completed = True
+        self._finish()
+        response = MemberResponse(
+            self._cluster, self.status, tuple(_split(self._response_fields)), b"".join(self._collected)
+        )
+        self._collected = []
+        self._finished.callback(response)
+
+    def answer(self, status: int, fields: bytes, body: bytes, reason: bytes = b"") -> None:
+        self.respond(status, reason, fields, len(body))
+        self.write(body)
+        self.end()
+
+    def abort(self) -> None:
+        self.fail(StatusError(502, f'cluster "{self._cluster}" broke off its response', reason="BadGateway"))
+
+    def fail(self, refusal: StatusError) -> None:
+        """There is no response: the request failed, or was refused."""
+        if not self.ended:
+            self._collected = []
+            self._finish()
+            self._finished.errback(refusal)
+
+    def switch_protocols(self, reason: bytes, fields: bytes, upgrade: bytes) -> TunnelSide:
+        raise AssertionError("no such request asks for an upgrade")
+
+    def _too_large(self) -> None:
+        handler = self.handler
+        mib = self._limit / 1024**2
+        self.fail(
+            StatusError(502, f'cluster "{self._cluster}" answered with more than {mib:g} MiB', reason="BadGateway")
+        )
+        if handler is not None:
+            handler.cancelled()
+
+
+class _Subrequest(Request):
+    """A request in the pipeline that stands for another one, its `parent`. It is not in the access log."""
+
+    __slots__ = ()
+
+    def __init__(self, parent: Request, exchange: _MemoryExchange) -> None:
+        super().__init__(exchange, parent.client, parent._in_flight, None)
+
+    def refuse(self, refusal: StatusError, reason: str) -> None:
+        self.reason = reason
+        cast(_MemoryExchange, self.exchange).fail(refusal)
+
+    def restart(self) -> bool:
+        """Return False: only the client's own request can begin again with another configuration."""
+        return False
+
+
+def _split(fields: bytes) -> list[Header]:
+    """Return the fields of a block, with names as written."""
+    result = []
+    for line in fields.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        result.append((name, value.strip(b" \t")))
+    return result
