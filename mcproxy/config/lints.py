@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 LINTS = {
+    "anonymous-reads": "cached reads by users who are all system:anonymous",
     "broad-origin": "a CORS origin whose wildcard stands for every host of a top-level zone",
     "broad-rule": "an authorization rule that includes secrets, exec or impersonation without naming them",
     "certificate-names": "a server name that no certificate covers, or a certificate without names",
@@ -26,8 +27,10 @@ LINTS = {
     "no-credentials": "a cluster for which the proxy has no credentials and needs them",
     "no-effect": "a value that has no effect",
     "no-listener": "a server without a listener",
+    "no-members": "an aggregate without a cluster",
     "no-policies": "an empty dispatch: every request is refused",
     "no-prefix": "ID tokens whose user names may be equal to those of client certificates",
+    "no-state-dir": "a value that a restart loses, because there is no daemon.stateDir",
     "not-an-authority": "a caFile without an authority's certificate",
     "not-verified": "a cluster whose certificate is not verified",
     "not-yet-valid": "a certificate or revocation list that is not valid yet",
@@ -36,11 +39,13 @@ LINTS = {
     "program-not-found": "a program that is not on PATH",
     "readable-secret": "a private key, token file or kubeconfig that every user of the machine can read",
     "shadowed-policy": "a policy that is never reached, because earlier ones match all that it matches",
+    "shadowed-rule": "a create rule that is never reached, because earlier ones match all that it matches",
     "shared-authority": "one authority for client certificates and for the proxies that requestHeader trusts",
     "shared-token-review": "tokens that one cluster reviews and that are accepted for other clusters too",
     "system-names": "a user or group beginning with system: that is not accepted",
     "unreachable-server": "a server that no request finds",
     "unreachable-set": "a set of authenticators that no client can use on the server's listeners",
+    "unseen-objects": "a create rule for a cluster from which the aggregate does not read the resource",
     "unusable-token": "a token file, or a line of it, that cannot be used",
     "unused": "an entry that nothing refers to",
 }

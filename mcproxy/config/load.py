@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from mcproxy.config.checks import exposure
+from mcproxy.config.checks.aggregates import check_aggregates
 from mcproxy.config.checks.listeners import check_coverage, check_listeners, check_servers
 from mcproxy.config.context import Context
 from mcproxy.config.model import Config
@@ -20,6 +21,7 @@ from mcproxy.config.problem import ConfigErrors, Problem, Problems
 from mcproxy.config.reading.include import read_documents
 from mcproxy.config.reading.merge import merge
 from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.aggregates import build_aggregates
 from mcproxy.config.sections.authentication import build_authentication
 from mcproxy.config.sections.authorization import build_authorization
 from mcproxy.config.sections.certificates import build_certificates
@@ -73,12 +75,15 @@ def _load(context: Context, path: str) -> Loaded:
     clusters = build_clusters(context, merged)
     sets = build_authentication(context, merged)
     authorizers = build_authorization(context, merged)
-    virtual = build_servers(context, merged, listeners, clusters)
+    keeps_state = merged.setting("daemon", "stateDir") is not None
+    aggregates = build_aggregates(context, merged, clusters, keeps_state=keeps_state)
+    virtual = build_servers(context, merged, listeners, clusters, aggregates)
     controls = build_flow_controls(context, merged)
     check_use(context, controls, clusters, virtual)
     check_listeners(context, listeners, certificates, virtual, merged.setting("daemon", "controlSocket"))
     check_servers(context, virtual, listeners)
     exposure.check(context, virtual, listeners, clusters, sets, authorizers)
+    check_aggregates(context, aggregates, clusters, virtual)
     check_coverage(context, virtual, listeners, certificates)
     if not (context.problems.errors or listeners or clusters or virtual):
         what = "has no listeners, clusters and servers, so it serves nothing"
@@ -92,6 +97,7 @@ def _load(context: Context, path: str) -> Loaded:
         authentication=_values(sets),
         authorization=_values(authorizers),
         flow_controls=_values(controls),
+        aggregates=_values(aggregates),
         servers=_values(virtual),
         logging=build_logging(context, merged),
         files=tuple(os.path.abspath(document.file) for document in merged.documents),
@@ -103,10 +109,11 @@ def _load(context: Context, path: str) -> Loaded:
         ("authentication", sets),
         ("authorization", authorizers),
         ("flowControls", controls),
+        ("aggregates", aggregates),
         ("servers", virtual),
     )
     places = {(section, entry.name): entry.place for section, entries in sections for entry in entries if entry.name}
-    for section, key in (("daemon", "controlSocket"), ("logging", "access")):
+    for section, key in (("daemon", "controlSocket"), ("daemon", "stateDir"), ("logging", "access")):
         place = merged.setting(section, key)
         if place is not None:
             places[section, key] = place

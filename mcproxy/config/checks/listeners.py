@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mcproxy.config.context import Context
-from mcproxy.config.model import Certificate, ClusterBackend, Listener, Server, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.model import (
+    Certificate,
+    ClusterBackend,
+    ClustersBackend,
+    Listener,
+    Server,
+    SystemdBind,
+    TCPBind,
+    UnixBind,
+)
 from mcproxy.config.names import covers
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.section import Named, references
@@ -74,14 +83,19 @@ def _check_default(context: Context, servers: Sequence[Named[Server]]) -> None:
     """
     for server in servers:
         value = server.value
-        if value is None or not value.default or not isinstance(value.backend, ClusterBackend):
+        if value is None or not value.default or isinstance(value.backend, ClustersBackend):
             continue
         for listener in value.listeners:
             others = [other.value for other in servers if other.value is not None and other.value is not value]
             beside = [other for other in others if listener in other.listeners and other.clusters != value.clusters]
             if beside:
-                cluster = value.backend.cluster
-                what = f"a client of {beside[0].name} that sends no TLS server name silently reaches cluster {cluster}"
+                backend = value.backend
+                reached = (
+                    f"cluster {backend.cluster}"
+                    if isinstance(backend, ClusterBackend)
+                    else f"aggregate {backend.aggregate}"
+                )
+                what = f"a client of {beside[0].name} that sends no TLS server name silently reaches {reached}"
                 right = "write default: false, or let the default serve several clusters under /clusters/NAME"
                 context.warn(server.place.get("default") or server.place, "default-server", what, right)
                 break

@@ -22,6 +22,11 @@ class AggregateBackend:
     members: tuple[str, ...]  # in the order of the aggregate
     primary: str | None = None
 
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that requests can be for: the members, and the primary last where it is none of them."""
+        return tuple(dict.fromkeys((*self.members, *([self.primary] if self.primary is not None else ()))))
+
 
 Backend = ClusterBackend | ClustersBackend | AggregateBackend
 
@@ -55,10 +60,5 @@ class Server:
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """The names of the clusters that requests can be for: of an aggregate its members, and its primary last."""
-        backend = self.backend
-        if isinstance(backend, ClusterBackend):
-            return (backend.cluster,)
-        if isinstance(backend, ClustersBackend):
-            return backend.clusters
-        return tuple(dict.fromkeys((*backend.members, *([backend.primary] if backend.primary is not None else ()))))
+        """The names of the clusters that requests can be for."""
+        return (self.backend.cluster,) if isinstance(self.backend, ClusterBackend) else self.backend.clusters

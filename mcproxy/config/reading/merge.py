@@ -12,7 +12,16 @@ from mcproxy.config.context import Context
 from mcproxy.config.reading.nodes import Document, Place, root_place
 
 _SINGLE = ("daemon", "logging")
-_NAMED = ("listeners", "certificates", "clusters", "authentication", "authorization", "flowControls", "servers")
+_NAMED = (
+    "listeners",
+    "certificates",
+    "clusters",
+    "authentication",
+    "authorization",
+    "flowControls",
+    "aggregates",
+    "servers",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,12 @@ class Place:
         names = self.node.entries if isinstance(self.node, Mapping) else ()
         return [name for name in names if (*self.path, name) in self.document.broken]
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether something was reported that the schema does not allow, here or below."""
+        depth = len(self.path)
+        return any(path[:depth] == self.path for path in self.document.broken)
+
     def get(self, name: str) -> Place | None:
         """Return the value of a key, or None where it is absent, empty or already reported as wrong."""
         if not isinstance(self.node, Mapping):

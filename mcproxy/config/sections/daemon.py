@@ -12,10 +12,12 @@ from mcproxy.config.sections.fields import duration_at
 def build_daemon(context: Context, merged: Merged) -> Daemon:
     default = Daemon()
     socket = merged.setting("daemon", "controlSocket")
+    state = merged.setting("daemon", "stateDir")
     return Daemon(
         control_socket=_control_socket(context, socket) if socket is not None else None,
         shutdown_delay=duration_at(merged.setting("daemon", "shutdownDelay"), default.shutdown_delay),
         drain_timeout=duration_at(merged.setting("daemon", "drainTimeout"), default.drain_timeout),
+        state_dir=context.path(state) if state is not None else None,
     )
 
 

@@ -9,10 +9,10 @@ from mcproxy.config.checks.partial_rejects import warn_of_partial_rejects
 from mcproxy.config.checks.shadowed import warn_of_shadowed
 from mcproxy.config.context import Context
 from mcproxy.config.model import (
+    AggregateBackend,
     Backend,
     Cluster,
     ClusterBackend,
-    ClustersBackend,
     Endpoint,
     Policy,
     Reject,
@@ -40,6 +40,7 @@ class _ServerContext:
     one: str | None  # the name of its one cluster
     several: Sequence[str] | None  # the names of its several clusters; neither: its backend is wrong
     access_log: bool
+    aggregate: str | None  # the name of its aggregate
 
 
 def build_dispatch(
@@ -53,14 +54,15 @@ def build_dispatch(
         names=[cluster.name for cluster in clusters if cluster.name],
         clusters={cluster.name: cluster.value for cluster in clusters if cluster.name and cluster.value},
         one=backend.cluster if isinstance(backend, ClusterBackend) else None,
-        several=(backend.clusters or None) if isinstance(backend, ClustersBackend) else None,
+        several=(backend.clusters or None) if not isinstance(backend, ClusterBackend) else None,
         access_log=Fields(server).boolean("accessLog", True),
+        aggregate=backend.aggregate if isinstance(backend, AggregateBackend) else None,
     )
     errors = len(context.problems.errors)
     unique_names(context, places.items())
     written = list(places.items())
     policies = tuple(_policy(context, place, server_context) for place in written)
-    if len(context.problems.errors) > errors or _is_broken(places):
+    if len(context.problems.errors) > errors or places.is_broken:
         return policies  # rules without their wrong items mean something else
     if not policies:
         right = "add a policy, or take dispatch out to let everything pass"
@@ -68,12 +70,6 @@ def build_dispatch(
     warn_of_shadowed(context, written, policies)
     warn_of_partial_rejects(context, written, policies)
     return policies
-
-
-def _is_broken(places: Place) -> bool:
-    """Whether the schema reported something at or below `places`."""
-    depth = len(places.path)
-    return any(path[:depth] == places.path for path in places.document.broken)
 
 
 def _policy(context: Context, place: Place, server_context: _ServerContext) -> Policy:
@@ -84,8 +80,10 @@ def _policy(context: Context, place: Place, server_context: _ServerContext) -> P
         context.warn(
             place.get("accessLog") or place, "no-effect", what, "take it out, or set the server's accessLog to true"
         )
-    if server_context.several is not None:
-        _refuse_keys_for_one_cluster(context, place)
+    if server_context.aggregate is not None:
+        _refuse_keys_for_one_cluster(context, place, f"aggregate {server_context.aggregate}")
+    elif server_context.several is not None:
+        _refuse_keys_for_one_cluster(context, place, "several")
     if server_context.one is not None and rules is not None:
         _refuse_clusters(context, rules, server_context.one)
     backend = _backend(context, place.get("backend"), server_context)
@@ -110,12 +108,12 @@ def _rules(context: Context, place: Place, server_context: _ServerContext) -> tu
     )
 
 
-def _refuse_keys_for_one_cluster(context: Context, place: Place) -> None:
+def _refuse_keys_for_one_cluster(context: Context, place: Place, served: str) -> None:
     for key in _FOR_ONE_CLUSTER:
         written = place.get(key)
         if written is not None:
             right = "take it out, or add a server with backend: {cluster: NAME}"
-            context.error(written, "is for servers of one cluster, and this one has several", right)
+            context.error(written, f"is for servers of one cluster, and this one has {served}", right)
 
 
 def _refuse_clusters(context: Context, rules: Place, cluster: str) -> None:

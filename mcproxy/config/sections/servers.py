@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from mcproxy.config.context import Context
 from mcproxy.config.model import (
+    Aggregate,
+    AggregateBackend,
     Backend,
     Cluster,
     ClusterBackend,
@@ -25,13 +27,17 @@ from mcproxy.config.sections.section import Named, references, server_names
 
 
 def build_servers(
-    context: Context, merged: Merged, listeners: Sequence[Named[Listener]], clusters: Sequence[Named[Cluster]]
+    context: Context,
+    merged: Merged,
+    listeners: Sequence[Named[Listener]],
+    clusters: Sequence[Named[Cluster]],
+    aggregates: Sequence[Named[Aggregate]],
 ) -> list[Named[Server]]:
     """Return the servers, with their references checked and resolved."""
     serving = [listener.name for listener in listeners if listener.name and not has_other_purpose(listener.place)]
     every = [listener.name for listener in listeners if listener.name]
     return [
-        Named(place.text("name"), place, _server(context, place, serving, every, clusters))
+        Named(place.text("name"), place, _server(context, place, serving, every, clusters, aggregates))
         for place in merged.entries("servers")
     ]
 
@@ -42,13 +48,20 @@ def has_other_purpose(place: Place) -> bool:
 
 
 def _server(
-    context: Context, place: Place, serving: list[str], every: list[str], clusters: Sequence[Named[Cluster]]
+    context: Context,
+    place: Place,
+    serving: list[str],
+    every: list[str],
+    clusters: Sequence[Named[Cluster]],
+    aggregates: Sequence[Named[Aggregate]],
 ) -> Server:
     fields = Fields(place)
     chosen, named = place.get("listeners"), place.get("serverNames")
     listeners = references(context, chosen, every, "listener") if chosen is not None else tuple(serving)
     found = server_names(context, named) if named is not None else ()
-    backend = _backend(context, place.get("backend"), [cluster.name for cluster in clusters if cluster.name])
+    backend = _backend(
+        context, place.get("backend"), [cluster.name for cluster in clusters if cluster.name], aggregates
+    )
     misspelt = any(nearest(key, ("serverNames", "default")) for key in place.reported_keys())
     if not place.has("serverNames") and not place.has("default") and not misspelt:
         what = "has neither serverNames nor default: true, so no request finds it"
@@ -82,7 +95,9 @@ def _sessions(context: Context, server: Place) -> Sessions:
     return made
 
 
-def _backend(context: Context, place: Place | None, clusters: list[str]) -> Backend:
+def _backend(
+    context: Context, place: Place | None, clusters: list[str], aggregates: Sequence[Named[Aggregate]]
+) -> Backend:
     """Return the backend with its names checked; without clusters if it is wrong, so that other checks continue."""
     one = place.get("cluster") if place is not None else None
     several = place.get("clusters") if place is not None else None
@@ -91,8 +106,21 @@ def _backend(context: Context, place: Place | None, clusters: list[str]) -> Back
             context.error(one, f"there is no cluster {one.shown}", suggest(one.string, clusters))
             return ClustersBackend(())
         return ClusterBackend(one.string)
+    whole = place.get("aggregate") if place is not None else None
+    if whole is not None:
+        return _aggregate(context, whole, aggregates)
     if several is None:
         return ClustersBackend(())
     if several.string == "*" or any(item.string == "*" for item in several.items()):
         return ClustersBackend(tuple(dict.fromkeys(clusters)))
     return ClustersBackend(references(context, several, clusters, "cluster"))
+
+
+def _aggregate(context: Context, place: Place, aggregates: Sequence[Named[Aggregate]]) -> Backend:
+    known = {aggregate.name: aggregate.value for aggregate in aggregates if aggregate.name}
+    if place.string not in known:
+        right = suggest(place.string or "", known) if known else "define it in the section aggregates"
+        context.error(place, f"there is no aggregate {place.shown}", right)
+        return ClustersBackend(())
+    found = known[place.string]
+    return ClustersBackend(()) if found is None else AggregateBackend(found.name, found.clusters, found.primary)

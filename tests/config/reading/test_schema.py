@@ -26,7 +26,7 @@ ORACLE = jsonschema.Draft202012Validator(SCHEMA)
 FULL: dict[str, Any] = {
     "version": 1,
     "include": ["conf.d/*.yaml"],
-    "daemon": {"controlSocket": "/run/a", "shutdownDelay": "0s", "drainTimeout": 0, "workers": 1},
+    "daemon": {"controlSocket": "/run/a", "shutdownDelay": "0s", "drainTimeout": 0, "workers": 1, "stateDir": "/a"},
     "listeners": [
         {
             "name": "a",
@@ -111,6 +111,24 @@ FULL: dict[str, Any] = {
         },
         {"name": "bucket", "type": "TokenBucket", "qps": 1.5, "burst": 5},
     ],
+    "aggregates": [
+        {
+            "name": "a", "clusters": ["east"], "primary": "west", "resourceVersions": "Karmada", "unavailable": "Fail",
+            "reads": {"authorize": "Server", "cacheAllowed": "1s", "cacheDenied": 0, "staleDecisions": "1h"},
+            "cache": {
+                "resources": [
+                    {"group": "", "version": "v1", "resource": "pods", "namespaces": ["a"], "clusters": ["east"]},
+                    {"group": "apps", "version": "v1", "resource": "*"},
+                ],
+                "maxStaleness": "1s", "initialSyncTimeout": "1s", "dropManagedFields": True, "persistSecrets": True,
+            },
+            "create": [{"apiGroups": ["", "apps"], "resources": ["*"], "to": "east"}],
+        },
+        {
+            "name": "b", "clusterSelector": {"region": "eu"},
+            "cache": {"resources": [{"group": "", "version": "v1", "resource": "pods"}]},
+        },
+    ],
     "servers": [
         {
             "name": "a", "listeners": ["a"], "serverNames": ["a"], "default": True, "backend": {"cluster": "east"},
@@ -134,6 +152,7 @@ FULL: dict[str, Any] = {
             ],
         },
         {"name": "b", "backend": {"clusters": "*"}},
+        {"name": "c", "backend": {"aggregate": "a"}},
     ],
     "logging": {"level": "info", "access": {"file": "-", "format": "json"}},
 }  # fmt: skip
@@ -275,6 +294,10 @@ DEFAULTS: dict[str, Any] = {
     "authentication.tokenReview": model.TokenReview(),
     "authentication.webhook": model.Webhook(kubeconfig=_REFERENCE, endpoint=_ENDPOINT),
     "authentication.anonymous": model.Anonymous(),
+    "aggregates": model.Aggregate(name="", clusters=()),
+    "aggregates.reads": model.Reads(),
+    "aggregates.cache": model.Cache(),
+    "aggregates.cache.resources": model.CachedResource(group="", version="", resource=""),
     "servers.sessions": model.Sessions(),
     "authorization.subjectAccessReview": model.SubjectAccessReview(),
     "logging.access": model.AccessLog(),
