@@ -1,0 +1,188 @@
+"""Discovery documents as bytes, made once and then served: aggregated, and the legacy ones. Pure.
+
+Source: Kubernetes API concepts ("Discovery API"); recordings of a kube-apiserver for the order of fields and entries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS
+from mcproxy.kube.discovery import (
+    STALE,
+    APIGroupDiscovery,
+    APIGroupDiscoveryList,
+    APIResourceDiscovery,
+    APIVersionDiscovery,
+    GroupVersionKind,
+)
+from mcproxy.kube.status import StatusError
+
+
+class PageNotFound(Exception):
+    """The plain-text 404 of a path that nothing serves."""
+
+
+class VersionUnavailable(Exception):
+    """A group-version whose resources are not known, since its server cannot be reached: 503 in plain text."""
+
+
+class _GroupVersion(msgspec.Struct, rename="camel"):
+    group_version: str
+    version: str
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    name: str
+    versions: tuple[_GroupVersion, ...]
+    preferred_version: _GroupVersion
+
+
+class _Resource(msgspec.Struct, rename="camel", omit_defaults=True):
+    """`metav1.APIResource`, without storageVersionHash: aggregated documents of members do not have it."""
+
+    name: str
+    singular_name: str
+    namespaced: bool
+    group: str = ""
+    version: str = ""
+    kind: str | msgspec.UnsetType = msgspec.UNSET  # always written, as are the verbs
+    verbs: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+
+
+def not_found() -> StatusError:
+    """Return the 404 of an unknown version of a kube-apiserver's own group."""
+    return StatusError(404, "the server could not find the requested resource", details={})
+
+
+class AggregatedDocument:
+    """An APIGroupDiscoveryList; `etag` with its quotes."""
+
+    __slots__ = ("body", "etag")
+
+    def __init__(self, groups: tuple[APIGroupDiscovery, ...]) -> None:
+        self.body = _line(APIGroupDiscoveryList(items=groups))
+        self.etag = b'"%b"' % hashlib.sha512(self.body).hexdigest().upper().encode()
+
+
+class DiscoveryDocuments:
+    """All documents of some merged groups, each made when it is first asked for."""
+
+    def __init__(self, groups: Sequence[APIGroupDiscovery]) -> None:
+        self._core = tuple(group for group in groups if not group.metadata.name)
+        self._named = {group.metadata.name: group for group in groups if group.metadata.name}
+        self._aggregated: dict[bool, AggregatedDocument] = {}
+        self._legacy: dict[tuple[str, ...], bytes] = {}
+
+    def aggregated(self, *, core: bool) -> AggregatedDocument:
+        """Return the aggregated document of /api (`core`) or /apis."""
+        document = self._aggregated.get(core)
+        if document is None:
+            document = AggregatedDocument(self._core if core else tuple(self._named.values()))
+            self._aggregated[core] = document
+        return document
+
+    def core_versions(self, address: str) -> bytes:
+        """Return the APIVersions of /api; `address` is the one that the client asked, "host:port"."""
+        versions = [version.version for group in self._core for version in group.versions]
+        cidrs = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+        return _line({"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": cidrs})
+
+    def group_list(self) -> bytes:
+        """Return the APIGroupList of /apis."""
+        body = self._legacy.get(())
+        if body is None:
+            groups = [_group(group) for group in self._named.values()]
+            body = self._legacy[()] = _line({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+        return body
+
+    def group(self, name: str) -> bytes:
+        """Return the APIGroup of /apis/<name>. Raises PageNotFound."""
+        body = self._legacy.get((name,))
+        if body is None:
+            if name not in self._named:
+                raise PageNotFound
+            entry = msgspec.to_builtins(_group(self._named[name]))
+            body = self._legacy[name,] = _line({"kind": "APIGroup", "apiVersion": "v1", **entry})
+        return body
+
+    def resource_list(self, group: str, version: str) -> bytes:
+        """Return the APIResourceList of a group-version.
+
+        Raises PageNotFound, StatusError (404) where the group is a kube-apiserver's own, VersionUnavailable.
+        """
+        body = self._legacy.get((group, version))
+        if body is None:
+            found = self._version(group, version)
+            if found is None:
+                raise not_found() if not group or (group in self._named and group in BUILT_IN_GROUPS) else PageNotFound
+            if found.freshness == STALE and not found.resources:
+                raise VersionUnavailable
+            body = self._legacy[group, version] = _resource_list(group, found)
+        return body
+
+    def paths(self) -> list[str]:
+        """Return the paths of all groups and group-versions."""
+        found = ["/api", *(f"/api/{version.version}" for group in self._core for version in group.versions)]
+        if self._named:
+            found += ["/apis", "/apis/"]
+        for name, group in self._named.items():
+            found.append(f"/apis/{name}")
+            found += [f"/apis/{name}/{version.version}" for version in group.versions]
+        return found
+
+    def _version(self, group: str, version: str) -> APIVersionDiscovery | None:
+        groups = self._core if not group else tuple(one for one in (self._named.get(group),) if one)
+        return next((one for found in groups for one in found.versions if one.version == version), None)
+
+
+def _line(document: object) -> bytes:
+    return msgspec.json.encode(document) + b"\n"
+
+
+def _group(group: APIGroupDiscovery) -> _Group:
+    """Return a group's legacy entry; the preferred version is the first that is not stale, as client-go finds it."""
+    name = group.metadata.name
+    versions = tuple(_GroupVersion(f"{name}/{version.version}", version.version) for version in group.versions)
+    fresh = (one for one, version in zip(versions, group.versions, strict=True) if version.freshness != STALE)
+    return _Group(name, versions, next(fresh, versions[0]))
+
+
+def _resource_list(group: str, version: APIVersionDiscovery) -> bytes:
+    entries = [entry for resource in version.resources for entry in _entries(group, version.version, resource)]
+    head = {"kind": "APIResourceList", "apiVersion": "v1"} if group else {"kind": "APIResourceList"}
+    group_version = f"{group}/{version.version}" if group else version.version
+    return _line({**head, "groupVersion": group_version, "resources": entries})
+
+
+def _entries(group: str, version: str, resource: APIResourceDiscovery) -> list[_Resource]:
+    namespaced = resource.scope == "Namespaced"
+    main = _Resource(
+        resource.resource,
+        resource.singular_resource,
+        namespaced,
+        *_kind(group, version, resource.response_kind),
+        resource.verbs,
+        resource.short_names,
+        resource.categories,
+    )
+    below = [
+        _Resource(f"{resource.resource}/{one.subresource}", "", namespaced, *kind, one.verbs)
+        for one in resource.subresources
+        for kind in (_kind(group, version, one.response_kind),)
+    ]
+    return [main, *below]
+
+
+def _kind(group: str, version: str, kind: GroupVersionKind | None) -> tuple[str, str, str]:
+    """Return group, version and kind as a legacy entry has them: empty where they are the document's."""
+    if kind is None:
+        return "", "", ""
+    if not kind.version or (kind.group, kind.version) == (group, version):
+        return "", "", kind.kind
+    return kind.group, kind.version, kind.kind
