@@ -14,6 +14,13 @@ _PREFIXES = (
 )
 
 
+# Karmada's paths for all its clusters as one; the first is the one that its documentation gives.
+_AGGREGATE_PREFIXES = (
+    b"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy",
+    b"/apis/search.karmada.io/v1alpha1/proxying",
+)
+
+
 def split(target: bytes, server: str, names: Container[bytes]) -> tuple[bytes, bytes]:
     """Return the name of the cluster that a target is for, and the target to send to that cluster.
 
@@ -25,6 +32,28 @@ def split(target: bytes, server: str, names: Container[bytes]) -> tuple[bytes, b
     raise StatusError(
         404, f'server "{server}" has no API of its own; its clusters are under /clusters/NAME/', details={}
     )
+
+
+def split_aggregate(target: bytes, names: Container[bytes]) -> tuple[bytes, bytes]:
+    """Return the member of an aggregate that a target is for, b"" for the aggregate's own API, and the target there.
+
+    What the target is about is read from the returned one: authorization must see the inner path. Raises StatusError
+    (404) for a member's path if the member is none of `names`.
+    """
+    for prefix in _AGGREGATE_PREFIXES:
+        if target.startswith(prefix) and target[len(prefix) : len(prefix) + 1] in (b"/", b"?", b""):
+            path, question, query = target[len(prefix) :].partition(b"?")
+            target = (path or b"/") + question + query
+            break
+    for prefix, suffix in _PREFIXES:
+        if not target.startswith(prefix):
+            continue
+        rest = target[len(prefix) :]
+        segments = rest.partition(b"?")[0].split(b"/")
+        # Without the suffix it is an object of that system's own API, which a member may serve.
+        if not suffix or segments[1:2] == [suffix[1:]]:
+            return _below(rest, suffix, names)
+    return b"", target
 
 
 def prefix_of(target: bytes, below: bytes) -> bytes:
