@@ -1,0 +1,266 @@
+"""Edits of JSON that change nothing but what they are for: every other byte stays as it was written. Pure.
+
+A value that is not edited is only skipped. As for a Kubernetes API server keys are case-sensitive; where a key stands
+twice, each of them is edited, since the last applies, or both are merged. Bytes that are no UTF-8 are kept. Input is
+not trusted: what is no JSON raises `Malformed`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from json import JSONDecodeError
+from typing import NamedTuple
+
+from mcproxy.kube.metadata_edit import MetadataEdit
+
+_BLANK = re.compile(r"[ \t\n\r]*")
+_CODEC = ("utf-8", "surrogateescape")
+# Numbers are skipped as text: Python refuses to read one of more than 4300 digits.
+_decode = json.JSONDecoder(parse_int=len, parse_float=len).raw_decode
+
+
+class Malformed(ValueError):
+    """The bytes are no JSON, or nested too deeply."""
+
+
+class Member(NamedTuple):
+    """A member of an object: its name, and offsets in the text."""
+
+    name: str
+    begin: int  # of the name's quotation mark
+    value: int
+    end: int
+
+
+class _Change(NamedTuple):
+    begin: int
+    end: int
+    text: str
+
+
+def edit_metadata(body: bytes, edit: MetadataEdit) -> bytes:
+    """Return an object's JSON with its `metadata` edited; unchanged if it has none. Raises Malformed."""
+    text = body.decode(*_CODEC)
+    return _applied(body, text, _guarded(lambda: _metadata_changes(text, _begin(text), edit)))
+
+
+def edit_rows(body: bytes, edit: MetadataEdit) -> bytes:
+    """Return a Table's JSON with the metadata of each row's `object` edited. Raises Malformed."""
+    text = body.decode(*_CODEC)
+
+    def changes() -> list[_Change]:
+        found: list[_Change] = []
+        for rows in _named(text, _begin(text), "rows"):
+            for row, _ in elements(text, rows.value):
+                for each in _named(text, row, "object"):
+                    found += _metadata_changes(text, each.value, edit)
+        return found
+
+    return _applied(body, text, _guarded(changes))
+
+
+def change_string(body: bytes, path: tuple[str, ...], change: Callable[[str], str]) -> bytes:
+    """Return JSON with the strings at a path of names changed; what is no string stays. Raises Malformed."""
+    text = body.decode(*_CODEC)
+    return _applied(body, text, _guarded(lambda: _string_changes(text, _begin(text), path, change)))
+
+
+def string_at(body: bytes, path: tuple[str, ...]) -> str | None:
+    """Return the string at a path of names, the last where a name stands twice; None if none does. Raises Malformed."""
+    found: list[str] = []
+
+    def keep(value: str) -> str:
+        found.append(value)
+        return value
+
+    change_string(body, path, keep)
+    return found[-1] if found else None
+
+
+def members(text: str, position: int) -> Iterator[Member]:
+    """Yield the members of the object that begins at `position`; none if no object does. Raises Malformed."""
+    if text[position : position + 1] != "{":
+        return
+    position = _skip_blank(text, position + 1)
+    if text[position : position + 1] == "}":
+        return
+    while True:
+        begin = position
+        if text[begin : begin + 1] != '"':
+            raise Malformed("a member without a name")
+        name, position = _decode(text, begin)
+        position = _skip_blank(text, position)
+        if text[position : position + 1] != ":":
+            raise Malformed("a name without a value")
+        value = _skip_blank(text, position + 1)
+        end = _skip_value(text, value)
+        yield Member(name, begin, value, end)
+        position = _skip_blank(text, end)
+        if text[position : position + 1] != ",":
+            return
+        position = _skip_blank(text, position + 1)
+
+
+def elements(text: str, position: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of the elements of the array at `position`; none if no array begins there.
+
+    Raises Malformed.
+    """
+    if text[position : position + 1] != "[":
+        return
+    position = _skip_blank(text, position + 1)
+    if text[position : position + 1] == "]":
+        return
+    while True:
+        end = _skip_value(text, position)
+        yield position, end
+        position = _skip_blank(text, end)
+        if text[position : position + 1] != ",":
+            return
+        position = _skip_blank(text, position + 1)
+
+
+def quoted(value: str) -> str:
+    """Return a string as JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _metadata_changes(text: str, position: int, edit: MetadataEdit) -> list[_Change]:
+    return [
+        change
+        for metadata in _named(text, position, "metadata")
+        if text[metadata.value] == "{"
+        for change in _meta_changes(text, metadata, edit)
+    ]
+
+
+def _meta_changes(text: str, metadata: Member, edit: MetadataEdit) -> list[_Change]:
+    """Return the changes of one ObjectMeta; if members of it go or come, that is one change of all of it."""
+    known = list(members(text, metadata.value))
+    maps: dict[str, Mapping[str, str | None]] = {"labels": edit.labels, "annotations": edit.annotations}
+    changes: list[_Change] = []
+    kept: list[Member] = []
+    edited: dict[str, bool] = dict.fromkeys(maps, False)
+    for member in known:
+        if member.name in maps and text[member.value] == "{":
+            after = _edited_map(text, member, maps[member.name], add=not edited[member.name])
+            edited[member.name] = edited[member.name] or after is not None
+            if after is None:
+                continue
+            if after != text[member.value : member.end]:
+                changes.append(_Change(member.value, member.end, after))
+        elif member.name == "resourceVersion" and edit.resource_version is not None and text[member.value] == '"':
+            changes += _string_change(text, member, edit.resource_version)
+        kept.append(member)
+    added = [
+        f"{quoted(name)}:{{{_entries(wanted)}}}"
+        for name, wanted in maps.items()
+        if not edited[name] and any(value is not None for value in wanted.values())
+    ]
+    if not added and len(kept) == len(known):
+        return changes
+    return [_rebuilt(text, metadata, known, kept, changes, added)]
+
+
+def _edited_map(text: str, member: Member, wanted: Mapping[str, str | None], *, add: bool) -> str | None:
+    """Return a map of strings edited; None if it is to be removed, because only removed keys stood in it."""
+    known = list(members(text, member.value))
+    kept: list[Member] = []
+    changes: list[_Change] = []
+    missing = {key: value for key, value in wanted.items() if value is not None} if add else {}
+    for each in known:
+        if each.name not in wanted:
+            kept.append(each)
+        elif each.name in missing:
+            changes.append(_Change(each.value, each.end, quoted(missing.pop(each.name))))
+            kept.append(each)
+    if known and not kept and not missing:
+        return None
+    added = [_entries(missing)] if missing else []
+    return _rebuilt(text, member, known, kept, changes, added).text
+
+
+def _entries(wanted: Mapping[str, str | None]) -> str:
+    return ",".join(f"{quoted(key)}:{quoted(value)}" for key, value in wanted.items() if value is not None)
+
+
+def _rebuilt(
+    text: str, whole: Member, known: list[Member], kept: list[Member], changes: list[_Change], added: list[str]
+) -> _Change:
+    """Return the change of an object to only the members `kept`, with `changes` inside them, and `added` at its end.
+
+    Each member keeps the blanks and the comma before it; of a removed one they go with it.
+    """
+    begin = known[0].begin if known else whole.value + 1
+    end = known[-1].end if known else begin
+    parts = [text[whole.value : begin]]
+    before = {member.begin: (known[at - 1].end if at else begin) for at, member in enumerate(known)}
+    for member in kept:
+        if len(parts) > 1:
+            parts.append(text[before[member.begin] : member.begin])
+        inside = [change for change in changes if member.begin <= change.begin < member.end]
+        parts.append(_spliced(text, member.begin, member.end, inside))
+    for each in added:
+        if len(parts) > 1:
+            parts.append(",")
+        parts.append(each)
+    parts.append(text[end : whole.end])
+    return _Change(whole.value, whole.end, "".join(parts))
+
+
+def _string_changes(text: str, position: int, path: tuple[str, ...], change: Callable[[str], str]) -> list[_Change]:
+    found: list[_Change] = []
+    for member in _named(text, position, path[0]):
+        if len(path) > 1:
+            found += _string_changes(text, member.value, path[1:], change)
+        elif text[member.value] == '"':
+            found += _string_change(text, member, change)
+    return found
+
+
+def _string_change(text: str, member: Member, change: Callable[[str], str]) -> list[_Change]:
+    before, _ = _decode(text, member.value)
+    after = change(before)
+    return [] if after == before else [_Change(member.value, member.end, quoted(after))]
+
+
+def _named(text: str, position: int, name: str) -> list[Member]:
+    return [member for member in members(text, position) if member.name == name]
+
+
+def _begin(text: str) -> int:
+    return _skip_blank(text, 0)
+
+
+def _skip_blank(text: str, position: int) -> int:
+    match = _BLANK.match(text, position)
+    return match.end() if match else position
+
+
+def _skip_value(text: str, position: int) -> int:
+    return _decode(text, position)[1]
+
+
+def _guarded(changes: Callable[[], list[_Change]]) -> list[_Change]:
+    try:
+        return changes()
+    except JSONDecodeError as error:
+        raise Malformed(str(error)) from None
+    except RecursionError:
+        raise Malformed("nested too deeply") from None
+
+
+def _applied(body: bytes, text: str, changes: list[_Change]) -> bytes:
+    return _spliced(text, 0, len(text), changes).encode(*_CODEC) if changes else body
+
+
+def _spliced(text: str, begin: int, end: int, changes: list[_Change]) -> str:
+    parts: list[str] = []
+    position = begin
+    for change in sorted(changes):
+        parts += (text[position : change.begin], change.text)
+        position = change.end
+    parts.append(text[position:end])
+    return "".join(parts)
