@@ -1,4 +1,4 @@
-"""`mcproxy rbac`: the least ClusterRole that each cluster must grant the proxy, as YAML for `kubectl apply`."""
+"""`mcproxy rbac`: the least roles that each cluster must grant the proxy, as YAML for `kubectl apply`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import argparse
 import base64
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcproxy.cli import BAD_CONFIG, OK, USAGE, configuration
 
 if TYPE_CHECKING:
     from mcproxy.config import model
+    from mcproxy.identity.required_rights import Right
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -34,7 +35,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "rbac",
         help="print the minimal rights that clusters must grant the proxy",
         description="Print, as YAML for kubectl apply, the ClusterRole with the least rights that each cluster must "
-        "grant the proxy for this configuration, and the ClusterRoleBinding.",
+        "grant the proxy for this configuration, a Role for each namespace with rights of its own, and the bindings.",
     )
     configuration.add_option(parser)
     parser.add_argument("--cluster", metavar="NAME", help="only for this cluster (default: all, one after the other)")
@@ -89,8 +90,7 @@ def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespac
         yield "# Identity Proxy: whatever clients shall be able to do there has to be granted besides."
     if args.service_account:
         yield from _account()
-    yield from _role(config, cluster)
-    yield from _binding(cluster, subject.user)
+    yield from _roles(config, cluster, subject.user)
 
 
 def _account() -> Iterator[str]:
@@ -115,21 +115,48 @@ def _account() -> Iterator[str]:
     yield from _body(secret)
 
 
-def _role(config: model.Config, cluster: model.Cluster) -> Iterator[str]:
+def _roles(config: model.Config, cluster: model.Cluster, user: str) -> Iterator[str]:
+    """Yield the ClusterRole with its binding, then a Role with its binding for each namespace with rights of its own.
+
+    The roles of namespaces come last, since a namespace may not be there yet.
+    """
     from mcproxy.identity.required_rights import required_rights
 
-    metadata = {"name": _role_name(cluster)}
-    yield from _document({"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata})
-    yield "rules:"
-    for grant in required_rights(config, cluster):
-        yield f"  # {grant.why}"
-        lead = "- "
-        for key, value in grant.rule.items():
-            yield f"  {lead}{key}: {json.dumps(value)}"
-            lead = "  "
+    rights: dict[str, list[Right]] = {"": []}
+    for right in required_rights(config, cluster):
+        rights.setdefault(right.namespace, []).append(right)
+    for namespace, wanted in rights.items():
+        metadata = {"namespace": namespace, "name": _role_name(cluster)} if namespace else {"name": _role_name(cluster)}
+        kind = "Role" if namespace else "ClusterRole"
+        yield from _document({"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata})
+        yield "rules:"
+        for why, rule in _rules(wanted):
+            yield f"  # {why}"
+            lead = "- "
+            for key, value in rule.items():
+                yield f"  {lead}{key}: {json.dumps(value)}"
+                lead = "  "
+        yield from _binding(metadata, kind, user)
 
 
-def _binding(cluster: model.Cluster, user: str) -> Iterator[str]:
+def _rules(rights: Iterable[Right]) -> Iterator[tuple[str, dict[str, list[str]]]]:
+    """Yield purposes and rules; rights of one purpose that have all but one list alike are one rule."""
+    rules: list[tuple[str, dict[str, list[str]]]] = [(right.why, right.rule) for right in rights]
+    for key in ("verbs", "resources", "nonResourceURLs"):
+        merged: list[tuple[str, dict[str, list[str]]]] = []
+        for why, rule in rules:
+            rest = {name: value for name, value in rule.items() if name != key}
+            same = (one for one in merged if one[0] == why and {**one[1], key: []} == {**rest, key: []})
+            found = next(same, None) if key in rule else None
+            if found is None:
+                merged.append((why, {name: list(value) for name, value in rule.items()}))
+            else:
+                found[1][key] += [item for item in rule[key] if item not in found[1][key]]
+        rules = merged
+    yield from rules
+
+
+def _binding(metadata: dict[str, str], kind: str, user: str) -> Iterator[str]:
     from mcproxy.kube.user import service_account
 
     account = service_account(user)
@@ -141,9 +168,9 @@ def _binding(cluster: model.Cluster, user: str) -> Iterator[str]:
     yield from _document(
         {
             "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": _role_name(cluster)},
-            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _role_name(cluster)},
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": metadata["name"]},
             "subjects": [subject],
         }
     )

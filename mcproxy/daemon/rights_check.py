@@ -143,7 +143,9 @@ def describe_right(right: Right) -> str:
     if right.path:
         return f"{right.verb} {right.path}"
     resource, slash, subresource = right.resource.partition("/")
-    return f"{right.verb} {resource}{f'.{right.group}' if right.group else ''}{slash}{subresource}"
+    named = f" {right.name}" if right.name else ""
+    where = f" in namespace {right.namespace}" if right.namespace else ""
+    return f"{right.verb} {resource}{f'.{right.group}' if right.group else ''}{slash}{subresource}{named}{where}"
 
 
 def _known_of(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator[tuple[str, _Known]]:

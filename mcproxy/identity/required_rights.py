@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mcproxy.config import model
 from mcproxy.kube import requestinfo
+from mcproxy.kube.core_resources import CORE_RESOURCES, SECRETS
 
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
@@ -21,20 +22,26 @@ _NAMES_USERS = (model.Identity.IMPERSONATE, model.Identity.REQUEST_HEADER)
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One right in RBAC's terms: a verb on a resource of a group, or (with `path`) on a non-resource path."""
+    """One right in RBAC's terms: a verb on a resource of a group, or (with `path`) on a non-resource path.
+
+    `namespace` "" is all namespaces, `name` "" all objects.
+    """
 
     why: str
     verb: str
     resource: str = ""
     group: str = ""
     path: str = ""
+    namespace: str = ""
+    name: str = ""
 
     @property
     def rule(self) -> dict[str, list[str]]:
         """The PolicyRule."""
         if self.path:
             return {"nonResourceURLs": [self.path], "verbs": [self.verb]}
-        return {"apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb]}
+        rule = {"apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb]}
+        return {**rule, "resourceNames": [self.name]} if self.name else rule
 
 
 def required_rights(config: model.Config, cluster: model.Cluster) -> tuple[Right, ...]:
@@ -86,6 +93,13 @@ def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Ri
             names.add(server.authorization or "")
         impersonation |= server in reached and _asks_about_impersonation(server, cluster, authorization)
     purposes = [f"reviews requests (authorization {', '.join(sorted(names))})"] if names else []
+    asked = [
+        aggregate.name
+        for aggregate in _aggregates(config, cluster)
+        if aggregate.reads.authorize is model.ReadAuthorization.MEMBERS
+    ]
+    if asked:
+        purposes.append(f"reviews who may read what is cached (aggregate {', '.join(asked)})")
     if impersonation:
         purposes.append("reviews impersonation requested by clients")
     if purposes:
@@ -110,17 +124,63 @@ def _asks_about_impersonation(
     return any("impersonate" in rule.verbs for rule in authorization.rules or ())
 
 
+#: What tells which resources a member has; by default every authenticated user has these rights (system:discovery).
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*")
+
+
+def _members(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+    """Yield what the proxy needs to read a member of aggregates into its cache."""
+    aggregates = _aggregates(config, cluster)
+    if not aggregates:
+        return
+    members = f"(aggregate {', '.join(aggregate.name for aggregate in aggregates)})"
+    for path in _DISCOVERY:
+        yield Right(f"finds the resources of a member {members}", "get", path=path)
+    # Its uid stands for the cluster: behind the same address there may be another one.
+    yield Right(f"recognizes the member {members}", "get", "namespaces", name="kube-system")
+    wanted = dict.fromkeys(key for aggregate in aggregates for key in _cached(aggregate, cluster.name))
+    everywhere = {(group, resource) for group, resource, namespace in wanted if not namespace}
+    for group, resource, namespace in wanted:
+        if namespace and not everywhere.isdisjoint({(group, resource), (group, "*")}):
+            continue
+        if not namespace and resource != "*" and (group, "*") in everywhere:
+            continue
+        for verb in ("list", "watch"):
+            yield Right(f"fills the cache {members}", verb, resource, group, namespace=namespace)
+
+
+def _cached(aggregate: model.Aggregate, cluster: str) -> Iterator[tuple[str, str, str]]:
+    """Yield group, resource and namespace ("": all) of what is cached of a cluster."""
+    for entry in aggregate.cache.resources:
+        if entry.clusters and cluster not in entry.clusters:
+            continue
+        # RBAC's star would take in secrets, which the cache's does not.
+        everything = entry.resource == "*" and entry.group == ""
+        resources = [name for name in CORE_RESOURCES if name != SECRETS] if everything else [entry.resource]
+        for namespace in entry.namespaces or ("",):
+            for resource in resources:
+                yield entry.group, resource, namespace
+
+
 _PARTS: tuple[Callable[[model.Config, model.Cluster], Iterator[Right]], ...] = (
     _health,
     _impersonation,
     _token_reviews,
     _access_reviews,
+    _members,
 )
 
 
 def _servers(config: model.Config, cluster: model.Cluster) -> tuple[model.Server, ...]:
     """The servers whose requests may go to `cluster`."""
     return tuple(server for server in config.servers if cluster.name in {*server.clusters, *_diversions(server)})
+
+
+def _aggregates(config: model.Config, cluster: model.Cluster) -> tuple[model.Aggregate, ...]:
+    """The aggregates that have `cluster` as a member, and that a server has."""
+    backends = (server.backend for server in config.servers)
+    used = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackend)}
+    return tuple(each for each in config.aggregates if each.name in used and cluster.name in each.clusters)
 
 
 def _diversions(server: model.Server) -> Iterator[str]:

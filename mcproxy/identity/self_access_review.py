@@ -20,7 +20,7 @@ _TODO = "see what answers there: it must serve authorization.k8s.io/v1 SelfSubje
 
 
 async def is_granted(cluster: Cluster, right: Right, clock: IReactorTime) -> bool:
-    """Return whether `cluster` grants the owner of the proxy's credential `right`, in all namespaces and for all names.
+    """Return whether `cluster` grants the owner of the proxy's credential `right`, as widely as that is meant.
 
     Raises `UnavailableError` if the cluster does not answer that.
     """
@@ -47,6 +47,10 @@ def review_body(right: Right) -> bytes:
         attributes = {"verb": right.verb, "group": right.group, "version": "*", "resource": resource}
         if subresource:
             attributes["subresource"] = subresource
+        if right.namespace:
+            attributes["namespace"] = right.namespace
+        if right.name:
+            attributes["name"] = right.name
         spec = {"resourceAttributes": attributes}
     review = {"apiVersion": f"{_GROUP}/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
     return json.dumps(review).encode()

@@ -11,7 +11,8 @@ import http.client
 import json
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from mcproxy.identity.impersonation.upstream_headers import identity_headers_of
 from mcproxy.identity.required_rights import required_rights
 from mcproxy.kube.user import UserInfo
 from tests.config import pki
+from tests.config.test_cases import supported as supported
 from tests.e2e.conftest import kubectl as kubectl
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -43,6 +45,23 @@ authorization:
   - {name: delegated, subjectAccessReview: {}}
 servers:
   - {name: east, default: true, backend: {cluster: east}, authentication: corp, authorization: delegated}
+"""
+
+FLEET = """
+version: 1
+listeners: [{name: local, bind: "127.0.0.1:6443"}]
+clusters:
+  - {name: east, endpoints: [{url: "https://127.0.0.1:1"}], credentials: {token: hush}}
+authentication: [{name: corp, tokenFile: users.csv}]
+aggregates:
+  - name: fleet
+    clusters: [east]
+    cache:
+      resources:
+        - {group: "", version: v1, resource: pods}
+        - {group: apps, version: v1, resource: "*"}
+        - {group: "", version: v1, resource: secrets, namespaces: [kube-public]}
+servers: [{name: fleet, default: true, backend: {aggregate: fleet}, authentication: corp}]
 """
 
 GROUP = "rbac.authorization.k8s.io"
@@ -155,8 +174,36 @@ ACTS = (
 )
 
 
-def failing(cluster: Cluster, token: str) -> list[str]:
-    return [act.name for act in ACTS if not act.works(cluster, token)]
+def reading(path: str) -> Callable[[Cluster, str], bool]:
+    return lambda cluster, token: cluster.ask("GET", path, token)[0] == 200
+
+
+#: What the proxy does in a member of an aggregate with the scope of FLEET.
+ACTS_OF_FLEET = (
+    *(act for act in ACTS if act.name not in ("health", "extra", "extra with a slash", "token review")),
+    Act("health", reading("/readyz")),
+    Act("discovery, core group", reading("/api")),
+    Act("discovery, a version of the core group", reading("/api/v1")),
+    Act("discovery, groups", reading("/apis")),
+    Act("discovery, a group-version", reading("/apis/apps/v1")),
+    Act("uid of the cluster", reading("/api/v1/namespaces/kube-system")),
+    Act("list of all namespaces", reading("/api/v1/pods")),
+    Act("watch of all namespaces", reading("/api/v1/pods?watch=1&timeoutSeconds=1")),
+    Act("list of a group", reading("/apis/apps/v1/deployments")),
+    Act("watch of a group", reading("/apis/apps/v1/replicasets?watch=1&timeoutSeconds=1")),
+    Act("list in one namespace", reading("/api/v1/namespaces/kube-public/secrets")),
+    Act("watch in one namespace", reading("/api/v1/namespaces/kube-public/secrets?watch=1&timeoutSeconds=1")),
+)
+REFUSED = (
+    reading("/api/v1/secrets"),
+    reading("/api/v1/namespaces/kube-public/configmaps"),
+    reading("/api/v1/namespaces/default"),
+    reading("/api/v1/namespaces/kube-public/secrets/a"),
+)
+
+
+def failing(cluster: Cluster, token: str, acts: Sequence[Act] = ACTS) -> list[str]:
+    return [act.name for act in acts if not act.works(cluster, token)]
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +232,40 @@ def test_everything_works_with_it_and_every_rule_is_needed(
     for plural, name in ((ROLES, path), (BINDINGS, path.replace(ROLES, BINDINGS))):
         assert cluster.ask("DELETE", name, admin)[0] == 200, plural
     assert failing(cluster, token) == [act.name for act in ACTS]
+
+
+@pytest.mark.usefixtures("supported")
+def test_an_aggregate_reads_its_members_with_it_and_every_rule_is_needed(
+    cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token, admin = "mcproxy-test-token", "admin-test-token"
+    assert failing(cluster, token, ACTS_OF_FLEET) == [act.name for act in ACTS_OF_FLEET]
+    text = printed(tmp_path, capsys, "--user", "mcproxy", config=FLEET)
+    cluster.apply(kubectl, text)
+    assert failing(cluster, token, ACTS_OF_FLEET) == []
+    assert not any(act(cluster, token) for act in REFUSED)
+    roles = [document for document in documents(text) if document["kind"] in ("ClusterRole", "Role")]
+    assert [role["metadata"].get("namespace") for role in roles] == [None, "kube-public"]
+    broken: list[list[str]] = []
+    for role in roles:
+        name, namespace = role["metadata"]["name"], role["metadata"].get("namespace")
+        path = f"/apis/{GROUP}/v1/namespaces/{namespace}/roles/{name}" if namespace else f"{ROLES}/{name}"
+        for number, rule in enumerate(role["rules"]):
+            for key in ("verbs", "resources", "nonResourceURLs"):
+                for item in rule.get(key, ()):
+                    less = {**rule, key: [other for other in rule[key] if other != item]}
+                    rules = [less if index == number else other for index, other in enumerate(role["rules"])]
+                    rules = [other for other in rules if other["verbs"] and other != {**other, key: []}]
+                    assert cluster.ask("PUT", path, admin, {**role, "rules": rules})[0] == 200
+                    broken.append(failing(cluster, token, ACTS_OF_FLEET))
+                    assert broken[-1], f"{item} is not needed in {rule}"
+            assert cluster.ask("PUT", path, admin, role)[0] == 200
+    assert sorted({name for names in broken for name in names}) == sorted(act.name for act in ACTS_OF_FLEET)
+    for document in documents(text):
+        name, namespace = document["metadata"]["name"], document["metadata"].get("namespace")
+        plural = f"{document['kind'].lower()}s"
+        path = f"namespaces/{namespace}/{plural}" if namespace else plural
+        assert cluster.ask("DELETE", f"/apis/{GROUP}/v1/{path}/{name}", admin)[0] == 200
 
 
 def test_every_rule_is_one_right_with_its_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -343,6 +424,54 @@ def test_a_health_check_of_a_resource_is_a_right_on_it() -> None:
     checked = cluster_config(health_check=model.HealthCheck(path="/api/v1/namespaces/default/services/x/status"))
     grant = required_rights(model.Config(clusters=(checked,)), checked)[0]
     assert grant.rule == {"apiGroups": [""], "resources": ["services/status"], "verbs": ["get"]}
+
+
+def aggregated(*entries: model.CachedResource, **fields: Any) -> model.Config:
+    fleet = model.Aggregate(name="fleet", clusters=("east", "west"), cache=model.Cache(resources=entries), **fields)
+    return model.Config(
+        clusters=tuple(cluster_config(name, identity=model.Identity.PROXY) for name in ("east", "west", "hub")),
+        aggregates=(fleet,),
+        servers=(
+            model.Server(name="s", listeners=(), backend=model.AggregateBackend("fleet", ("east", "west"), "hub")),
+        ),
+    )
+
+
+PODS = model.CachedResource(group="", version="v1", resource="pods")
+MEMBER = ["get /readyz", REVIEW, "get /api", "get /api/*", "get /apis", "get /apis/*", "get namespaces"]
+
+
+def test_a_member_is_read_with_the_rights_of_the_scope_and_a_primary_is_not() -> None:
+    config = aggregated(PODS, model.CachedResource(group="apps", version="v1", resource="*", clusters=("west",)))
+    assert rights(config) == [*MEMBER, "list pods", "watch pods"]
+    assert rights(config, 1) == [*MEMBER, "list pods", "watch pods", "list *", "watch *"]
+    assert rights(config, 2) == ["get /readyz"]
+    assert rights(replace(config, servers=())) == ["get /readyz"]
+
+
+def test_members_are_asked_who_may_read_only_where_they_decide() -> None:
+    config = aggregated(PODS, reads=model.Reads(authorize=model.ReadAuthorization.SERVER))
+    assert REVIEW not in rights(config)
+
+
+def test_all_of_the_core_group_is_not_its_secrets() -> None:
+    found = rights(aggregated(replace(PODS, resource="*")))
+    assert {"list pods", "watch configmaps", "list services"} <= set(found)
+    assert not {"list secrets", "watch secrets", "list *", "watch *"} & set(found)
+    named = rights(aggregated(replace(PODS, resource="*"), replace(PODS, resource="secrets")))
+    assert {*named} - {*found} == {"list secrets", "watch secrets"}
+
+
+def test_rights_in_namespaces_are_not_asked_for_beside_those_in_all() -> None:
+    narrow = replace(PODS, namespaces=("a", "b"))
+    found = required_rights(aggregated(narrow), cluster_config())
+    assert [(right.verb, right.namespace) for right in found if right.resource == "pods"] == [
+        ("list", "a"), ("watch", "a"), ("list", "b"), ("watch", "b"),
+    ]  # fmt: skip
+    found = required_rights(aggregated(narrow, PODS), cluster_config())
+    assert [(right.verb, right.namespace) for right in found if right.resource == "pods"] == [
+        ("list", ""), ("watch", ""),
+    ]  # fmt: skip
 
 
 # Whom the rights are for.

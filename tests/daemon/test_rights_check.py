@@ -193,3 +193,16 @@ def test_a_check_that_is_stopped_while_it_asks_asks_nothing_more_and_logs_nothin
     assert events == []
     assert len(bench.asked) == asked == 2
     assert not bench.clock.getDelayedCalls()
+
+
+@pytest.mark.parametrize(
+    ("right", "shown"),
+    [
+        (Right("why", "list", "deployments", "apps", namespace="demo"), "list deployments.apps in namespace demo"),
+        (Right("why", "get", "namespaces", name="kube-system"), "get namespaces kube-system"),
+        (Right("why", "watch", "*", "apps"), "watch *.apps"),
+        (Right("why", "get", path="/apis/*"), "get /apis/*"),
+    ],
+)
+def test_a_right_is_named_with_its_object_and_its_namespace(right: Right, shown: str) -> None:
+    assert rights_check.describe_right(right) == shown

@@ -34,6 +34,30 @@ RIGHT = Right("why", "impersonate", "users")
                 }
             },
         ),
+        (
+            Right("why", "list", "pods", namespace="demo"),
+            {
+                "resourceAttributes": {
+                    "verb": "list",
+                    "group": "",
+                    "version": "*",
+                    "resource": "pods",
+                    "namespace": "demo",
+                }
+            },
+        ),
+        (
+            Right("why", "get", "namespaces", name="kube-system"),
+            {
+                "resourceAttributes": {
+                    "verb": "get",
+                    "group": "",
+                    "version": "*",
+                    "resource": "namespaces",
+                    "name": "kube-system",
+                }
+            },
+        ),
         (Right("why", "get", path="/readyz"), {"nonResourceAttributes": {"path": "/readyz", "verb": "get"}}),
     ],
 )

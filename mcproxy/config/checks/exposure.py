@@ -13,6 +13,7 @@ from typing import TypeVar
 from mcproxy.config.checks.broad_rules import warn_of_broad_rules
 from mcproxy.config.context import Context
 from mcproxy.config.model import (
+    AggregateBackend,
     Authentication,
     Authorization,
     Cluster,
@@ -175,10 +176,11 @@ class _Checker:
     def _token_review(self, place: Place, server: Server) -> None:
         """Check a tokenReview without cluster: the server must have one cluster, and the proxy credentials for it."""
         where, clusters = place.get("authentication"), server.clusters
-        if where is None or not clusters or not _leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
+        known = clusters or isinstance(server.backend, AggregateBackend)  # else the backend is wrong, and reported
+        if where is None or not known or not _leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
             return
-        if len(clusters) > 1:
-            what = f"{where.string} has a tokenReview without cluster, and this server has {len(clusters)}"
+        if len(clusters) != 1:
+            what = f"{where.string} has a tokenReview without cluster, and this server has {len(clusters) or 'none'}"
             self.context.error(where, what, "name the cluster in the tokenReview, or use another set here")
         else:
             self._can_be_asked(clusters[0], where, "tokenReview", "tokenreviews")

@@ -82,7 +82,8 @@ def _entries(
             contents = list(dict.fromkeys(_contents(models[name], entry)))
             yield from found
             yield from (Change("changed", where, detail=detail) for detail in contents)
-            if not found and not contents:
+            # A server that differs only by what its aggregate names is as it was: the aggregate has changed.
+            if not found and not contents and section != "servers":
                 yield Change("changed", where)
     common = [name for name in before if name in after]
     if common != [name for name in after if name in before]:

@@ -70,6 +70,10 @@ def test_a_change_of_an_aggregate_is_named_key_by_key() -> None:
         "changed aggregates[fleet].unavailable: Stale -> Fail",
         "changed aggregates[fleet].reads.staleDecisions: 24h -> 0s",
     ]
+    server = replace(SERVER, backend=AggregateBackend("fleet", changed.clusters, "hub"))
+    assert changes(CONFIG, replace(CONFIG, aggregates=(changed,), servers=(server,))) == changes(
+        CONFIG, replace(CONFIG, aggregates=(changed,))
+    )
     assert [str(change) for change in changes(CONFIG, replace(CONFIG, aggregates=()))] == ["removed aggregates[fleet]"]
 
 
