@@ -1,4 +1,4 @@
-"""Checks of this machine for what would keep the daemon from starting: addresses, access log, control socket's folder.
+"""Checks of this machine for what would keep the daemon from starting: addresses, access log, folders.
 
 Nothing is changed: a socket that is bound is closed at once, and a file that is not there is not created.
 """
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from mcproxy.config.load import Loaded
     from mcproxy.net.bind import BindError
 
-_UNIT_MAKES = {"/run/mcproxy": "RuntimeDirectory", "/var/log/mcproxy": "LogsDirectory"}
+_UNIT_MAKES = {
+    "/run/mcproxy": "RuntimeDirectory",
+    "/var/log/mcproxy": "LogsDirectory",
+    "/var/lib/mcproxy": "StateDirectory",
+}
 _FIRST_FREE_PORT = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 
 
@@ -37,6 +41,7 @@ class MachineChecks:
             self._bind(listener)
         self._access_log()
         self._control_socket()
+        self._state_directory()
 
     def _problem(self, section: str, name: str, key: str, what: str, right: str) -> Problem:
         entry = self._loaded.places[section, name]
@@ -137,6 +142,24 @@ class MachineChecks:
         above = os.path.dirname(folder)
         if not os.path.isdir(above) or not os.access(above, os.W_OK | os.X_OK):  # else the daemon makes it
             self._missing_folder("daemon", "controlSocket", "", folder)
+
+    def _state_directory(self) -> None:
+        from mcproxy.daemon import state_directory
+
+        path = self._loaded.config.daemon.state_dir
+        if path is None:
+            return
+        above = os.path.dirname(path)
+        if os.path.lexists(path):
+            user = os.geteuid()
+            wrong = state_directory.fault(path, user or None)  # root checks for the daemon's user
+            if wrong is not None:
+                self.errors.append(self._problem("daemon", "stateDir", "", f"{path}: {wrong[0]}", wrong[1]))
+        elif path in _UNIT_MAKES or not os.path.isdir(above):
+            self._missing_folder("daemon", "stateDir", "", path if path in _UNIT_MAKES else above)
+        elif not os.access(above, os.W_OK | os.X_OK):
+            right = "let the daemon's user write there, or create the folder for it"
+            self.errors.append(self._problem("daemon", "stateDir", "", f"{path} cannot be created in {above}", right))
 
     def _missing_folder(self, section: str, name: str, key: str, folder: str) -> None:
         setting = _UNIT_MAKES.get(folder)

@@ -31,6 +31,8 @@ def _find(error: BaseException, loaded: Loaded) -> Place | None:
         return _at(loaded, "certificates", match[1], "certFile") if match else None
     if isinstance(error, DaemonError) and str(error).startswith("control socket"):
         return loaded.places.get(("daemon", "controlSocket"))
+    if isinstance(error, DaemonError) and str(error).startswith("state directory"):
+        return loaded.places.get(("daemon", "stateDir"))
     access = loaded.config.logging.access
     if isinstance(error, OSError) and access is not None and error.filename == access.file:
         return _at(loaded, "logging", "access", "file")
