@@ -87,7 +87,7 @@ def test_every_key_of_the_access_log_is_documented() -> None:
     line = json_formatter()(
         AccessRecord(
             time=0.0, client="c", method="GET", uri="/", status=200, request_id="i", user_agent="a", verb="get",
-            resource="pods", first_byte=0.1,
+            resource="pods", first_byte=0.1, cached=True,
         )
     )  # fmt: skip
     for key in json.loads(line):
@@ -134,7 +134,7 @@ def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
 def test_page_has_every_key_of_the_access_log_and_no_other() -> None:
     everything = AccessRecord(
         1.0, "c", "GET", "/", 200, request_id="r", impersonated="i", policy="p", verb="get", resource="pods",
-        user_agent="u", first_byte=0.1,
+        user_agent="u", first_byte=0.1, cached=True,
     )  # fmt: skip
     documented = FILE_PAGE[FILE_PAGE.index(".Sh THE ACCESS LOG") :].split(".El")[0]
     keys = [key for line in re.findall(r"^\.It Li (.*)$", documented, re.MULTILINE) for key in line.split(" , ")]

@@ -6,7 +6,7 @@ worker that has the client's connection authenticates, finds the policies and ad
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -115,5 +115,5 @@ class AggregatedRequest(Protocol):
 class AggregateHandler(Protocol):
     """What answers the requests to one aggregate (`handler.Handler`)."""
 
-    def handle(self, request: AggregatedRequest) -> Awaitable[Any]:
+    def handle(self, request: AggregatedRequest) -> Coroutine[Deferred[Any], Any, None]:
         """Answer a request, or begin to. Raises StatusError, which the caller turns into the response."""

@@ -21,6 +21,9 @@ from mcproxy.identity.impersonation.upstream_headers import UpstreamIdentityHead
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.shared import Shared
 
+AccessReviewers = Callable[[model.SubjectAccessReview], Callable[[str], SubjectAccessReviewer]]
+"""Returns, for cache times, a function from a cluster's name to its reviewer."""
+
 
 class ClusterReference:
     """Refers to the cluster of one name that is in force."""
@@ -103,6 +106,11 @@ class IdentityRegistry:
     def authorizer(self, server: model.Server) -> Authorizer | None:
         """Return the authorizer of a server; None: the cluster that a request goes to decides alone."""
         return None if server.authorization is None else self._authorizers[server.authorization]
+
+    @property
+    def access_reviewers(self) -> AccessReviewers:
+        """The reviewers of access, whose caches survive reloads."""
+        return self._reviewers.of
 
     def impersonation(self, server: model.Server) -> ImpersonationAuthorizer:
         """Return the authorizer of impersonation requested by clients of a server."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from mcproxy.aggregate.request import AggregateHandler
 from mcproxy.config import model
-from mcproxy.daemon.identity_registry import IdentityRegistry
+from mcproxy.daemon.identity_registry import AccessReviewers, IdentityRegistry
 from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.plan import Dispatch
 from mcproxy.http.pool import Pool
@@ -21,11 +22,31 @@ from mcproxy.net.certificates import CertificateStore
 from mcproxy.observe.record import Recorder
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import Pipeline
-from mcproxy.proxy.routes import Routes, VirtualServer
+from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
 from mcproxy.proxy.sessions import Sessions
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.shared import Shared
+
+
+class PreparedAggregates(Protocol):
+    """The aggregates of a configuration that is not in force yet."""
+
+    @property
+    def handlers(self) -> Mapping[str, AggregateHandler]:
+        """What answers the requests to each aggregate, by its name."""
+
+    def activate(self) -> None:
+        """Put the configuration in force: reflectors start and stop, views follow."""
+
+
+class AggregatesOwner(Protocol):
+    """The one owner of all live state of aggregates (`aggregate.aggregates.Aggregates`)."""
+
+    def prepare(
+        self, config: model.Config, clusters: Mapping[str, Cluster], reviewers: AccessReviewers
+    ) -> PreparedAggregates:
+        """Prepare a configuration; nothing that is live has changed until it is activated."""
 
 
 class OpenAccessLog(Recorder, Protocol):
@@ -45,6 +66,7 @@ class ProcessResources:
     in_flight: InFlightRequests
     open_access_log: AccessLogOpener
     sessions: Sessions
+    aggregates: AggregatesOwner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +82,7 @@ class Runtime:
     flow_controls: FlowControls
     dispatches: Mapping[str, Dispatch]  # by server
     servers: Mapping[str, VirtualServer]
+    aggregates: PreparedAggregates | None = None
 
     def activate(self) -> None:
         """Start background work, and give reused objects their new settings."""
@@ -67,6 +90,8 @@ class Runtime:
             cluster.start()
         self.identity.activate()
         self.flow_controls.activate()
+        if self.aggregates is not None:
+            self.aggregates.activate()
 
     def discard(self, keep: Runtime | None) -> None:
         """Close every live object that `keep` does not share."""
@@ -94,6 +119,11 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
     flow_controls = FlowControls.build(
         config.flow_controls, resources.shared.reactor, None if previous is None else previous.flow_controls
     )
+    aggregates = (
+        None
+        if resources.aggregates is None
+        else resources.aggregates.prepare(config, clusters, identity.access_reviewers)
+    )
     before = {} if previous is None else previous.dispatches
     dispatches = {
         server.name: Dispatch(server, clusters, flow_controls, before.get(server.name)) for server in config.servers
@@ -110,6 +140,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
                 dispatch=dispatches[server.name],
                 upstream_headers=identity.upstream_headers,
                 session_registry=resources.sessions,
+                aggregate=_aggregate(server.backend, clusters, aggregates, resources),
             ),
         )
         for server in config.servers
@@ -133,7 +164,20 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         flow_controls,
         MappingProxyType(dispatches),
         MappingProxyType({server.name: live for server, live in servers}),
+        aggregates,
     )
+
+
+def _aggregate(
+    backend: model.Backend,
+    clusters: Mapping[str, Cluster],
+    aggregates: PreparedAggregates | None,
+    resources: ProcessResources,
+) -> AggregateBackend | None:
+    if not isinstance(backend, model.AggregateBackend) or aggregates is None:
+        return None
+    handler = aggregates.handlers[backend.aggregate]
+    return AggregateBackend(backend, clusters, handler=handler, clock=resources.shared.reactor)
 
 
 def _certificates(config: model.Config, listener: model.Listener, previous: Runtime | None) -> CertificateStore | None:

@@ -298,8 +298,14 @@ class _Removed:
                 return True
             if request.cluster is not None and request.cluster.name not in self._clusters[server.name]:
                 return True
+            if request.served is not None and request.served.aggregate != _aggregate(now):
+                return True
         endpoint = request.endpoint
         return endpoint is not None and (endpoint.cluster_name, endpoint.config.url) not in self._addresses
+
+
+def _aggregate(server: model.Server) -> str:
+    return server.backend.aggregate if isinstance(server.backend, model.AggregateBackend) else ""
 
 
 def _diversions(server: model.Server) -> Iterator[str]:

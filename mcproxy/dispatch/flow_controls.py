@@ -52,6 +52,10 @@ class FlowControls:
             if control.config != self._config[name]:
                 control.change(self._config[name])
 
+    def per(self, name: str) -> model.Per:
+        """Return what a flow control counts by. Raises KeyError for a name that is not in the configuration."""
+        return self._config[name].per
+
     def limits_for(self, names: Sequence[str], cluster_name: str) -> RequestLimits:
         """Return the limits on requests to a cluster; `names` are the policy's flow control, then the cluster's own.
 

@@ -22,6 +22,16 @@ class Permit:
         self._key = key
         self._next = next_permit
 
+    def joined(self, other: Permit) -> Permit:
+        """Return a permit whose release releases both; neither must be used otherwise from now on."""
+        if self._limit is None:
+            return other
+        last = self
+        while last._next is not None:
+            last = last._next
+        last._next = None if other._limit is None else other
+        return self
+
     def release(self) -> None:
         """Stop counting the request, however it ended."""
         limit = self._limit

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mcproxy.config import model
 from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.policy_index import PolicyIndex
-from mcproxy.dispatch.request_limits import RequestLimits
+from mcproxy.dispatch.request_limits import UNLIMITED, RequestLimits
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.user import UserInfo
 from mcproxy.upstream.balancer import Balancer, make_balancer
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Plan:
     """How the requests of one policy to one cluster are served."""
 
-    __slots__ = ("access_log", "balancer", "cluster", "limits", "policy", "reject")
+    __slots__ = ("access_log", "balancer", "cluster", "cluster_limits", "limits", "policy", "policy_limits", "reject")
 
     def __init__(
         self,
@@ -33,6 +33,8 @@ class Plan:
         balancer: Balancer,
         limits: RequestLimits,
         *,
+        policy_limits: RequestLimits = UNLIMITED,
+        cluster_limits: RequestLimits = UNLIMITED,
         reject: model.Reject | None = None,
         access_log: bool = True,
     ) -> None:
@@ -40,6 +42,9 @@ class Plan:
         self.cluster = cluster
         self.balancer = balancer
         self.limits = limits
+        #: The parts of `limits`, for requests to an aggregate: a policy counts each once, whichever members it touches
+        #: (the object is the same for all of them), and a cluster only those that are sent to it.
+        self.policy_limits, self.cluster_limits = policy_limits, cluster_limits
         self.reject = reject
         self.access_log = access_log
 
@@ -47,7 +52,7 @@ class Plan:
 class Dispatch:
     """The policies of one server under one Runtime."""
 
-    __slots__ = ("_clusters", "_flow_controls", "_index", "_plans", "_positions", "_server")
+    __slots__ = ("_clusters", "_flow_controls", "_index", "_plans", "_policy_limits", "_positions", "_server")
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Dispatch:
         self._flow_controls = flow_controls
         self._index = None if server.dispatch is None else PolicyIndex(server.dispatch)
         self._plans: dict[tuple[int, str], Plan] = {}
+        self._policy_limits: dict[tuple[int, str], RequestLimits] = {}
         self._positions: dict[tuple[str, str], Balancer] = (
             {} if previous is None else previous._positions_of(server.dispatch or ())
         )
@@ -87,7 +93,7 @@ class Dispatch:
         if server.dispatch is None:
             cluster = self._clusters[named]
             limits = self._flow_controls.limits_for(cluster.config.flow_controls, named)
-            return Plan("", cluster, cluster.balancer, limits, access_log=server.access_log)
+            return Plan("", cluster, cluster.balancer, limits, cluster_limits=limits, access_log=server.access_log)
         policy = server.dispatch[number]
         cluster = self._clusters[named if policy.backend is None else policy.backend.cluster]
         balancer = make_balancer(
@@ -99,6 +105,25 @@ class Dispatch:
             cluster,
             balancer,
             self._flow_controls.limits_for((*controls, *cluster.config.flow_controls), cluster.name),
+            policy_limits=self._limits_of_policy(number, cluster.name),
+            cluster_limits=self._flow_controls.limits_for(
+                [name for name in cluster.config.flow_controls if name not in controls], cluster.name
+            ),
             reject=policy.reject,
             access_log=server.access_log and policy.access_log is not False,
         )
+
+    def _limits_of_policy(self, number: int, cluster: str) -> RequestLimits:
+        """Return the policy's own limits: one object, but for `per: Cluster` one for each cluster."""
+        assert self._server.dispatch is not None
+        name = self._server.dispatch[number].flow_control
+        if name is None:
+            return UNLIMITED
+        shared = self._flow_controls.per(name) is not model.Per.CLUSTER
+        key = (number, "" if shared else cluster)
+        limits = self._policy_limits.get(key)
+        if limits is None:
+            backend = self._server.backend
+            shown = backend.aggregate if shared and isinstance(backend, model.AggregateBackend) else cluster
+            limits = self._policy_limits[key] = self._flow_controls.limits_for((name,), shown)
+        return limits

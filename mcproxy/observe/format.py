@@ -107,13 +107,16 @@ def json_formatter() -> Formatter:
 
     def format_json(record: AccessRecord) -> str:
         (when, client, method, uri, status, reason, server, cluster, endpoint, user, impersonated, policy,
-         verb, resource, request_id, user_agent, bytes_in, bytes_out, first_byte, total, upgraded) = record  # fmt: skip
+         verb, resource, request_id, user_agent, bytes_in, bytes_out, first_byte, total, upgraded,
+         cached) = record  # fmt: skip
         second, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
         common = repeated(  # its cache keeps no more of what clients chose than a line does
             client, method, server, cluster, endpoint, user, impersonated, policy, verb, resource[:_KEPT], reason,
             user_agent[:_KEPT],
         )  # fmt: skip
         optional = f',"requestId":{quote(_bounded(request_id))}' if request_id else ""
+        if cached is not None:
+            optional += ',"cached":true' if cached else ',"cached":false'
         if first_byte is not None:
             optional += f',"firstByteSeconds":{first_byte:.6f}'
         return (

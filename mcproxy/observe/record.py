@@ -29,6 +29,7 @@ class AccessRecord(NamedTuple):
     """How it ended: "ok" or a word such as client_closed, refused, upstream_unreachable, upstream_timeout."""
     server: str = ""
     cluster: str = ""
+    """Where it was sent. Of a response that an aggregate made: the members that it is from, joined by commas."""
     endpoint: str = ""
     user: str = ""
     """The authenticated user."""
@@ -53,6 +54,8 @@ class AccessRecord(NamedTuple):
     """Seconds from the head's arrival to the end."""
     upgraded: bool = False
     """The connection became a tunnel (exec, attach, port-forward)."""
+    cached: bool | None = None
+    """Whether an aggregate answered from its caches; None for a request that is not to an aggregate."""
 
 
 class Recorder(Protocol):

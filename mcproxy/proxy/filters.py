@@ -52,7 +52,7 @@ async def authenticate(request: Request, server: VirtualServer, target: bytes) -
     """
     peer, headers, cluster = request.client.peer, request.identity_headers, request.cluster
     path = target.partition(b"?")[0]
-    token_decides = cluster is not None and cluster.config.identity is Identity.PASSTHROUGH
+    token_decides = server.token_decides if cluster is None else _passes_through(cluster)
     address = request.client.address
     caller = server.authenticator.at_once(peer, headers, path, client=address, token_decides=token_decides)
     if caller is None:
@@ -70,11 +70,15 @@ async def reauthenticate(request: Request, server: VirtualServer) -> Authenticat
     Raises StatusError: 401 if it accepts it no longer, 404 for a cluster that is not the server's any more, 503.
     """
     cluster, target = server.destination(request.exchange.head.target)
-    token_decides = cluster.config.identity is Identity.PASSTHROUGH
+    token_decides = server.token_decides if cluster is None else _passes_through(cluster)
     peer, headers, path = request.client.peer, request.identity_headers, target.partition(b"?")[0]
     return await server.authenticator.authenticate(
         peer, headers, path, client=request.client.address, token_decides=token_decides
     )
+
+
+def _passes_through(cluster: Cluster) -> bool:
+    return cluster.config.identity is Identity.PASSTHROUGH
 
 
 async def impersonate(request: Request, server: VirtualServer, cluster: Cluster) -> None:
@@ -83,34 +87,40 @@ async def impersonate(request: Request, server: VirtualServer, cluster: Cluster)
         return  # only the cluster knows the user, and decides
     real = _user_for(request, cluster.name)
     try:
-        await _authorized_impersonation(request, server, cluster, real)
+        user = await _until_answered(request, impersonated_user(request, server, cluster, real))
     except StatusError as refusal:
         if refusal.code < 500:  # else the reviewer has logged why
-            _log_refusal("impersonation refused", request, cluster.name, refusal)
+            log_refusal("impersonation refused", request, cluster.name, refusal)
         raise
+    if user is not None:
+        request.user = user
+        request.impersonates = True
 
 
-async def _authorized_impersonation(request: Request, server: VirtualServer, cluster: Cluster, real: UserInfo) -> None:
-    """Parse the impersonation headers, and have them authorized."""
+async def impersonated_user(
+    request: Request, server: VirtualServer, cluster: Cluster, real: UserInfo
+) -> UserInfo | None:
+    """Return the user that the client requests, if `real` may impersonate that one in a cluster. Raises StatusError.
+
+    None: it requests none.
+    """
     identity, name = cluster.config.identity, cluster.name
     if identity is Identity.PROXY:
         raise impersonation_unsupported()
     wanted = requested_impersonation(request.identity_headers)
     if wanted is None:
-        return
+        return None
     authorizer, cluster_decides = server.impersonation, identity is Identity.PASSTHROUGH
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
         decision = authorizer.at_once(user, attributes, name, cluster_decides=cluster_decides)
         if decision is not None:
             return decision
-        waiting = authorizer.decide(user, attributes, name, cluster_decides=cluster_decides)
-        return await _until_answered(request, waiting)
+        return await authorizer.decide(user, attributes, name, cluster_decides=cluster_decides)
 
     user = await authorize_impersonation(real, wanted, decide)
     check_extras_are_sent(cluster.config, user)  # afterwards: without the right the refusal is that of Kubernetes
-    request.user = user
-    request.impersonates = True
+    return user
 
 
 def _user_for(request: Request, cluster_name: str) -> UserInfo:
@@ -122,11 +132,11 @@ def _user_for(request: Request, cluster_name: str) -> UserInfo:
         return caller.for_cluster(cluster_name)
     except StatusError as refusal:
         request.reason = "foreign_account"
-        _log_refusal("refused a system account of another cluster", request, cluster_name, refusal)
+        log_refusal("refused a system account of another cluster", request, cluster_name, refusal)
         raise
 
 
-def _log_refusal(what: str, request: Request, cluster_name: str, refusal: StatusError) -> None:
+def log_refusal(what: str, request: Request, cluster_name: str, refusal: StatusError) -> None:
     user, client = request.caller.user.name, request.client.log_address
     log.info(what, cause=refusal.message, user=user, client=client, cluster=cluster_name)
 
@@ -152,12 +162,12 @@ def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, clus
         request.reason = "rejected"
         raise StatusError(plan.reject.code, plan.reject.message, details={})
     if goal.config.identity is Identity.PROXY:
-        _refuse_pages(request)
+        refuse_pages(request)
     request.cluster = goal
     return plan
 
 
-def _refuse_pages(request: Request) -> None:
+def refuse_pages(request: Request) -> None:
     """Refuse cross-site requests to a cluster that gets the proxy's identity. Raises StatusError (403).
 
     A request with a token is allowed: a page does not have it. A client certificate is no such proof, since a browser
@@ -175,6 +185,11 @@ def _refuse_pages(request: Request) -> None:
         raise
 
 
+def resource_of_limits(info: RequestInfo) -> str:
+    """Return the resource as flow control wants to know it."""
+    return info.resource if info.group in _GROUPS_OF_EVENTS else ""
+
+
 def try_admit(request: Request, info: RequestInfo, plan: Plan) -> bool:
     """Get the permit of flow control if that needs no waiting; False: await `admit`. Raises StatusError (429).
 
@@ -187,9 +202,8 @@ def try_admit(request: Request, info: RequestInfo, plan: Plan) -> bool:
 
 async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
     """Wait for the permit of flow control. Raises StatusError (429), and CancelledError if the client goes away."""
-    resource = info.resource if info.group in _GROUPS_OF_EVENTS else ""
-    waiting = plan.limits.acquire(request.user.name, info.long_running, resource)
-    request.permit = await _until_gone(request, waiting)
+    waiting = plan.limits.acquire(request.user.name, info.long_running, resource_of_limits(info))
+    request.permit = await until_gone(request, waiting)
 
 
 def is_authorized(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> bool:
@@ -230,10 +244,11 @@ async def _until_answered(request: Request, review: Coroutine[Deferred[Any], Any
 
     A review that is still queued is then cancelled, and the request ends.
     """
-    return await _until_gone(request, Deferred.fromCoroutine(review))
+    return await until_gone(request, Deferred.fromCoroutine(review))
 
 
-async def _until_gone(request: Request, waiting: Deferred[T]) -> T:
+async def until_gone(request: Request, waiting: Deferred[T]) -> T:
+    """Wait. If the client goes away first, `waiting` is cancelled, and CancelledError raised."""
     request.waiting = waiting
     try:
         return await waiting

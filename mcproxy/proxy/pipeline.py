@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
 from mcproxy.config.model import IPNetwork
@@ -28,6 +28,7 @@ from mcproxy.kube.status import StatusError
 from mcproxy.net.client_table import UNIX
 from mcproxy.observe.record import Recorder
 from mcproxy.proxy import cluster_path
+from mcproxy.proxy.aggregate_filters import admit_to_members
 from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.coroutines import start
 from mcproxy.proxy.cors import is_preflight
@@ -39,6 +40,7 @@ from mcproxy.proxy.filters import (
     impersonate,
     is_authorized,
     try_admit,
+    until_gone,
 )
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.in_flight import InFlightRequests
@@ -57,6 +59,7 @@ _POLICY = Step.POLICY
 _FLOW_CONTROL = Step.FLOW_CONTROL
 _AUTHORIZATION = Step.AUTHORIZATION
 _FORWARDING = Step.FORWARDING
+_AGGREGATE = Step.AGGREGATE
 
 #: Size of the cache of request infos, and the longest target in it, in bytes: together 1 MiB at most.
 _CACHE_SIZE = 2048
@@ -106,6 +109,10 @@ class Pipeline:
             info = request.info = self._request_info(head.method, target)
             if info.long_running:
                 exchange.set_long_running()
+            if cluster is None:
+                step = _AGGREGATE
+                await self._aggregate(request, server, info, target)
+                return
             if request.identity_headers.impersonate:
                 step = _IMPERSONATION
                 await impersonate(request, server, cluster)
@@ -133,8 +140,32 @@ class Pipeline:
         except Exception as error:
             request.fail(error, step)
 
-    async def _authenticate(self, request: Request, server: VirtualServer) -> tuple[Cluster, bytes]:
-        """Authenticate; return the cluster that the request is for, and the target below it."""
+    async def _aggregate(self, request: Request, server: VirtualServer, info: RequestInfo, target: bytes) -> None:
+        """Hand a request to the server's aggregate, after the filters for each member. Raises StatusError."""
+        backend, exchange = server.aggregate, request.exchange
+        assert backend is not None
+        admitted = await admit_to_members(request, server, backend, info, target)
+        if exchange.ended:
+            return
+        if self._in_flight.draining:
+            self._in_flight.refuse_if_unresumable(request)
+        request.upstream = admitted
+        try:
+            await until_gone(request, Deferred.fromCoroutine(backend.handler.handle(admitted)))
+        except StatusError:
+            if exchange.responded:
+                request.reason = "upstream_broken"
+                exchange.abort()
+                return
+            raise
+        if not exchange.responded and exchange.handler is None and not exchange.ended:
+            raise RuntimeError("the aggregate has neither answered nor begun to")
+
+    async def _authenticate(self, request: Request, server: VirtualServer) -> tuple[Cluster | None, bytes]:
+        """Authenticate; return the cluster that the request is for, and the target on its API.
+
+        The cluster is None for the API of the server's aggregate.
+        """
         whole = request.exchange.head.target
         try:
             cluster, target = server.destination(whole)

@@ -19,6 +19,7 @@ class Step(Enum):
     FLOW_CONTROL = auto()
     AUTHORIZATION = auto()
     FORWARDING = auto()
+    AGGREGATE = auto()
 
 
 #: Each reason, and when a request has it.
@@ -73,6 +74,9 @@ _REFUSALS = {
     (Step.AUTHORIZATION, 403): "forbidden",
     (Step.AUTHORIZATION, 503): "authorizer_unavailable",
     (Step.FORWARDING, 503): "upstream_unreachable",
+    (Step.AGGREGATE, 403): "forbidden",
+    (Step.AGGREGATE, 429): "flow_control",
+    (Step.AGGREGATE, 503): "upstream_unreachable",
 }
 
 

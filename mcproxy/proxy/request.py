@@ -61,6 +61,25 @@ class UpstreamHandler(Protocol):
         """Restart the request with the configuration in force; False, with nothing done, if that is not safe."""
 
 
+class ServedBy:
+    """Who answered a request to an aggregate, for the access log: filled in while it is handled."""
+
+    __slots__ = ("access_log", "aggregate", "cached", "clusters", "policy")
+
+    def __init__(self, aggregate: str) -> None:
+        self.aggregate = aggregate
+        self.clusters: tuple[str, ...] = ()
+        self.cached = False
+        self.policy = ""  # the names of those that apply to its members
+        self.access_log = True
+
+    def added_to(self, record: AccessRecord) -> AccessRecord:
+        """Return the record with what is known here; of a forwarded request it has the cluster and policy already."""
+        return record._replace(
+            cluster=record.cluster or ",".join(self.clusters), policy=record.policy or self.policy, cached=self.cached
+        )
+
+
 class Request:
     """An exchange and what the pipeline knows about it. It observes the exchange's end, whatever that is."""
 
@@ -81,6 +100,7 @@ class Request:
         "plan",
         "reason",
         "response_fields",
+        "served",
         "server",
         "sessions",
         "upstream",
@@ -105,6 +125,7 @@ class Request:
         self.user = _UNKNOWN.user  # who it runs as: the caller, or the user that the caller may impersonate
         self.info: RequestInfo | None = None
         self.plan: Plan | None = None
+        self.served: ServedBy | None = None  # of a request to an aggregate
         self.permit: Permit | None = None
         self.reason = ""  # one of `reasons.REASONS`, for the access log; "" until it is known
         self.response_fields = b""  # added to every response (CORS)
@@ -125,13 +146,16 @@ class Request:
         self.endpoint = endpoint
         endpoint.in_flight += 1
 
+    def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
+        """Return the fields of a response of our own, as a block; `more` are whole lines to add to them."""
+        self._audit_id = self._audit_id or audit_id(self.exchange.head)
+        now = self.exchange.connection.seconds()
+        return own_fields(self._audit_id, now, more, cache_control=cache_control) + self.response_fields
+
     def answer_preflight(self) -> None:
         """Answer a CORS preflight from an allowed origin."""
-        exchange = self.exchange
-        self._audit_id = audit_id(exchange.head)
-        fields = own_fields(self._audit_id, exchange.connection.seconds()) + self.response_fields
-        exchange.respond(204, b"", fields, 0)
-        exchange.end()
+        self.exchange.respond(204, b"", self.own_fields(), 0)
+        self.exchange.end()
 
     def refuse(self, refusal: StatusError, reason: str) -> None:
         """Answer with a Status object; `reason` is one of `reasons.REASONS`."""
@@ -240,7 +264,7 @@ class Request:
         if waiting is not None:
             waiting.cancel()
         # A policy can switch logging off; a request that reached none is logged by its server's setting.
-        shown = self.plan or self.server
+        shown = self.plan or self.served or self.server
         if self._recorder is not None and (shown is None or shown.access_log):
             self._recorder.finished(self._record(exchange))
 
@@ -261,7 +285,7 @@ class Request:
         info, caller, user = self.info, self.caller, self.user
         real = caller.user.name if self.server is not None and self.server.authenticates else ""
         request_id, user_agent = self.client.logged_headers(head)
-        return AccessRecord(
+        record = AccessRecord(
             time=time.time() - total,
             client=self.client.log_address,
             method=head.method.decode("latin-1"),
@@ -284,6 +308,7 @@ class Request:
             total=total,
             upgraded=exchange.upgraded,
         )
+        return record if self.served is None else self.served.added_to(record)
 
 
 def _reason(exchange: Exchange) -> str:

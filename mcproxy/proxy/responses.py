@@ -10,7 +10,7 @@ from mcproxy.http.messages import RequestHead
 from mcproxy.kube.status import StatusError
 
 # What a kube-apiserver sends with each refusal (recorded).
-_OWN_FIELDS = b"Audit-Id: %b\r\nCache-Control: no-cache, private\r\n%bDate: %b\r\n"
+_OWN_FIELDS = b"Audit-Id: %b\r\nCache-Control: %b\r\n%bDate: %b\r\n"
 _STATUS_FIELDS = b"Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
 
 _AUDIT_ID = re.compile(rb"[!-~]{1,64}")
@@ -23,9 +23,11 @@ def audit_id(head: RequestHead | None) -> bytes:
     return sent if sent is not None and _AUDIT_ID.fullmatch(sent) else str(uuid4()).encode()
 
 
-def own_fields(identifier: bytes, now: float, more: bytes = b"") -> bytes:
+def own_fields(
+    identifier: bytes, now: float, more: bytes = b"", *, cache_control: bytes = b"no-cache, private"
+) -> bytes:
     """Return the fields of a response of our own, as a block; `now` is seconds since 1970."""
-    return _OWN_FIELDS % (identifier, more, formatdate(now, usegmt=True).encode())
+    return _OWN_FIELDS % (identifier, cache_control, more, formatdate(now, usegmt=True).encode())
 
 
 def refusal_fields(refusal: StatusError, identifier: bytes, now: float) -> bytes:

@@ -13,6 +13,9 @@ from mcproxy.proxy.cors import CORSPolicy
 from mcproxy.upstream.cluster import Cluster
 
 if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorTime
+
+    from mcproxy.aggregate.request import AggregateHandler
     from mcproxy.dispatch.plan import Dispatch
     from mcproxy.identity.authentication.authenticator import Authenticator, NoAuthentication
     from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
@@ -29,11 +32,35 @@ class SessionRegistry(Protocol):
         """A request that was kept has ended."""
 
 
+class AggregateBackend:
+    """The aggregate behind a server."""
+
+    __slots__ = ("clock", "clusters", "handler", "members", "name")
+
+    def __init__(
+        self,
+        config: model.AggregateBackend,
+        clusters: Mapping[str, Cluster],
+        *,
+        handler: AggregateHandler,
+        clock: IReactorTime,
+    ) -> None:
+        """`clusters` has every cluster of the configuration, by name."""
+        self.name = config.aggregate
+        self.members = config.members  # names, in the aggregate's order
+        names = (*config.members, *([config.primary] if config.primary is not None else ()))
+        #: all that requests can be sent to, the primary too, in that order
+        self.clusters = {name: clusters[name] for name in dict.fromkeys(names)}
+        self.handler = handler
+        self.clock = clock
+
+
 class VirtualServer:
     """One virtual API server: its authenticator, authorizer and policies, and the clusters behind it."""
 
     __slots__ = (
         "access_log",
+        "aggregate",
         "authenticates",
         "authenticator",
         "authorizer",
@@ -45,6 +72,7 @@ class VirtualServer:
         "session_registry",
         "sessions",
         "single",
+        "token_decides",
         "upstream_headers",
     )
 
@@ -59,8 +87,12 @@ class VirtualServer:
         dispatch: Dispatch,
         upstream_headers: Mapping[str, UpstreamIdentityHeaders],
         session_registry: SessionRegistry | None = None,
+        aggregate: AggregateBackend | None = None,
     ) -> None:
-        """`clusters` and `upstream_headers` are by name and have every cluster of the configuration."""
+        """`clusters` and `upstream_headers` are by name and have every cluster of the configuration.
+
+        `aggregate` is that of a server with such a backend.
+        """
         self.name = config.name
         self.sessions = config.sessions
         self.session_registry = session_registry
@@ -74,16 +106,24 @@ class VirtualServer:
         self.upstream_headers = upstream_headers
         backend = config.backend
         self.single = clusters[backend.cluster] if isinstance(backend, model.ClusterBackend) else None
-        names = backend.clusters if isinstance(backend, model.ClustersBackend) else ()
+        names = () if self.single is not None else config.clusters
         self.clusters = {name.encode(): clusters[name] for name in names}
+        self.aggregate = aggregate
+        #: of requests to the aggregate: a bearer token is what members see (`filters.authenticate`)
+        self.token_decides = aggregate is not None and any(
+            cluster.config.identity is model.Identity.PASSTHROUGH for cluster in aggregate.clusters.values()
+        )
 
-    def destination(self, target: bytes) -> tuple[Cluster, bytes]:
-        """Return the cluster that `target` names, and the target to send to that cluster.
+    def destination(self, target: bytes) -> tuple[Cluster | None, bytes]:
+        """Return the cluster that `target` names, None for the server's aggregate, and the target on its API.
 
         Raises StatusError (404) if that is not a cluster of this server.
         """
         if self.single is not None:
             return self.single, target
+        if self.aggregate is not None:
+            name, below = cluster_path.split_aggregate(target, self.clusters)
+            return self.clusters[name] if name else None, below
         name, below = cluster_path.split(target, self.name, self.clusters)
         return self.clusters[name], below
 

@@ -29,7 +29,7 @@ def test_json_line_has_every_field() -> None:
             uri="/apis/apps/v1/deployments?watch=true", reason="client_closed", server="s", cluster="east",
             endpoint="a", user="jane", verb="watch", resource="deployments.apps", request_id="1f",
             user_agent="kubectl", bytes_in=1,
-            bytes_out=2, first_byte=0.0125, total=3.5, upgraded=True,
+            bytes_out=2, first_byte=0.0125, total=3.5, upgraded=True, cached=True,
         )
     )  # fmt: skip
     assert json.loads(line) == {
@@ -38,13 +38,13 @@ def test_json_line_has_every_field() -> None:
         "user": "jane",
         "status": 200, "reason": "client_closed", "bytesIn": 1, "bytesOut": 2, "totalSeconds": 3.5, "upgraded": True,
         "requestId": "1f", "verb": "watch", "resource": "deployments.apps", "userAgent": "kubectl",
-        "firstByteSeconds": 0.0125,
+        "firstByteSeconds": 0.0125, "cached": True,
     }  # fmt: skip
 
 
 def test_json_line_leaves_out_what_is_unknown() -> None:
     entry = json.loads(json_formatter()(record()))
-    assert {"requestId", "verb", "resource", "userAgent", "firstByteSeconds"}.isdisjoint(entry)
+    assert {"requestId", "verb", "resource", "userAgent", "firstByteSeconds", "cached"}.isdisjoint(entry)
     assert (entry["server"], entry["user"], entry["upgraded"]) == ("-", "-", False)
 
 

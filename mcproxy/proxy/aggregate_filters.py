@@ -1,0 +1,206 @@
+"""The filters of a request to an aggregate: what is decided about each cluster that it might touch.
+
+The steps and their order are those of a request to one cluster (`filters`), but each cluster has its own outcome: one
+that refuses is left out, and the request is refused if all do. A policy counts a request once, whichever members it
+touches; a cluster counts what is sent to it (`aggregated_request`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.python.failure import Failure
+
+from mcproxy.config.model import Identity
+from mcproxy.identity.authorization.attributes import Attributes, attributes_of, required_attributes
+from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.kube.status import StatusError
+from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
+from mcproxy.proxy.filters import (
+    impersonated_user,
+    log_refusal,
+    refuse_pages,
+    resource_of_limits,
+    until_gone,
+)
+from mcproxy.proxy.reasons import Step, refusal_reason
+from mcproxy.proxy.request import ServedBy
+
+if TYPE_CHECKING:
+    from mcproxy.dispatch.plan import Plan
+    from mcproxy.identity.authorization.authorizer import Authorizer
+    from mcproxy.kube.requestinfo import RequestInfo
+    from mcproxy.kube.user import UserInfo
+    from mcproxy.proxy.request import Request
+    from mcproxy.proxy.routes import AggregateBackend, VirtualServer
+
+
+class ClusterOutcomes:
+    """What the filters have decided so far about each cluster of an aggregate, by name."""
+
+    __slots__ = ("_reasons", "_request", "clusters", "plans", "refusals", "users")
+
+    def __init__(self, request: Request, backend: AggregateBackend) -> None:
+        self._request = request
+        self.clusters = backend.clusters
+        self.users: dict[str, UserInfo] = {}
+        self.plans: dict[str, Plan] = {}
+        self.refusals: dict[str, StatusError] = {}
+        self._reasons: dict[str, str] = {}  # of the refusals, for the access log
+
+    @property
+    def open(self) -> list[str]:
+        """The clusters that have not refused, in the aggregate's order."""
+        return [name for name in self.clusters if name not in self.refusals]
+
+    def refuse(self, name: str, refusal: StatusError, reason: str) -> None:
+        """Leave a cluster out."""
+        self.refusals[name] = refusal
+        self._reasons[name] = reason
+
+    def check(self) -> None:
+        """Raise the first cluster's refusal if none remains; the 503 of one that could not be asked goes before."""
+        if len(self.refusals) < len(self.clusters):
+            return
+        name = next((name for name in self.clusters if self.refusals[name].code >= 500), next(iter(self.clusters)))
+        self._request.reason = self._reasons[name]
+        raise self.refusals[name]
+
+    async def each(self, step: Step, decide: Callable[[str], Coroutine[Deferred[Any], Any, None]]) -> None:
+        """Decide about all remaining clusters at the same time; one whose `decide` raises StatusError is left out.
+
+        Raises StatusError if none remains, and CancelledError if the client goes away.
+        """
+        names = self.open
+        waiting = [Deferred.fromCoroutine(decide(name)) for name in names]
+        results = await until_gone(self._request, DeferredList(waiting, consumeErrors=True))
+        for name, (_, result) in zip(names, results, strict=True):
+            if not isinstance(result, Failure):
+                continue
+            if not isinstance(result.value, StatusError):
+                raise result.value
+            self.refuse(name, result.value, refusal_reason(step, result.value.code))
+        self.check()
+
+
+async def admit_to_members(
+    request: Request, server: VirtualServer, backend: AggregateBackend, info: RequestInfo, target: bytes
+) -> LocalAggregatedRequest:
+    """Return the request as it is handed to the aggregate, with its permits. Raises StatusError, and CancelledError."""
+    served = request.served = ServedBy(backend.name)
+    outcomes = ClusterOutcomes(request, backend)
+    _name_the_user(request, outcomes)
+    if request.identity_headers.impersonate:
+        await _impersonate(request, server, outcomes)
+    _choose_plans(request, server, info, target, outcomes)
+    plans = [outcomes.plans[name] for name in outcomes.open]
+    served.policy = ",".join(dict.fromkeys(plan.policy for plan in plans))
+    served.access_log = any(plan.access_log for plan in plans)
+    if not request.exchange.ended:  # else the client went away meanwhile, and a permit would never be given back
+        await _admit(request, info, plans)
+    if server.authorizer is not None:
+        await _authorize(request, server.authorizer, info, target, outcomes)
+    return LocalAggregatedRequest(
+        request,
+        backend,
+        info,
+        target,
+        users=outcomes.users,
+        plans=outcomes.plans,
+        refusals=outcomes.refusals,
+        served=served,
+    )
+
+
+def _name_the_user(request: Request, outcomes: ClusterOutcomes) -> None:
+    """Find out as whom each cluster knows the authenticated user: `system:` names are nobody away from home."""
+    caller = request.caller
+    for name in outcomes.clusters:
+        try:
+            outcomes.users[name] = caller.for_cluster(name) if caller.cluster else caller.user
+        except StatusError as refusal:
+            outcomes.refuse(name, refusal, "foreign_account")
+            if len(outcomes.refusals) == len(outcomes.clusters):
+                log_refusal("refused a system account of another cluster", request, name, refusal)
+    outcomes.check()
+
+
+async def _impersonate(request: Request, server: VirtualServer, outcomes: ClusterOutcomes) -> None:
+    """Have each cluster decide whether the caller may impersonate the requested user there."""
+    impersonated: list[UserInfo] = []
+
+    async def decide(name: str) -> None:
+        cluster = outcomes.clusters[name]
+        if cluster.config.identity is Identity.PASSTHROUGH and not server.authenticates:
+            return  # only the cluster knows the user, and decides
+        try:
+            user = await impersonated_user(request, server, cluster, outcomes.users[name])
+        except StatusError as refusal:
+            if refusal.code < 500:
+                log_refusal("impersonation refused", request, name, refusal)
+            raise
+        if user is not None:
+            outcomes.users[name] = user
+            impersonated.append(user)
+
+    await outcomes.each(Step.IMPERSONATION, decide)
+    if impersonated:
+        request.user = impersonated[0]  # it is the same for all
+        request.impersonates = True
+
+
+def _choose_plans(
+    request: Request, server: VirtualServer, info: RequestInfo, target: bytes, outcomes: ClusterOutcomes
+) -> None:
+    """Find the policy that applies to each cluster. Raises StatusError if none admits the request."""
+    for name in outcomes.open:
+        user = outcomes.users[name]
+        plan = server.dispatch.plan(user, info, name)
+        if plan is None:
+            why = f'no dispatch policy of server "{server.name}" matches'
+            outcomes.refuse(name, forbidden(user, attributes_of(info, target), why), "no_policy")
+        elif plan.reject is not None:
+            outcomes.refuse(name, StatusError(plan.reject.code, plan.reject.message, details={}), "rejected")
+        else:
+            outcomes.plans[name] = plan
+            if plan.cluster.config.identity is Identity.PROXY:
+                refuse_pages(request)
+    outcomes.check()
+
+
+async def _admit(request: Request, info: RequestInfo, plans: Iterable[Plan]) -> None:
+    """Get one permit for each distinct policy. Raises StatusError (429), and CancelledError."""
+    resource = resource_of_limits(info)
+    for limits in dict.fromkeys(plan.policy_limits for plan in plans):
+        permit = limits.try_acquire(request.user.name, info.long_running, resource)
+        if permit is None:
+            permit = await until_gone(request, limits.acquire(request.user.name, info.long_running, resource))
+        request.permit = permit if request.permit is None else request.permit.joined(permit)
+
+
+async def _authorize(
+    request: Request, authorizer: Authorizer, info: RequestInfo, target: bytes, outcomes: ClusterOutcomes
+) -> None:
+    """Have the server's authorizer decide about each cluster. Raises StatusError if it allows the request for none."""
+    wanted = required_attributes(info, target)
+
+    async def decide(name: str) -> None:
+        for attributes in wanted:
+            await _authorize_one(request, authorizer, outcomes.users[name], attributes, name)
+
+    await outcomes.each(Step.AUTHORIZATION, decide)
+
+
+async def _authorize_one(
+    request: Request, authorizer: Authorizer, user: UserInfo, attributes: Attributes, cluster_name: str
+) -> None:
+    if authorizer.reviewer is not None and request.caller.cluster and not request.impersonates:
+        # Another cluster than the user's own would take its `system:` names for those of its own accounts.
+        if authorizer.allowed_by_rules(user, attributes, cluster_name):
+            return
+        user = request.caller.for_cluster(authorizer.reviewer)
+    decision = await authorizer.decide(user, attributes, cluster_name)
+    if not decision.allowed:
+        raise forbidden(user, attributes, decision.reason)

@@ -1,0 +1,162 @@
+"""A request to an aggregate, in the process that has the client's connection: `aggregate.request.AggregatedRequest`.
+
+What was decided about each member is here: as which user it knows the client, the plan of the policy that applies, or
+the refusal. Whatever reaches a member goes through `proxy.subrequest`, so through the forwarding path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from mcproxy.kube.status import StatusError
+from mcproxy.proxy import subrequest
+from mcproxy.proxy.filters import resource_of_limits
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+    from mcproxy.aggregate.request import MemberResponse
+    from mcproxy.dispatch.permit import Permit
+    from mcproxy.dispatch.plan import Plan
+    from mcproxy.http.exchange import Exchange
+    from mcproxy.http.messages import Header, RequestHead
+    from mcproxy.kube.requestinfo import RequestInfo
+    from mcproxy.kube.user import UserInfo
+    from mcproxy.proxy.request import Request, ServedBy
+    from mcproxy.proxy.routes import AggregateBackend
+
+T = TypeVar("T")
+
+_SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+
+
+class LocalAggregatedRequest:
+    """One request to an aggregate that the filters have admitted."""
+
+    __slots__ = (
+        "_backend",
+        "_plans",
+        "_refusals",
+        "_request",
+        "_served",
+        "_users",
+        "info",
+        "left_out",
+        "members",
+        "target",
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        backend: AggregateBackend,
+        info: RequestInfo,
+        target: bytes,
+        *,
+        users: Mapping[str, UserInfo],
+        plans: Mapping[str, Plan],
+        refusals: Mapping[str, StatusError],
+        served: ServedBy,
+    ) -> None:
+        """`users`, `plans` and `refusals` are by cluster; each of `backend.clusters` has a plan or a refusal."""
+        self._request = request
+        self._backend = backend
+        self._users = users
+        self._plans = plans
+        self._refusals = refusals
+        self._served = served
+        self.info = info
+        self.target = target
+        self.members = tuple(name for name in backend.members if name not in refusals)
+        self.left_out = tuple((name, refusals[name].message) for name in backend.members if name in refusals)
+
+    @property
+    def exchange(self) -> Exchange:
+        return self._request.exchange
+
+    @property
+    def head(self) -> RequestHead:
+        return self._request.exchange.head
+
+    def user_for(self, member: str) -> UserInfo:
+        self._plan(member)
+        return self._users[member]
+
+    def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
+        return self._request.own_fields(more, cache_control=cache_control)
+
+    async def send(
+        self,
+        member: str,
+        method: bytes,
+        target: bytes,
+        *,
+        fields: Sequence[Header] = (),
+        body: bytes = b"",
+        timeout: float | None = None,
+    ) -> MemberResponse:
+        plan = self._plan(member)
+        permit = await self._permit(member, plan)
+        return await subrequest.send(
+            self._request,
+            plan,
+            self._users[member],
+            method,
+            target,
+            clock=self._backend.clock,
+            fields=fields,
+            body=body,
+            timeout=timeout,
+            permit=permit,
+        )
+
+    async def forward(self, member: str, target: bytes) -> None:
+        plan = self._plan(member)
+        permit = await self._permit(member, plan)
+        request = self._request
+        if request.exchange.ended:
+            permit.release()
+            return
+        request.permit = permit if request.permit is None else request.permit.joined(permit)
+        request.waiting = None  # from here on the forwarding path knows how to end it
+        request.upstream = None
+        await subrequest.forward(request, plan, self._users[member], target)
+
+    def served_by(self, *members: str, cached: bool) -> None:
+        self._served.clusters = members
+        self._served.cached = cached
+
+    def long_running(self) -> None:
+        self._request.begin_session()
+
+    async def until_gone(self, waiting: Deferred[T]) -> T:
+        return await waiting  # the pipeline cancels the whole handling, and that cancels this
+
+    def _plan(self, member: str) -> Plan:
+        """Return the plan of requests to a member. Raises StatusError if this one may not touch it."""
+        refusal = self._refusals.get(member)
+        if refusal is not None:
+            raise refusal
+        if member not in self._plans:
+            raise StatusError(403, f'cluster "{member}" is not for this request', details={})
+        return self._plans[member]
+
+    async def _permit(self, member: str, plan: Plan) -> Permit:
+        """Return the permit of the member's own limits. Raises StatusError (429)."""
+        name, resource = self._users[member].name, resource_of_limits(self.info)
+        permit = plan.cluster_limits.try_acquire(name, self.info.long_running, resource)
+        if permit is None:
+            permit = await plan.cluster_limits.acquire(name, self.info.long_running, resource)
+        return permit
+
+    # -- proxy.request.UpstreamHandler ----------------------------------------------------------------------------
+
+    def endpoint_out(self) -> None:
+        """Nothing was sent in the name of the request itself; what it sends goes elsewhere by itself."""
+
+    def restart(self) -> bool:
+        head, exchange = self.head, self.exchange
+        if head.method not in _SAFE or head.length != 0 or head.upgrade is not None or exchange.handler is not None:
+            return False
+        return self._request.restart()

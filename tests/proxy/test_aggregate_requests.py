@@ -1,0 +1,471 @@
+"""Requests to a server with an aggregate: what is decided about each member, and what its handler is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+
+from mcproxy.aggregate.request import AggregatedRequest
+from mcproxy.config import model
+from mcproxy.config.model import FlowControl, FlowControlType, Identity, Per
+from mcproxy.kube.status import StatusError
+from mcproxy.observe.record import AccessRecord
+from mcproxy.upstream.cluster import Cluster
+from tests.dispatch.builders import policy, rule
+from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get, reviewing
+
+PODS = b"/api/v1/namespaces/demo/pods"
+IMPERSONATE = b"Impersonate-User: bob"
+INFLIGHT = FlowControlType.MAX_REQUESTS_INFLIGHT
+TOKENS = model.TokenFile(
+    "users.csv", tuple(model.StaticToken(model.Secret(name), name, groups=("dev",)) for name in ("alice", "bob"))
+)
+USERS = model.Authentication(name="users", token_file=TOKENS)
+ALICE = b"Authorization: Bearer alice"
+NAMES = ("east", "west")
+
+
+class Handler:
+    """Answers by `answer`, and keeps the requests."""
+
+    def __init__(self) -> None:
+        self.requests: list[AggregatedRequest] = []
+        self.answer: Callable[[AggregatedRequest], Awaitable[None]] = self.tell
+        self.cancelled = 0
+
+    async def handle(self, request: AggregatedRequest) -> None:
+        self.requests.append(request)
+        try:
+            await self.answer(request)
+        except CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def tell(self, request: AggregatedRequest) -> None:
+        request.served_by(*request.members, cached=True)
+        request.exchange.answer(200, request.own_fields(b"X-Made-Here: yes\r\n"), b"{}")
+
+
+class Fleet:
+    """The owner of aggregates, of whose only one, fleet, the test is the handler."""
+
+    def __init__(self) -> None:
+        self.handler = Handler()
+        self.activated = 0
+
+    def prepare(self, config: model.Config, clusters: Mapping[str, Cluster], reviewers: Any) -> Fleet:
+        return self
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"fleet": self.handler}
+
+    def activate(self) -> None:
+        self.activated += 1
+
+
+def _nothing(spec: dict[str, Any]) -> bool:
+    return False
+
+
+class Bench:
+    """A server of the aggregate of east and west; each upstream answers reviews by `allowed`."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.fleet = Fleet()
+        self.handler = self.fleet.handler
+        harness.service._resources = replace(harness.service._resources, aggregates=self.fleet)
+        self.upstreams: dict[str, Upstream] = {}
+        self.refused: dict[str, Callable[[dict[str, Any]], bool]] = {}
+        self.reviews: list[tuple[str, dict[str, Any]]] = []
+
+    async def serve(
+        self, *policies: model.Policy, fields: dict[str, Any] | None = None, more: dict[str, Any] | None = None
+    ) -> None:
+        """Serve; `fields` are of the server, `more` of the configuration."""
+        for name in NAMES:
+            if name not in self.upstreams:
+                self.upstreams[name] = self.harness.upstream()
+                self.upstreams[name].reply = reviewing(always(OK), self._allowed(name))
+        clusters = [
+            cluster(self.upstreams[name].endpoint(), name=name, identity=Identity.IMPERSONATE) for name in NAMES
+        ]
+        usual: dict[str, Any] = {
+            "authentication": "users",
+            "backend": model.AggregateBackend("fleet", NAMES, "east"),
+        }
+        server = model.Server(
+            name="fleet",
+            listeners=("tls",),
+            default=True,
+            dispatch=policies or None,
+            **{**usual, **(fields or {})},
+        )
+        await self.harness.serve(
+            config(
+                clusters,
+                [server],
+                authentication=(USERS,),
+                logging=model.Logging(access=model.AccessLog(file="log")),
+                **(more or {}),
+            )
+        )
+        runtime = self.harness.service.runtime
+        assert runtime is not None
+        endpoints = [endpoint for name in NAMES for endpoint in runtime.clusters[name].endpoints]
+        await self.harness.until(lambda: all(endpoint.ready for endpoint in endpoints), "readiness")
+
+    def _allowed(self, name: str) -> Callable[[dict[str, Any]], bool]:
+        def allowed(spec: dict[str, Any]) -> bool:
+            self.reviews.append((name, spec))
+            return not self.refused.get(name, _nothing)(spec)
+
+        return allowed
+
+    async def ask(self, *request: Any, **how: Any) -> Client:
+        client = await self.harness.asks(get(*request, **how))
+        await self.harness.until(lambda: client.over or b"\r\n\r\n" in client.received, "the answer")
+        return client
+
+    async def refusal(self, *request: Any, **how: Any) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads((await self.ask(*request, **how)).answer()[2])
+        return status
+
+    async def record(self) -> AccessRecord:
+        await self.harness.until(lambda: self.harness.records, "the record")
+        return self.harness.records[-1]
+
+
+class TestTheHandler:
+    async def test_gets_the_user_and_every_member(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+        client = await bench.ask(PODS + b"?limit=1", ALICE)
+        status, fields, body = client.answer()
+        assert (status, body) == (200, b"{}")
+        assert fields["x-made-here"] == "yes"
+        assert fields["cache-control"] == "no-cache, private"
+        [request] = bench.handler.requests
+        assert (request.target, request.info.verb, request.info.resource) == (PODS + b"?limit=1", "list", "pods")
+        assert (request.members, request.left_out) == (NAMES, ())
+        assert request.user_for("west").name == "alice"
+        record = await bench.record()
+        assert (record.cluster, record.cached, record.user, record.verb) == ("east,west", True, "alice", "list")
+        assert record.request_id == fields["audit-id"]
+        assert bench.upstreams["east"].received == bench.upstreams["west"].received == b""
+
+    async def test_the_api_of_one_member_is_forwarded_as_ever(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+        assert (await bench.ask(b"/clusters/west" + PODS, ALICE)).answer()[0] == 200
+        assert bench.handler.requests == []
+        assert b"GET /api/v1/namespaces/demo/pods HTTP/1.1" in bench.upstreams["west"].received
+        record = await bench.record()
+        assert (record.cluster, record.cached) == ("west", None)
+        assert (await bench.refusal(b"/clusters/north/api", ALICE))["code"] == 404
+
+    async def test_karmadas_path_is_the_aggregate_itself(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+        await bench.ask(b"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy" + PODS, ALICE)
+        assert bench.handler.requests[0].target == PODS
+
+    async def test_authentication_comes_first(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+        assert (await bench.refusal(PODS, b"Authorization: Bearer nobody"))["code"] == 401
+        assert bench.handler.requests == []
+
+    async def test_what_it_raises_is_the_answer(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+
+        async def refuse(request: AggregatedRequest) -> None:
+            raise StatusError(410, "too old")
+
+        bench.handler.answer = refuse
+        assert (await bench.refusal(PODS, ALICE))["reason"] == "Expired"
+        record = await bench.record()
+        assert (record.status, record.reason, record.cached) == (410, "refused", False)
+
+    async def test_a_response_that_cannot_go_on_is_broken_off(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+
+        async def refuse(request: AggregatedRequest) -> None:
+            request.exchange.respond(200, b"", request.own_fields(), -1)
+            request.exchange.write(b"{")
+            request.exchange.flush()
+            await harness.turns()
+            raise StatusError(503, "too late")
+
+        bench.handler.answer = refuse
+        client = await bench.ask(PODS, ALICE)
+        await harness.until(lambda: client.over, "the end")
+        assert client.received.endswith(b"1\r\n{\r\n")
+        assert client.received.count(b"HTTP/1.1") == 1
+
+    async def test_is_cancelled_when_the_client_goes_away(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+
+        async def wait(request: AggregatedRequest) -> None:
+            await Deferred[None]()
+
+        bench.handler.answer = wait
+        client = await harness.asks(get(PODS, ALICE))
+        await harness.until(lambda: bench.handler.requests, "the request")
+        client.abort()
+        await harness.until(lambda: bench.handler.cancelled, "the cancellation")
+        assert (await bench.record()).reason == "client_closed"
+
+    async def test_that_does_nothing_is_a_bug_and_no_request_without_end(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+
+        async def nothing(request: AggregatedRequest) -> None:
+            pass
+
+        bench.handler.answer = nothing
+        assert (await bench.refusal(PODS, ALICE))["code"] == 500
+
+
+class TestMembers:
+    async def test_a_rule_for_some_clusters_leaves_the_others_out(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve(policy("eastern", rule(clusters=("east",))))
+        await bench.ask(PODS, ALICE)
+        [request] = bench.handler.requests
+        assert request.members == ("east",)
+        [(name, why)] = request.left_out
+        assert name == "west"
+        assert 'no dispatch policy of server "fleet" matches' in why
+        assert (await bench.record()).policy == "eastern"
+
+    async def test_what_is_left_out_can_neither_be_named_nor_reached(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve(policy("eastern", rule(clusters=("east",))))
+        refused: list[int] = []
+
+        async def reach(request: AggregatedRequest) -> None:
+            for name in ("west", "north"):
+                for attempt in (request.send(name, b"GET", PODS), request.forward(name, PODS)):
+                    try:
+                        await attempt
+                    except StatusError as refusal:
+                        refused.append(refusal.code)
+            raise StatusError(404, "none")
+
+        bench.handler.answer = reach
+        await bench.ask(PODS, ALICE)
+        assert refused == [403, 403, 403, 403]
+        assert bench.upstreams["west"].received == b""
+
+    async def test_no_policy_for_any_is_403(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve(policy("nodes", rule(resources=("nodes",))))
+        status = await bench.refusal(PODS, ALICE)
+        assert (status["code"], status["reason"]) == (403, "Forbidden")
+        assert (await bench.record()).reason == "no_policy"
+
+    async def test_a_policy_that_rejects_for_all_gives_its_answer(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve(policy("no", rule(), reject=model.Reject(410, "gone elsewhere")))
+        status = await bench.refusal(PODS, ALICE)
+        assert (status["code"], status["message"]) == (410, "gone elsewhere")
+        assert (await bench.record()).reason == "rejected"
+
+    async def test_a_policy_that_rejects_for_one_leaves_it_out(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve(
+            policy("no", rule(clusters=("west",)), reject=model.Reject(410, "gone elsewhere")), policy("yes", rule())
+        )
+        await bench.ask(PODS, ALICE)
+        [request] = bench.handler.requests
+        assert (request.members, request.left_out) == (("east",), (("west", "gone elsewhere"),))
+
+    async def test_the_servers_authorizer_decides_for_each(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        rules = model.Authorization(name="some", rules=(rule(clusters=("west",), verbs=("get", "list")),))
+        await bench.serve(fields={"authorization": "some"}, more={"authorization": (rules,)})
+        await bench.ask(PODS, ALICE)
+        assert bench.handler.requests[0].members == ("west",)
+        status = await bench.refusal(PODS + b"?watch=1", ALICE)
+        assert (status["code"], status["message"].split(":")[0]) == (403, "pods is forbidden")
+        await harness.until(lambda: len(harness.records) == 2, "the record")
+        assert (await bench.record()).reason == "forbidden"
+
+    async def test_an_authorizer_that_asks_the_members_asks_each(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        bench.refused["west"] = lambda spec: True
+        asks = model.Authorization(name="asks", subject_access_review=model.SubjectAccessReview())
+        await bench.serve(fields={"authorization": "asks"}, more={"authorization": (asks,)})
+        await bench.ask(PODS, ALICE)
+        assert bench.handler.requests[0].members == ("east",)
+        assert sorted(name for name, _ in bench.reviews) == ["east", "west"]
+
+
+class TestImpersonation:
+    async def test_each_member_must_allow_it(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        bench.refused["east"] = lambda spec: spec["user"] == "alice"
+        await bench.serve()
+        await bench.ask(PODS, ALICE, IMPERSONATE)
+        [request] = bench.handler.requests
+        assert request.members == ("west",)  # the primary has no say about it
+        assert request.user_for("west").name == "bob"
+        assert sorted((name, spec["user"]) for name, spec in bench.reviews) == [("east", "alice"), ("west", "alice")]
+        record = await bench.record()
+        assert (record.user, record.impersonated) == ("alice", "bob")
+
+    async def test_where_none_allows_it_it_is_refused(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        bench.refused["east"] = bench.refused["west"] = lambda spec: True
+        await bench.serve()
+        status = await bench.refusal(PODS, ALICE, IMPERSONATE)
+        assert status["code"] == 403
+        assert 'User "alice" cannot impersonate resource "users"' in status["message"]
+        assert (await bench.record()).reason == "impersonation_refused"
+        assert bench.handler.requests == []
+
+    async def test_policies_see_the_impersonated_user(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve(policy("bobs", rule(users=("bob",))))
+        assert (await bench.refusal(PODS, ALICE))["code"] == 403
+        await bench.ask(PODS, ALICE, IMPERSONATE)
+        assert bench.handler.requests[0].members == NAMES
+
+
+class TestLimits:
+    async def test_a_policy_counts_a_request_once_however_many_members_it_touches(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        two = FlowControl(name="two", type=INFLIGHT, max=2)
+        await bench.serve(policy("all", rule(), flow_control="two"), more={"flow_controls": (two,)})
+        open_: list[Deferred[None]] = []
+
+        async def wait(request: AggregatedRequest) -> None:
+            open_.append(Deferred())
+            await open_[-1]
+            await bench.handler.tell(request)
+
+        bench.handler.answer = wait
+        clients = [await harness.asks(get(PODS, ALICE)) for _ in range(2)]
+        await harness.until(lambda: len(open_) == 2, "both requests")
+        status = await bench.refusal(PODS, ALICE)
+        assert status["code"] == 429
+        assert status["message"].startswith('too many requests for cluster "fleet", limited by flow control "two"')
+        for waiting in open_:
+            waiting.callback(None)
+        await harness.until(lambda: all(client.received for client in clients), "the answers")
+        runtime = harness.service.runtime
+        assert runtime is not None
+        assert runtime.flow_controls.controls["two"].in_use == 0
+
+    async def test_per_cluster_counts_each_member(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        one = FlowControl(name="one", type=INFLIGHT, max=1, per=Per.CLUSTER)
+        await bench.serve(policy("all", rule(), flow_control="one"), more={"flow_controls": (one,)})
+        assert (await bench.ask(PODS, ALICE)).answer()[0] == 200
+
+    async def test_a_cached_read_costs_no_permit_of_a_member_but_a_forwarded_request_does(
+        self, harness: Harness
+    ) -> None:
+        bench = Bench(harness)
+        none = FlowControl(name="none", type=INFLIGHT, max=0)
+        for name in NAMES:
+            bench.upstreams[name] = harness.upstream()
+            bench.upstreams[name].reply = always(OK)
+        clusters = [
+            cluster(bench.upstreams[name].endpoint(), name=name, flow_controls=("none",) if name == "west" else ())
+            for name in NAMES
+        ]
+        server = model.Server(
+            name="fleet", listeners=("tls",), default=True, backend=model.AggregateBackend("fleet", NAMES)
+        )
+        await harness.serve(config(clusters, [server], flow_controls=(none,)))
+        assert (await bench.ask(PODS)).answer()[0] == 200
+
+        async def forward(request: AggregatedRequest) -> None:
+            await request.forward(request.info.namespace, PODS)
+
+        bench.handler.answer = forward
+        assert (await bench.ask(b"/api/v1/namespaces/east/pods")).answer()[0] == 200
+        assert (await bench.refusal(b"/api/v1/namespaces/west/pods"))["code"] == 429
+
+
+class TestReaching:
+    async def test_send_has_the_users_identity_and_returns_the_answer(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+
+        async def send(request: AggregatedRequest) -> None:
+            response = await request.send("west", b"GET", PODS, fields=[(b"Accept", b"application/json")])
+            assert (response.member, response.status, response.body) == ("west", 200, b"{}")
+            assert response.header(b"content-type") == b"application/json"
+            await bench.handler.tell(request)
+
+        bench.handler.answer = send
+        assert (await bench.ask(PODS, ALICE)).answer()[0] == 200
+        sent = bench.upstreams["west"].received
+        assert b"\r\nImpersonate-User: alice\r\n" in sent
+        assert b"Bearer" not in sent
+
+    async def test_forward_streams_the_request_through(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+
+        async def forward(request: AggregatedRequest) -> None:
+            request.served_by("west", cached=False)
+            await request.forward("west", PODS + b"/a/log")
+
+        bench.handler.answer = forward
+        assert (await bench.ask(PODS + b"/a/log?x=1", ALICE)).answer()[0] == 200
+        assert bench.upstreams["west"].received.startswith(b"GET /api/v1/namespaces/demo/pods/a/log HTTP/1.1\r\n")
+        record = await bench.record()
+        assert (record.cluster, record.endpoint, record.cached) == ("west", "a", False)
+
+
+class TestReload:
+    async def test_a_server_that_gets_another_backend_ends_the_watches_on_its_aggregate(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve()
+        ended: list[str] = []
+
+        class Watch:
+            def __init__(self, request: AggregatedRequest) -> None:
+                self.request = request
+
+            def body_data(self, data: bytes) -> None: ...
+
+            def body_end(self, trailers: Any) -> None: ...
+
+            def cancelled(self) -> None: ...
+
+            def pause_response(self) -> None: ...
+
+            def resume_response(self) -> None: ...
+
+            def finish_up(self) -> None:
+                ended.append("cleanly")
+                self.request.exchange.end()
+
+        async def watch(request: AggregatedRequest) -> None:
+            request.exchange.attach(Watch(request))
+            request.exchange.respond(200, b"", request.own_fields(), -1)
+            request.exchange.flush()
+            request.long_running()
+
+        bench.handler.answer = watch
+        client = await bench.ask(PODS + b"?watch=1", ALICE)
+        await bench.serve()
+        await harness.turns()
+        assert not ended  # the same aggregate goes on
+        assert bench.fleet.activated == 2
+        await bench.serve(fields={"backend": model.ClusterBackend("east")})
+        await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
+        assert ended == ["cleanly"]
