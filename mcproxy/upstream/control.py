@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from twisted.internet.defer import Deferred
 
+from mcproxy.upstream.control_stream import BodyTooLarge, ControlError, ControlStream, fields_of
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.shared import Shared
@@ -21,19 +22,11 @@ if TYPE_CHECKING:
     from treq.client import HTTPClient
     from twisted.web.client import HTTPConnectionPool
 
-    from mcproxy.upstream.control_agent import ControlStream
+__all__ = ["ControlClient", "ControlError", "ControlResponse"]
 
 _IDLE_CONNECTIONS = 2  # kept for each endpoint
 _IDLE_SECONDS = 30.0
 _MAX_BODY = 4 * 1024 * 1024
-
-
-class ControlError(Exception):
-    """A control request got no complete answer; `cause` is a sentence for operators."""
-
-    def __init__(self, cause: str) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +119,6 @@ class ControlClient:
         return response
 
     async def _open_stream(self, endpoint: Endpoint, path: str, headers: tuple[tuple[str, str], ...]) -> ControlStream:
-        from mcproxy.upstream.control_agent import ControlStream
-
         for attempt in (1, 2):
             authorization = await self._authorization()
             response = await self._respond(endpoint, "GET", path, _with(headers, authorization), b"")
@@ -150,7 +141,7 @@ class ControlClient:
         body: bytes,
         max_body: int,
     ) -> ControlResponse:
-        from mcproxy.upstream.control_agent import BodyTooLarge, TruncatedBody, collect, fields_of
+        from mcproxy.upstream.control_agent import TruncatedBody, collect
 
         response = await self._respond(endpoint, method, path, headers, body)
         try:

@@ -74,6 +74,7 @@ class Endpoint:
         self._since = shared.reactor.seconds()
         self._removed = False
         self._waiting: dict[Deferred[ClientConnection], Deferred[ClientConnection]] = {}
+        self._listeners: list[Callable[[Endpoint], None]] = []
         self.pool: Pool = shared.pool_factory(self.connect, cluster.connections)
 
     @property
@@ -104,6 +105,19 @@ class Endpoint:
             return f"ready for {seconds} s"
         return f"{self.health.cause} (out for {seconds} s)"
 
+    def subscribe(self, notify: Callable[[Endpoint], None]) -> Callable[[], None]:
+        """Subscribe to changes of health and configuration, and to checks that succeed; the result unsubscribes.
+
+        The latter, since a connection may have failed while the endpoint counted as ready.
+        """
+        self._listeners.append(notify)
+
+        def unsubscribe() -> None:
+            if notify in self._listeners:
+                self._listeners.remove(notify)
+
+        return unsubscribe
+
     def configure(self, config: model.Endpoint) -> None:
         """Apply the settings that do not affect connections: name, weight, disabled."""
         if config.disabled != self.config.disabled:
@@ -115,6 +129,7 @@ class Endpoint:
             )
         self.config = config
         self._update_ready()
+        self._notify()
 
     def open(self) -> Deferred[ClientConnection]:
         """Return a new connection for a request, or one that comes free; the request counts in `load` until then.
@@ -180,6 +195,8 @@ class Endpoint:
         else:
             changed = health.check_failed(failure)
         self._status_changed(changed)
+        if failure is None and not changed:
+            self._notify()
         self._note_other_cause(failure)
         if fell_silent and not changed and health.status is Health.FAILED:
             self._shared.endpoint_out(self)  # it went out with an answer, and only now falls silent
@@ -228,6 +245,7 @@ class Endpoint:
         self._update_ready()
         self.close()
         self._fail_waiting()
+        self._notify()
 
     def _connect(self, protocol: IProtocol, tls: EndpointTLS | None) -> Deferred[None]:
         try:
@@ -248,6 +266,7 @@ class Endpoint:
             self._drop_idle()
             self._fail_waiting()
             self._shared.endpoint_out(self)
+        self._notify()
 
     def _log_change(self) -> None:
         self._logged_cause = self.health.cause
@@ -290,6 +309,10 @@ class Endpoint:
         for outer, inner in waiting.items():
             outer.errback(EndpointGone(self.state_message))
             inner.cancel()
+
+    def _notify(self) -> None:
+        for notify in tuple(self._listeners):
+            notify(self)
 
     def _update_ready(self) -> None:
         self.ready = self.health.status is Health.READY and not self.config.disabled and not self._removed

@@ -14,7 +14,7 @@ from twisted.internet.task import deferLater
 from mcproxy.config import model
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlError
-from mcproxy.upstream.control_agent import BodyTooLarge
+from mcproxy.upstream.control_stream import BodyTooLarge
 from mcproxy.upstream.shared import Shared
 from tests.upstream.fakes import FakePool, cluster_config
 from tests.upstream.https_server import NOT_DONE_YET

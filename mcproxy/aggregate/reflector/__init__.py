@@ -1,0 +1,1 @@
+"""Reflectors: they keep the stores of an aggregate equal to the collections of its members, as client-go's do."""

@@ -1,0 +1,21 @@
+"""What may go wrong with a member."""
+
+from __future__ import annotations
+
+
+class MemberError(Exception):
+    """A member gave no usable answer.
+
+    `cause` is a sentence for operators. `status` is the HTTP status of the answer, 0 if there was none; `retry_after`
+    is how many seconds the member asked to wait.
+    """
+
+    def __init__(self, cause: str, *, status: int = 0, retry_after: float = 0.0) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.status = status
+        self.retry_after = retry_after
+
+
+class MemberUnreachable(MemberError):
+    """None of the member's endpoints can be connected to, or is ready."""

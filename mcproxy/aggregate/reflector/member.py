@@ -1,0 +1,274 @@
+"""A live member of aggregates: one for each cluster, whatever the number of aggregates and reloads.
+
+It carries the proxy's own requests to the cluster: to whichever endpoint takes them, and off an endpoint that goes out
+at once. It knows whether the cluster can be reached, since when not and why, and which cluster it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from weakref import WeakSet
+
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from mcproxy.aggregate.reflector.errors import MemberError, MemberUnreachable
+from mcproxy.aggregate.reflector.member_discovery import MemberDiscovery
+from mcproxy.aggregate.reflector.single_flight import SingleFlight
+from mcproxy.aggregate.reflector.sleepers import Sleepers
+from mcproxy.net.errors import ConnectError
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.control import ControlError, ControlResponse
+from mcproxy.upstream.control_stream import BodyTooLarge, ControlStream
+from mcproxy.upstream.credentials import CredentialError
+from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.shared import Shared
+
+log = Logger()
+
+HEAD_TIMEOUT = 30.0  # seconds until the head of an answer
+BODY_TIMEOUT = 30.0  # seconds for the body of a small answer
+_IDENTITY = "/api/v1/namespaces/kube-system"
+_MAX_IDENTITY = 1024 * 1024
+_UID = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+class _Metadata(msgspec.Struct):
+    uid: str
+
+
+class _Namespace(msgspec.Struct):
+    metadata: _Metadata
+
+
+class Member:
+    """One member cluster.
+
+    `unavailable_since` (seconds since 1970) is None while its endpoints can be reached; `unavailable_cause` is a
+    sentence. `uid` is that of the namespace kube-system, "" while unknown or if the proxy may not read it. `epoch`
+    counts what may have put another cluster in its place: connections that broke, endpoints that went out, reloads.
+    """
+
+    def __init__(self, cluster: Cluster, shared: Shared) -> None:
+        self.name = cluster.name
+        self.cluster = cluster
+        self.uid = ""
+        self.unavailable_since: float | None = None
+        self.unavailable_cause = ""
+        self.epoch = 0
+        self._clock = shared.reactor
+        self._identified = -1  # the epoch in which the cluster said which one it is
+        self._identities = SingleFlight(self._ask_identity)
+        self._sleepers = Sleepers(shared.reactor)
+        self._streams: dict[Endpoint, WeakSet[ControlStream]] = {}
+        self._opening: dict[Endpoint, list[Deferred[ControlStream]]] = {}
+        self._unsubscribe: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[Member], None]] = []
+        self.discovery = MemberDiscovery(cluster.name, self.get, shared.reactor, shared.random)
+        self._follow()
+
+    def start(self) -> None:
+        """Begin to poll discovery."""
+        self.discovery.start()
+
+    def use(self, cluster: Cluster) -> None:
+        """Follow a reload. Requests on endpoints that the cluster has no more end, to be repeated elsewhere."""
+        if cluster is self.cluster:
+            return
+        self.cluster = cluster
+        self.epoch += 1
+        self._follow()
+        for endpoint in (*self._streams, *self._opening):
+            if endpoint not in cluster.endpoints:
+                self._drop(
+                    endpoint, f"{endpoint.name} is no longer an endpoint of the cluster, or its settings changed"
+                )
+        self._wake()
+
+    def stop(self) -> None:
+        """End everything; the cluster is no member any more."""
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        self._unsubscribe.clear()
+        self.discovery.stop()
+        self._identities.stop()
+        for endpoint in (*self._streams, *self._opening):
+            self._drop(endpoint, "the cluster is no member any more")
+
+    def subscribe(self, notify: Callable[[Member], None]) -> Callable[[], None]:
+        """Subscribe to changes of `unavailable_since` and `uid`; the result unsubscribes."""
+        self._listeners.append(notify)
+
+        def unsubscribe() -> None:
+            if notify in self._listeners:
+                self._listeners.remove(notify)
+
+        return unsubscribe
+
+    def sleep(self, seconds: float) -> Deferred[None]:
+        """Wait before another attempt; ends early when the member can be reached again, or after a reload."""
+        return self._sleepers.sleep(seconds)
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    async def open(self, path: str, *, headers: tuple[tuple[str, str], ...] = ()) -> ControlStream:
+        """GET `path` at the first endpoint that takes it; return when the head of the answer, of any status, is there.
+
+        The caller closes the stream. It fails when its endpoint goes out or is removed. Raises MemberError.
+        """
+        cause = ""
+        tried: list[Endpoint] = []
+        while (endpoint := self.cluster.pick(tried)) is not None:
+            tried.append(endpoint)
+            cluster = self.cluster
+            try:
+                stream = await self._open_at(endpoint, path, headers)
+            except ConnectError as error:
+                endpoint.request_check()
+                cause = error.cause
+                continue
+            except ControlError as error:
+                self.epoch += 1
+                raise MemberError(error.cause) from None
+            except CredentialError as error:
+                raise MemberError(error.cause) from None
+            if not _is_usable(endpoint) or (cluster is not self.cluster and endpoint not in self.cluster.endpoints):
+                stream.close()
+                continue
+            self._streams.setdefault(endpoint, WeakSet()).add(stream)
+            self._set_available()
+            return stream
+        cause = cause or self.cluster.unavailable_message()
+        self._set_unavailable(cause)
+        raise MemberUnreachable(cause)
+
+    async def get(self, path: str, *, headers: tuple[tuple[str, str], ...] = (), max_body: int) -> ControlResponse:
+        """GET `path`; return the whole answer, of any status. Raises MemberError."""
+        stream = await self.open(path, headers=headers)
+        timer = self._clock.callLater(
+            BODY_TIMEOUT, stream.close, f"no whole answer on {path} within {BODY_TIMEOUT:g} s"
+        )
+        try:
+            body = await stream.read_all(max_body)
+        except ControlError as error:
+            self.epoch += 1
+            raise MemberError(error.cause) from None
+        except BodyTooLarge:
+            raise MemberError(f"the cluster answered with more than {max_body} bytes on {path}") from None
+        finally:
+            if timer.active():
+                timer.cancel()
+            stream.close()
+        return ControlResponse(stream.status, stream.headers, body)
+
+    async def _open_at(self, endpoint: Endpoint, path: str, headers: tuple[tuple[str, str], ...]) -> ControlStream:
+        """Open a stream at one endpoint; if the endpoint goes out meanwhile, raises ControlError."""
+        work = Deferred.fromCoroutine(
+            self.cluster.control.stream(endpoint, path, headers=headers, head_timeout=HEAD_TIMEOUT)
+        )
+        opening = self._opening.setdefault(endpoint, [])
+        opening.append(work)
+        try:
+            return await work
+        except Exception:
+            if work not in opening:  # `_drop` has cancelled it
+                raise ControlError(endpoint.state_message) from None
+            raise
+        finally:
+            if work in opening:
+                opening.remove(work)
+
+    # -- which cluster it is ---------------------------------------------------------------------------------
+
+    async def identify(self) -> str:
+        """Return `uid`, asked anew if another cluster may have taken the member's place since. Raises MemberError."""
+        if self._identified != self.epoch:
+            await self._identities.join()
+        return self.uid
+
+    async def _ask_identity(self) -> None:
+        epoch = self.epoch
+        if self._identified == epoch:
+            return
+        response = await self.get(_IDENTITY, headers=(("accept", "application/json"),), max_body=_MAX_IDENTITY)
+        if response.status >= 500 or response.status in (401, 429):
+            raise MemberError(f"the cluster answered {response.status} on {_IDENTITY}", status=response.status)
+        uid = _uid_of(response.body) if response.status == 200 else ""
+        self._identified = epoch
+        if uid == self.uid:
+            return
+        if self.uid and uid:
+            log.warn(
+                "cluster {cluster} is another one than before: what was cached of it is dropped",
+                cluster=self.name,
+                cause=f"the uid of its namespace kube-system was {self.uid} and is {uid}",
+                todo="none if the cluster was replaced; else see where its endpoints lead",
+            )
+        self.uid = uid or self.uid  # a right that was taken away makes no other cluster
+        self._notify()
+
+    # -- availability ----------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Subscribe to the endpoints of the cluster in force."""
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        self._unsubscribe = [endpoint.subscribe(self._endpoint_changed) for endpoint in self.cluster.endpoints]
+
+    def _endpoint_changed(self, endpoint: Endpoint) -> None:
+        if endpoint.ready:
+            self._set_available()
+        elif not any(_is_usable(other) for other in self.cluster.endpoints):
+            self._set_unavailable(self.cluster.unavailable_message())
+        if not _is_usable(endpoint):
+            self.epoch += 1
+            self._drop(endpoint, f"{endpoint.name}: {endpoint.state_message}")
+
+    def _drop(self, endpoint: Endpoint, cause: str) -> None:
+        """End what runs on an endpoint, so that it goes elsewhere."""
+        opening = self._opening.pop(endpoint, [])
+        dropped = tuple(opening)
+        opening.clear()  # `_open_at` sees by this that it was not cancelled by its caller
+        for work in dropped:
+            work.cancel()
+        for stream in tuple(self._streams.pop(endpoint, ())):
+            stream.close(cause)
+
+    def _set_available(self) -> None:
+        if self.unavailable_since is not None:
+            self.unavailable_since, self.unavailable_cause = None, ""
+            self._notify()
+            self._wake()
+
+    def _set_unavailable(self, cause: str) -> None:
+        self.unavailable_cause = cause
+        if self.unavailable_since is None:
+            self.epoch += 1
+            self.unavailable_since = self._clock.seconds()
+            self._notify()
+
+    def _wake(self) -> None:
+        self._sleepers.wake()
+        self.discovery.poll_soon()
+
+    def _notify(self) -> None:
+        for notify in tuple(self._listeners):
+            notify(self)
+
+    def __repr__(self) -> str:
+        return f"<Member {self.name}>"
+
+
+def _is_usable(endpoint: Endpoint) -> bool:
+    return endpoint.ready or endpoint.unchecked
+
+
+def _uid_of(body: bytes) -> str:
+    """Return the uid of a namespace, "" for anything else."""
+    try:
+        uid = msgspec.json.decode(body, type=_Namespace).metadata.uid
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return uid if _UID.fullmatch(uid) else ""

@@ -1,0 +1,244 @@
+"""What a member serves: its discovery documents, polled, and the last known ones while it cannot be asked.
+
+A member is asked for the aggregated documents of /api and /apis (KEP-3352), with the ETag of what is known, so that a
+poll costs a 304; one that has only the legacy documents (before 1.26) is asked for each group-version, less often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+import msgspec
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.aggregate.reflector.single_flight import SingleFlight
+from mcproxy.aggregate.reflector.sleepers import Sleepers
+from mcproxy.kube import discovery
+from mcproxy.kube.discovery import APIGroupDiscovery, APIVersionDiscovery
+from mcproxy.kube.resource import APIResource, GroupVersionResource
+from mcproxy.upstream.control import ControlResponse
+
+log = Logger()
+
+POLL = 30.0  # seconds between two polls, with a jitter
+POLL_LEGACY = 120.0  # the same where a poll takes a request for each group-version
+_JITTER = 0.1
+_FIRST_RETRY, _MAX_RETRY = 1.0, 30.0
+_MIN_GAP = 1.0  # seconds between two reads, however often one is asked for
+_MAX_DOCUMENT = 32 * 1024 * 1024
+_MAX_GROUP_VERSIONS = 2_000  # of a member that has only the legacy documents
+
+_ROOTS = ("/api", "/apis")
+_ACCEPT = ("accept", discovery.AGGREGATED_ACCEPT)
+_ACCEPT_LEGACY = (("accept", "application/json"),)
+
+
+class Asker(Protocol):
+    """`Member.get`."""
+
+    async def __call__(self, path: str, *, headers: tuple[tuple[str, str], ...], max_body: int) -> ControlResponse: ...
+
+
+@dataclass(slots=True)
+class _Root:
+    """What is known of /api or /apis."""
+
+    groups: tuple[APIGroupDiscovery, ...] = ()
+    etag: str = ""
+    legacy: bool = False
+
+
+class MemberDiscovery:
+    """The discovery documents of one member.
+
+    `groups` are the groups as the member describes them, the core group first; `resources` the same by name. `fresh`:
+    the newest poll was answered. `known`: one has been answered since the start.
+    """
+
+    def __init__(self, member: str, ask: Asker, clock: IReactorTime, random: Callable[[], float]) -> None:
+        """`random` returns a float in [0, 1)."""
+        self.groups: tuple[APIGroupDiscovery, ...] = ()
+        self.resources: Mapping[GroupVersionResource, APIResource] = MappingProxyType({})
+        self.fresh = False
+        self.known = False
+        self._member = member
+        self._ask = ask
+        self._clock = clock
+        self._random = random
+        self._roots = {root: _Root() for root in _ROOTS}
+        self._listeners: list[Callable[[MemberDiscovery], None]] = []
+        self._sleepers = Sleepers(clock)
+        self._reads = SingleFlight(self._read)
+        self._polling: Deferred[None] | None = None
+        self._read_at = 0.0
+        self._logged = ""
+
+    def subscribe(self, notify: Callable[[MemberDiscovery], None]) -> Callable[[], None]:
+        """Subscribe to changes of `groups`, `fresh` and `known`; the result unsubscribes."""
+        self._listeners.append(notify)
+
+        def unsubscribe() -> None:
+            if notify in self._listeners:
+                self._listeners.remove(notify)
+
+        return unsubscribe
+
+    def start(self) -> None:
+        """Begin to poll."""
+        if self._polling is None:
+            self._polling = Deferred.fromCoroutine(self._poll())
+            self._polling.addErrback(self._ended)
+
+    def stop(self) -> None:
+        """End polling; what is known stays."""
+        polling, self._polling = self._polling, None
+        if polling is not None:
+            polling.cancel()
+        self._reads.stop()
+        self._sleepers.wake()
+
+    def refresh(self) -> Deferred[None]:
+        """Read the documents now, as after a 404 that was not expected; fires when that is done, well or not."""
+        return self._reads.join()
+
+    def poll_soon(self) -> None:
+        """Poll now: the member can be reached again."""
+        self._sleepers.wake()
+
+    async def _poll(self) -> None:
+        retry = _FIRST_RETRY
+        while True:
+            await self._reads.join()
+            if self.fresh:
+                retry = _FIRST_RETRY
+                wait = POLL_LEGACY if any(root.legacy for root in self._roots.values()) else POLL
+                wait *= 1 + _JITTER * (2 * self._random() - 1)
+            else:
+                wait = retry * (0.5 + self._random() / 2)
+                retry = min(2 * retry, _MAX_RETRY)
+            await self._sleepers.sleep(wait)
+
+    def _ended(self, failure: Failure) -> None:
+        """Polling was stopped; any other end is a bug."""
+        if not isinstance(failure.value, CancelledError):
+            log.failure("reading the discovery of cluster {cluster} broke", failure, cluster=self._member)
+
+    async def _read(self) -> None:
+        """Read both documents, one after the other; errors are logged and remembered."""
+        wait = self._read_at + _MIN_GAP - self._clock.seconds()
+        if self._read_at and wait > 0:
+            await self._sleepers.sleep(wait)
+        self._read_at = self._clock.seconds()
+        cause = ""
+        changed = False
+        for path in _ROOTS:
+            try:
+                changed = await self._read_root(path) or changed
+            except MemberError as error:
+                cause = error.cause
+            except discovery.DiscoveryError as error:
+                cause = f"{path}: {error}"
+        self._log(cause)
+        before = self.fresh, self.known
+        self.fresh = not cause
+        self.known = self.known or self.fresh
+        if changed:
+            self.groups = tuple(group for path in _ROOTS for group in self._roots[path].groups)
+            self.resources = MappingProxyType(discovery.api_resources(self.groups))
+        if changed or before != (self.fresh, self.known):
+            for notify in tuple(self._listeners):
+                notify(self)
+
+    async def _read_root(self, path: str) -> bool:
+        """Read one document; return whether it has changed. Raises MemberError and DiscoveryError."""
+        root = self._roots[path]
+        condition = (("if-none-match", root.etag),) if root.etag else ()
+        response = await self._ask(path, headers=(_ACCEPT, *condition), max_body=_MAX_DOCUMENT)
+        if response.status == 304 and root.etag:
+            return False
+        if response.status == 404:  # an API server without a core group, or without others
+            groups: tuple[APIGroupDiscovery, ...] = ()
+            root.etag, root.legacy = "", False
+        elif response.status != 200:
+            raise MemberError(f"the cluster answered {response.status} on {path}")
+        elif b"APIGroupDiscoveryList" in _header(response, b"content-type"):
+            groups = discovery.read_aggregated(response.body)
+            root.etag, root.legacy = _etag(response), False
+        else:
+            root.etag, root.legacy = "", True
+            groups = await self._read_legacy(path, response.body)
+        groups = tuple(_with_last_known(group, root.groups) for group in groups)
+        changed, root.groups = groups != root.groups, groups
+        return changed
+
+    async def _read_legacy(self, path: str, body: bytes) -> tuple[APIGroupDiscovery, ...]:
+        """Read each group-version of a legacy document, one after the other."""
+        if path == "/api":
+            found = [("", discovery.read_core_versions(body))]
+        else:
+            found = list(discovery.read_groups(body))
+        if sum(len(versions) for _, versions in found) > _MAX_GROUP_VERSIONS:
+            raise discovery.DiscoveryError(f"more than {_MAX_GROUP_VERSIONS} group-versions")
+        groups = []
+        for group, versions in found:
+            read = tuple([await self._read_version(group, version) for version in versions])
+            groups.append(APIGroupDiscovery(discovery.ObjectMeta(group), read))
+        return tuple(groups)
+
+    async def _read_version(self, group: str, version: str) -> APIVersionDiscovery:
+        """Read one group-version; one that is not served now (an API service is down) is stale."""
+        path = GroupVersionResource(group, version, "").group_version_path
+        response = await self._ask(path, headers=_ACCEPT_LEGACY, max_body=_MAX_DOCUMENT)
+        if response.status != 200:
+            return APIVersionDiscovery(version, (), discovery.STALE)
+        try:
+            return discovery.read_resources(response.body, group, version)
+        except discovery.DiscoveryError:
+            return APIVersionDiscovery(version, (), discovery.STALE)
+
+    def _log(self, cause: str) -> None:
+        """Write one line for each cause that is new; that the member cannot be reached is in the log already."""
+        if cause and cause != self._logged and not cause.startswith("no endpoint"):
+            log.warn(
+                "the discovery of cluster {cluster} cannot be read: {cause}",
+                cluster=self._member,
+                cause=cause,
+                todo="see that the API server runs, and that system:discovery is bound to the proxy's user",
+            )
+        self._logged = cause
+
+
+def _with_last_known(group: APIGroupDiscovery, known: tuple[APIGroupDiscovery, ...]) -> APIGroupDiscovery:
+    """Return `group` with the last known resources of versions that are stale and empty: their API service is down."""
+    if not any(version.freshness == discovery.STALE and not version.resources for version in group.versions):
+        return group
+    before = {
+        version.version: version.resources
+        for old in known
+        if old.metadata.name == group.metadata.name
+        for version in old.versions
+    }
+    versions = tuple(
+        msgspec.structs.replace(version, resources=before.get(version.version, ()))
+        if version.freshness == discovery.STALE and not version.resources
+        else version
+        for version in group.versions
+    )
+    return msgspec.structs.replace(group, versions=versions)
+
+
+def _header(response: ControlResponse, name: bytes) -> bytes:
+    return next((value for known, value in response.headers if known.lower() == name), b"")
+
+
+def _etag(response: ControlResponse) -> str:
+    """Return the ETag as it can be sent back; "" if there is none."""
+    text = _header(response, b"etag").decode("latin-1")
+    return text if text.isascii() and text.isprintable() and len(text) <= 1000 else ""

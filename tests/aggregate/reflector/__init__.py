@@ -1,0 +1,1 @@
+"""Tests of the reflectors, most of them against the simulated cluster."""

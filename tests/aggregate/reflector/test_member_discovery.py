@@ -1,0 +1,221 @@
+"""What a member serves: polled, by ETag where it can be, the last known while it cannot be asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.aggregate.reflector.member_discovery import POLL, POLL_LEGACY, MemberDiscovery
+from mcproxy.kube.resource import GroupVersionResource
+from mcproxy.upstream.control import ControlResponse
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+PODS = GroupVersionResource("", "v1", "pods")
+DEPLOYMENTS = GroupVersionResource("apps", "v1", "deployments")
+METRICS = GroupVersionResource("metrics.k8s.io", "v1beta1", "pods")
+
+
+def golden(name: str) -> ControlResponse:
+    response = json.loads((GOLDEN / name).read_text())["response"]
+    headers = tuple((key.encode(), value.encode()) for key, value in response["headers"])
+    return ControlResponse(response["status"], headers, response["body"].encode())
+
+
+def document(groups: dict[str, list[str]], etag: str = '"1"', freshness: str = "Current") -> ControlResponse:
+    """An aggregated document of v1 groups with these resources."""
+    items = [
+        {
+            "metadata": {"name": group},
+            "versions": [
+                {
+                    "version": "v1",
+                    "freshness": freshness,
+                    "resources": [
+                        {
+                            "resource": name,
+                            "scope": "Namespaced",
+                            "responseKind": {"group": "", "version": "", "kind": name.title()},
+                            "singularResource": name,
+                            "verbs": ["get", "list", "watch"],
+                        }
+                        for name in names
+                    ],
+                }
+            ],
+        }
+        for group, names in groups.items()
+    ]
+    body = json.dumps({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": items})
+    media_type = b"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    return ControlResponse(200, ((b"Content-Type", media_type), (b"Etag", etag.encode())), body.encode())
+
+
+class FakeServer:
+    """Answers by path; an exception is raised. Knows what it was asked."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers: dict[str, Any] = {"/api": document({}), "/apis": document({}), **answers}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.held: Deferred[None] | None = None
+
+    async def get(self, path: str, *, headers: tuple[tuple[str, str], ...] = (), max_body: int) -> ControlResponse:
+        self.asked.append((path, dict(headers)))
+        if self.held is not None:
+            await self.held
+        answer = self.answers.get(path, ControlResponse(404, (), b"404 page not found\n"))
+        if isinstance(answer, Exception):
+            raise answer
+        etag = dict(answer.headers).get(b"Etag", b"").decode()
+        if etag and dict(headers).get("if-none-match") == etag:
+            return ControlResponse(304, (), b"")
+        assert isinstance(answer, ControlResponse)
+        return answer
+
+
+class Fixture:
+    def __init__(self, **answers: Any) -> None:
+        self.clock = Clock()
+        self.clock.rightNow = 1_790_000_000.0
+        self.server = FakeServer()
+        self.server.answers.update({f"/{name}": answer for name, answer in answers.items()})
+        self.discovery = MemberDiscovery("east", self.server.get, self.clock, lambda: 0.5)
+        self.changes = 0
+        self.discovery.subscribe(self._changed)
+        self.discovery.start()
+
+    def _changed(self, discovery: MemberDiscovery) -> None:
+        self.changes += 1
+
+    def paths(self) -> list[str]:
+        asked, self.server.asked = self.server.asked, []
+        return [path for path, _ in asked]
+
+
+def test_the_documents_of_a_real_cluster() -> None:
+    fixture = Fixture(api=golden("discovery/api-aggregated-v2.json"), apis=golden("discovery/apis-aggregated-v2.json"))
+    assert fixture.discovery.fresh
+    assert fixture.discovery.resources[PODS].namespaced
+    assert fixture.discovery.resources[DEPLOYMENTS].kind == "Deployment"
+    assert fixture.changes == 1
+    sent = dict(fixture.server.asked)["/apis"]
+    assert "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList" in sent["accept"]
+    assert sent["accept"].endswith(",application/json")
+
+
+def test_a_poll_sends_the_etag_and_a_304_changes_nothing() -> None:
+    fixture = Fixture(apis=document({"apps": ["deployments"]}))
+    before = fixture.discovery.groups
+    fixture.paths()
+    fixture.clock.advance(POLL)
+    assert [(path, headers["if-none-match"]) for path, headers in fixture.server.asked] == [
+        ("/api", '"1"'),
+        ("/apis", '"1"'),
+    ]
+    assert fixture.discovery.groups is before
+    assert fixture.changes == 1
+
+
+def test_a_definition_that_comes_and_goes() -> None:
+    widgets = GroupVersionResource("example.com", "v1", "widgets")
+    fixture = Fixture(apis=document({"apps": ["deployments"]}))
+    fixture.server.answers["/apis"] = document({"apps": ["deployments"], "example.com": ["widgets"]}, '"2"')
+    fixture.clock.advance(POLL)
+    assert widgets in fixture.discovery.resources
+    fixture.server.answers["/apis"] = document({"apps": ["deployments"]}, '"3"')
+    fixture.clock.advance(POLL)
+    assert widgets not in fixture.discovery.resources
+    assert fixture.changes == 3
+
+
+def test_what_was_known_stays_while_the_member_is_away() -> None:
+    fixture = Fixture(apis=document({"apps": ["deployments"]}))
+    fixture.server.answers["/apis"] = MemberError("no answer")
+    fixture.clock.advance(POLL)
+    assert DEPLOYMENTS in fixture.discovery.resources
+    assert (fixture.discovery.fresh, fixture.discovery.known) == (False, True)
+    fixture.paths()
+    fixture.clock.advance(1)  # retried sooner than a poll
+    assert fixture.paths() == ["/api", "/apis"]
+    fixture.server.answers["/apis"] = document({"apps": ["deployments"]})
+    fixture.discovery.poll_soon()
+    fixture.clock.advance(1)
+    assert fixture.discovery.fresh
+
+
+def test_an_api_service_that_is_down_keeps_its_resources() -> None:
+    fixture = Fixture(apis=document({"metrics.k8s.io": ["pods"], "apps": ["deployments"]}))
+    fixture.server.answers["/apis"] = document({"metrics.k8s.io": []}, '"2"', "Stale")
+    fixture.clock.advance(POLL)
+    assert GroupVersionResource("metrics.k8s.io", "v1", "pods") in fixture.discovery.resources
+    assert DEPLOYMENTS not in fixture.discovery.resources
+    assert fixture.discovery.groups[-1].versions[0].freshness == "Stale"
+
+
+def test_legacy_documents_are_read_group_by_group_and_less_often() -> None:
+    fixture = Fixture(
+        **{
+            "api": golden("discovery/api-legacy.json"),
+            "api/v1": golden("discovery/api-v1.json"),
+            "apis": golden("discovery/apis-legacy.json"),
+            "apis/apps/v1": golden("discovery/apis-apps-v1.json"),
+        }
+    )
+    assert fixture.discovery.resources[PODS].short_names == ("po",)
+    assert fixture.discovery.resources[DEPLOYMENTS].subresource("scale") is not None
+    asked = fixture.paths()
+    assert asked[:3] == ["/api", "/api/v1", "/apis"]
+    assert "/apis/batch/v1" in asked
+    fixture.server.answers["/apis/apps/v1"] = ControlResponse(503, (), b"service unavailable\n")
+    fixture.clock.advance(POLL)
+    assert fixture.paths() == []
+    fixture.clock.advance(POLL_LEGACY)
+    assert fixture.paths() == asked
+    assert DEPLOYMENTS in fixture.discovery.resources, "one group-version that failed took its resources away"
+
+
+def test_garbage_changes_nothing() -> None:
+    fixture = Fixture(apis=document({"apps": ["deployments"]}))
+    media_type = document({}).headers[0]
+    for body in (b"", b"nonsense", b"[" * 100_000, b'{"kind":"APIGroupDiscoveryList"}', b"\xff", b'{"items":[7]}'):
+        fixture.server.answers["/apis"] = ControlResponse(200, (media_type,), body)
+        fixture.clock.advance(POLL)
+        assert DEPLOYMENTS in fixture.discovery.resources
+        assert not fixture.discovery.fresh
+    fixture.server.answers["/apis"] = ControlResponse(200, ((b"Content-Type", b"application/json"),), b"{}")
+    fixture.clock.advance(POLL)
+    assert DEPLOYMENTS in fixture.discovery.resources
+
+
+def test_an_etag_that_no_header_may_have_is_not_sent_back() -> None:
+    fixture = Fixture(apis=document({"apps": ["deployments"]}, '"a\r\nx: y"'))
+    fixture.paths()
+    fixture.clock.advance(POLL)
+    assert "if-none-match" not in dict(fixture.server.asked)["/apis"]
+
+
+def test_refreshing_is_bounded_and_never_served_by_an_older_read() -> None:
+    fixture = Fixture()
+    fixture.paths()
+    done: list[object] = []
+    for _ in range(50):
+        fixture.discovery.refresh().addCallback(done.append)
+    assert fixture.paths() == []
+    fixture.clock.advance(1)
+    assert fixture.paths() == ["/api", "/apis"]
+    assert len(done) == 1  # the others asked while this read had begun
+    fixture.clock.advance(1)
+    assert fixture.paths() == ["/api", "/apis"]
+    assert len(done) == 50
+
+
+def test_the_end_leaves_no_timer() -> None:
+    fixture = Fixture()
+    fixture.discovery.refresh().addErrback(lambda _: None)
+    fixture.discovery.stop()
+    assert fixture.clock.getDelayedCalls() == []
+    assert fixture.discovery.known
