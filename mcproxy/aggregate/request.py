@@ -70,10 +70,10 @@ class AggregatedRequest(Protocol):
     def user_for(self, member: str) -> UserInfo:
         """Return the user as `member` knows it. Raises StatusError (403) for one who is nobody there."""
 
-    def own_fields(self, more: bytes = b"") -> bytes:
+    def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
         """Return the fields of a response made here, as a block: Audit-Id, Cache-Control, `more`, Date, and CORS.
 
-        `more` is a block of whole lines, each with its CRLF.
+        `more` is a block of whole lines, each with its CRLF; `cache_control` the value of that field.
         """
 
     async def send(

@@ -47,7 +47,7 @@ class FakeRequest:
             raise StatusError(403, f"forbidden: nobody in {member}", details={})
         return self._user
 
-    def own_fields(self, more: bytes = b"") -> bytes:
+    def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
         return more
 
     async def send(

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 
 import msgspec
+import yaml
 
 from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS
 from mcproxy.kube.discovery import (
@@ -20,6 +21,8 @@ from mcproxy.kube.discovery import (
     GroupVersionKind,
 )
 from mcproxy.kube.status import StatusError
+
+_MAX_YAML = 256  # documents that are kept as YAML, too
 
 
 class PageNotFound(Exception):
@@ -78,6 +81,7 @@ class DiscoveryDocuments:
         self._named = {group.metadata.name: group for group in groups if group.metadata.name}
         self._aggregated: dict[bool, AggregatedDocument] = {}
         self._legacy: dict[tuple[str, ...], bytes] = {}
+        self._yaml: dict[bytes, bytes] = {}
 
     def aggregated(self, *, core: bool) -> AggregatedDocument:
         """Return the aggregated document of /api (`core`) or /apis."""
@@ -134,6 +138,16 @@ class DiscoveryDocuments:
         for name, group in self._named.items():
             found.append(f"/apis/{name}")
             found += [f"/apis/{name}/{version.version}" for version in group.versions]
+        return found
+
+    def as_yaml(self, body: bytes) -> bytes:
+        """Return a legacy document as YAML."""
+        found = self._yaml.get(body)
+        if found is None:
+            dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+            found = yaml.dump(msgspec.json.decode(body), Dumper=dumper, encoding="utf-8", allow_unicode=True)
+            if len(self._yaml) < _MAX_YAML:
+                self._yaml[body] = found
         return found
 
     def _version(self, group: str, version: str) -> APIVersionDiscovery | None:

@@ -1,0 +1,101 @@
+"""HTTP of /api, /apis and the paths of groups and group-versions: negotiation, ETag, 404.
+
+Source: KEP-3352; the recorded answers of a kube-apiserver 1.36, which serves v2 of the aggregated form and no v2beta1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mcproxy.aggregate.discovery.documents import DiscoveryDocuments, PageNotFound, VersionUnavailable
+from mcproxy.aggregate.discovery.responses import (
+    accept_of,
+    has_etag,
+    send,
+    send_not_modified,
+    send_page_not_found,
+    send_text,
+)
+from mcproxy.kube import media_types
+from mcproxy.kube.discovery import AGGREGATED_MEDIA_TYPE
+from mcproxy.kube.errors import method_not_allowed
+from mcproxy.kube.media_types import JSON, YAML, Clause
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.request import AggregatedRequest
+
+_AGGREGATED = "APIGroupDiscoveryList"
+
+
+def is_discovery(segments: list[str]) -> bool:
+    """Return whether a path is a discovery path; `segments` without an empty last one."""
+    if segments[:1] == ["api"]:
+        return len(segments) <= 2
+    return segments[:1] == ["apis"] and len(segments) <= 3
+
+
+def serve(request: AggregatedRequest, documents: DiscoveryDocuments, segments: list[str]) -> None:
+    """Answer a discovery path. Raises StatusError 404, 405, 406."""
+    if len(segments) == 1:
+        _serve_root(request, documents, core=segments[0] == "api")
+        return
+    if request.head.method != b"GET":
+        raise method_not_allowed()
+    form = _negotiate(request, aggregated=False)
+    try:
+        if segments[0] == "api":
+            body = documents.resource_list("", segments[1])
+        elif len(segments) == 2:
+            body = documents.group(segments[1])
+        else:
+            body = documents.resource_list(segments[1], segments[2])
+    except PageNotFound:
+        send_page_not_found(request)
+    except VersionUnavailable:
+        send_text(request, "service unavailable\n", status=503)
+    else:
+        _send_legacy(request, documents, body, form)
+
+
+def _serve_root(request: AggregatedRequest, documents: DiscoveryDocuments, *, core: bool) -> None:
+    """Answer /api or /apis in the form that the client prefers."""
+    if request.head.method in (b"HEAD", b"OPTIONS"):
+        raise method_not_allowed()
+    form = _negotiate(request, aggregated=True)
+    if form != _AGGREGATED:
+        body = documents.core_versions(request.head.host.decode("latin-1")) if core else documents.group_list()
+        _send_legacy(request, documents, body, form)
+        return
+    document = documents.aggregated(core=core)
+    more = b"ETag: %b\r\nVary: Accept\r\n" % document.etag
+    if has_etag(request, document.etag):
+        send_not_modified(request, more, cache_control=b"public")
+    else:
+        send(request, document.body, AGGREGATED_MEDIA_TYPE, more=more, cache_control=b"public")
+
+
+def _send_legacy(request: AggregatedRequest, documents: DiscoveryDocuments, body: bytes, form: str) -> None:
+    send(request, documents.as_yaml(body) if form == YAML else body, form)
+
+
+def _negotiate(request: AggregatedRequest, *, aggregated: bool) -> str:
+    """Return JSON, YAML or "APIGroupDiscoveryList". Raises StatusError 406.
+
+    Protobuf is not made: clients that ask for it name JSON, too. Paths below the roots ignore the aggregated form.
+    """
+    accept = accept_of(request)
+    if not accept:
+        return JSON
+    for clause in media_types.clauses(accept):
+        if not clause.params.get("as") or not aggregated:
+            form = next((one for one in (JSON, YAML) if media_types.matches(one, clause.media_type)), "")
+        else:
+            form = _AGGREGATED if _is_aggregated(clause) else ""
+        if form:
+            return form
+    raise media_types.only_accepted()
+
+
+def _is_aggregated(clause: Clause) -> bool:
+    wanted = (clause.params.get("g"), clause.params.get("v"), clause.params.get("as"))
+    return media_types.matches(JSON, clause.media_type) and wanted == ("apidiscovery.k8s.io", "v2", _AGGREGATED)

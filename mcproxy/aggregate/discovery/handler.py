@@ -1,0 +1,81 @@
+"""The entry point of this package: answers the paths by which clients find out what an aggregate serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.aggregate.discovery import group_discovery, probes
+from mcproxy.aggregate.discovery.merged import AggregateMerges, CacheScope
+from mcproxy.aggregate.discovery.responses import send, send_page_not_found, send_text
+from mcproxy.aggregate.discovery.source import Source
+from mcproxy.config.model.aggregates import Aggregate, Unavailable
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.request import AggregatedRequest
+
+_MAX_PARAMETERS = 100
+
+
+class AggregateDiscovery:
+    """Discovery of one aggregate. Integration owns it, updates it after reloads, and stops it."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._merges = AggregateMerges(clock)
+        self._unavailable = Unavailable.STALE
+
+    def update(self, config: Aggregate, sources: Mapping[str, Source], scope: CacheScope) -> None:
+        """Follow the configuration; `sources` has the members and the primary by name (`reflector.Member`)."""
+        self._unavailable = config.unavailable
+        self._merges.update(config, sources, scope)
+
+    def stop(self) -> None:
+        """The aggregate is gone."""
+        self._merges.stop()
+
+    async def serve(self, request: AggregatedRequest) -> bool:
+        """Answer the request if its path is one of this package, else return False.
+
+        These are /api, /apis, groups and group-versions, the probes and `/`. Raises StatusError 404, 405, 406, and 503
+        if no cluster has been reached since the start.
+        """
+        segments = request.info.path.removeprefix("/").removesuffix("/").split("/")
+        if group_discovery.is_discovery(segments):
+            await self._merges.ready()
+            group_discovery.serve(request, self._merges.of(request.members).documents, segments)
+        elif segments[0] in probes.PROBES:
+            self._serve_probe(request, segments[0], "/".join(segments[1:]))
+        elif segments == [""]:
+            await self._serve_paths(request)
+        else:
+            return False
+        return True
+
+    def _serve_probe(self, request: AggregatedRequest, probe: str, check: str) -> None:
+        """Answer a probe, or one check of it."""
+        query = request.target.partition(b"?")[2].decode("latin-1")
+        try:
+            parameters = parse_qs(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+        except ValueError:
+            parameters = {}
+        found = probes.checks(probe, self._merges.sources, self._merges.members, self._unavailable)
+        excluded = frozenset(parameters.get("exclude", ()))
+        answer = probes.answer(probe, found, check=check, excluded=excluded, verbose="verbose" in parameters)
+        if answer is None:
+            send_page_not_found(request)
+        else:
+            send_text(request, answer[1], status=answer[0])
+
+    async def _serve_paths(self, request: AggregatedRequest) -> None:
+        """Answer `/` with the paths that are served."""
+        await self._merges.ready()
+        merge = self._merges.of(request.members)
+        paths = {*merge.documents.paths(), "/openapi/v2", "/openapi/v3", "/version"}
+        for probe in probes.PROBES:
+            found = probes.checks(probe, self._merges.sources, self._merges.members, self._unavailable)
+            paths |= {f"/{probe}", *(f"/{probe}/{check.name}" for check in found)}
+        lines = ",\n".join(f'    "{path}"' for path in sorted(paths))
+        send(request, f'{{\n  "paths": [\n{lines}\n  ]\n}}'.encode())
