@@ -1,0 +1,130 @@
+"""The recent events of one store: what watches resume from, and what an earlier state is worked out by."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import msgspec
+
+from mcproxy.aggregate.cache.object import CachedObject, Event, EventType
+from mcproxy.aggregate.cache.sequence import ObjectSequence, key_of
+from mcproxy.aggregate.resource_version.reader import Expired
+
+NEVER = 2**64
+"""Above every version: the floor of a log from which nothing can be resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventLogLimits:
+    """What one store remembers at most: the number of events, and the bytes of states that only they hold."""
+
+    events: int = 10_000
+    size: int = 32 * 1024 * 1024
+    gaps: int = 64
+
+
+class _Entry(msgspec.Struct, frozen=True, gc=False):
+    event: Event
+    upto: int
+    """Who has seen this version has seen the event: the event's own, or that of the list that showed it."""
+    size: int
+
+
+class EventLog:
+    """Events in the order in which they came, each with the version at which it has surely been seen.
+
+    A list that follows a break shows that objects have gone or changed, not when. So the versions within the break,
+    which another replica may have given to a client, cannot be resumed from here (410); those at its ends can.
+    """
+
+    __slots__ = ("_entries", "_floor", "_gaps", "_limits", "_size")
+
+    def __init__(self, limits: EventLogLimits) -> None:
+        self._limits = limits
+        self._entries: deque[_Entry] = deque()
+        self._size = 0
+        self._floor = 0  # the oldest version that can be resumed from
+        self._gaps: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def size(self) -> int:
+        """Bytes of states that only the log holds."""
+        return self._size
+
+    @property
+    def floor(self) -> int:
+        """The oldest version that can be resumed from."""
+        return self._floor
+
+    def reset(self, version: int) -> None:
+        """Forget everything: nothing before `version` can be resumed from."""
+        self._entries.clear()
+        self._size, self._gaps = 0, []
+        self._floor = version
+
+    def append(self, event: Event, upto: int = 0) -> None:
+        """Add an event; `upto` is the version of the list that showed it, not lower than any before."""
+        size = _size(event)
+        self._entries.append(_Entry(event, upto or event.version, size))
+        self._size += size
+        while len(self) > self._limits.events or self._size > self._limits.size:
+            self._drop_first()
+
+    def gap(self, start: int, end: int) -> None:
+        """Note that what happened between two versions, both excluded, is not known."""
+        if end > start + 1:
+            self._gaps.append((start, end))
+            if len(self._gaps) > self._limits.gaps:
+                self._forget_to(self._gaps[0][1])
+
+    def check(self, version: int) -> None:
+        """Raise Expired if what came after `version` is not all known."""
+        if version < self._floor or any(start < version < end for start, end in self._gaps):
+            raise Expired() if self._floor == NEVER else Expired(f"too old resource version: {version} ({self._floor})")
+
+    def after(self, version: int) -> Sequence[Event]:
+        """Return every event that one who has seen `version` has not surely seen, in order. Raises Expired."""
+        self.check(version)
+        return [entry.event for entry in islice(self._entries, self._index(version), None)]
+
+    def undone(self, objects: ObjectSequence, version: int) -> ObjectSequence:
+        """Return the state at `version` from the present one. Raises Expired."""
+        self.check(version)
+        changes: dict[str, CachedObject | None] = {}
+        for entry in reversed(self._entries):  # the oldest of an object's states is kept
+            if entry.upto <= version:
+                break
+            event = entry.event
+            changes[key_of(event.object)] = None if event.type is EventType.ADDED else event.previous
+        return objects.changed(changes) if changes else objects
+
+    def _index(self, version: int) -> int:
+        return bisect_right(self._entries, version, key=lambda entry: entry.upto)
+
+    def _drop_first(self) -> None:
+        entry = self._entries.popleft()
+        self._size -= entry.size
+        self._floor = max(self._floor, entry.upto)
+        if self._gaps:
+            self._gaps = [gap for gap in self._gaps if gap[1] > self._floor]
+
+    def _forget_to(self, version: int) -> None:
+        while self._entries and self._entries[0].upto <= version:
+            self._drop_first()
+        self._floor = max(self._floor, version)
+        self._gaps = [gap for gap in self._gaps if gap[1] > self._floor]
+
+
+def _size(event: Event) -> int:
+    """Return the bytes that the store itself no longer holds because of this event."""
+    size = event.previous.size if event.previous is not None else 0
+    if event.type is EventType.DELETED and (event.previous is None or event.object.head is not event.previous.head):
+        size += event.object.size
+    return size

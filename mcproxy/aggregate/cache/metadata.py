@@ -1,0 +1,215 @@
+"""The split of an object's JSON around its resourceVersion, with the marks of its cluster put into its metadata.
+
+Nothing but the metadata's own fields is decoded. Their places follow from the lengths of keys and values: if these add
+up to the length of the text, there is no white space, no escaped key and no key twice, which a search for text, or two
+parsers, could read differently. An object where they do not add up is decoded and encoded anew first.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.aggregate.cache.labels import ClusterMarks
+
+MAX_OBJECT_BYTES = 16 * 1024 * 1024
+"""etcd takes 1.5 MB an object where it is not configured otherwise."""
+_MAX_SHALLOW_BYTES = 9_000
+"""A shorter object cannot be nested deeper than the 10,000 levels that Go's decoder reads."""
+_MAX_NAME = 1024
+_VERSION = re.compile(rb'"[1-9][0-9]{0,19}"')
+_NAME = re.compile(r"[^\x00-\x1f/%\x7f]+")
+_MAX_VERSION = 2**64 - 1
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_TIME = msgspec.json.Decoder(datetime | None)
+_TEXT = msgspec.json.Decoder(str)
+_encode = msgspec.json.Encoder().encode
+# Built-in objects have the order of apimachinery's `metav1.ObjectMeta` in their metadata, others the alphabet's.
+_BEHIND_ANNOTATIONS = frozenset({"ownerReferences", "finalizers", "managedFields"})
+_BEHIND_LABELS = _BEHIND_ANNOTATIONS | {"annotations"}
+
+
+class MalformedObject(ValueError):
+    """An object that no kube-apiserver sends. The message says what is wrong with it, without its content."""
+
+
+class SplitObject(NamedTuple):
+    """What `split` found; the fields are those of `CachedObject`."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    head: bytes
+    tail: bytes
+    metadata_start: int
+    metadata_end: int
+    labels: dict[str, str]
+    created: float
+
+
+def version_of(raw: bytes) -> int:
+    """Return the number of a resourceVersion in JSON. Raises MalformedObject for what is no positive 64-bit integer."""
+    if not _VERSION.fullmatch(raw) or (version := int(raw[1:-1])) > _MAX_VERSION:
+        raise MalformedObject("its resourceVersion is no positive integer of 64 bits")
+    return version
+
+
+def canonical(item: bytes) -> bytes:
+    """Return the same JSON without white space and without keys twice (the last one stays, as in Go and Python)."""
+    try:
+        return _encode(msgspec.json.decode(item))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise MalformedObject(f"it cannot be decoded: {type(error).__name__}") from None
+
+
+def checked(item: bytes) -> bytes:
+    """Return JSON that is valid UTF-8, in one line, and not nested too deep to be read by clients."""
+    if len(item) > MAX_OBJECT_BYTES:
+        raise MalformedObject(f"it has {len(item)} bytes, more than {MAX_OBJECT_BYTES}")
+    if not item.isascii():
+        try:
+            item.decode()
+        except UnicodeDecodeError:
+            raise MalformedObject("it is not UTF-8") from None
+    if b"\n" in item or b"\r" in item:  # between tokens; a watch has an event in a line
+        return canonical(item)
+    if len(item) > _MAX_SHALLOW_BYTES and item.count(b"{") + item.count(b"[") > _MAX_SHALLOW_BYTES:
+        canonical(item)
+    return item
+
+
+def split(
+    item: bytes, prefixes: tuple[bytes, ...], marks: ClusterMarks, *, drop_managed_fields: bool = False
+) -> SplitObject:
+    """Split one object. `prefixes` are those that it may begin with (`"kind":"Pod","apiVersion":"v1",`).
+
+    An object without kind and apiVersion, as items of built-in lists are, is taken as well. Raises MalformedObject.
+    """
+    item = checked(item)
+    try:
+        fields = _FIELDS.decode(item)
+        metadata = _FIELDS.decode(fields.get("metadata", b"null"))
+        plain = _length(fields) == len(item) and _length(metadata) == len(fields["metadata"])
+        prefix = next((prefix for prefix in prefixes if item.startswith(prefix, 1)), b"")
+        if not plain or (not prefix and ("kind" in fields or "apiVersion" in fields)):
+            item, prefix, plain = _reordered(item, prefixes), prefixes[0], False
+            fields = _FIELDS.decode(item)
+            metadata = _FIELDS.decode(fields["metadata"])
+        return _split(item, len(prefix), fields, metadata, plain, marks, drop_managed_fields)
+    except MalformedObject:
+        raise
+    except (ValueError, RecursionError) as error:  # msgspec's and those of UTF-8 are ValueErrors
+        raise MalformedObject(f"it cannot be decoded: {str(error)[:200]}") from None
+
+
+def _length(fields: dict[str, Raw]) -> int:
+    """Return the length of a JSON object with these fields if it has no white space and no escapes in its keys.
+
+    White space, an escape and a key that stands twice each make the text longer, never shorter.
+    """
+    return sum(map(len, fields)) + sum(map(len, fields.values())) + 4 * len(fields) + 1
+
+
+def _reordered(item: bytes, prefixes: tuple[bytes, ...]) -> bytes:
+    """Return an unusual object in the usual form, with the first of the prefixes."""
+    found = msgspec.json.decode(item, type=dict[str, Any])
+    wanted = msgspec.json.decode(b"{" + prefixes[0].removesuffix(b",") + b"}")
+    if any(found.pop(key, value) != value for key, value in wanted.items()):
+        raise MalformedObject("its kind or apiVersion is not that of the list or watch")
+    return b"{" + prefixes[0] + _encode(found)[1:]
+
+
+def _split(
+    item: bytes,
+    prefix_length: int,
+    fields: dict[str, Raw],
+    metadata: dict[str, Raw],
+    plain: bool,
+    marks: ClusterMarks,
+    drop_managed_fields: bool,
+) -> SplitObject:
+    start = 1
+    for key, value in fields.items():
+        start += len(key) + 3 if plain else len(_encode(key)) + 1
+        if key == "metadata":
+            break
+        start += len(value) + 1
+    pieces: dict[str, bytes] = {}
+    position = start + 1
+    for key, value in metadata.items():
+        end = position + len(value) + (len(key) + 3 if plain else len(_encode(key)) + 1)
+        pieces[key] = item[position:end]
+        position = end + 1
+
+    labels, field = marks.labels(bytes(metadata["labels"])) if "labels" in metadata else marks.no_labels
+    sorted_keys = next(iter(fields)) == "apiVersion"
+    if "annotations" in pieces:
+        pieces["annotations"] = marks.annotations(bytes(metadata["annotations"]))
+    else:
+        pieces = _with(pieces, "annotations", marks.no_annotations, _BEHIND_ANNOTATIONS, sorted_keys)
+    if "labels" in pieces:
+        pieces["labels"] = field
+    else:
+        pieces = _with(pieces, "labels", field, _BEHIND_LABELS, sorted_keys)
+    if drop_managed_fields:
+        pieces.pop("managedFields", None)
+
+    for key in ("name", "resourceVersion"):
+        if key not in metadata:
+            raise MalformedObject(f"it has no metadata.{key}")
+    name = _text(metadata["name"])
+    namespace = marks.shared(_text(metadata["namespace"])) if "namespace" in metadata else ""
+    for text in (name, namespace) if namespace else (name,):
+        if len(text) > _MAX_NAME or not _NAME.fullmatch(text) or text in (".", ".."):
+            raise MalformedObject("its name or namespace cannot stand in a path")
+    place = list(pieces).index("resourceVersion")
+    texts = list(pieces.values())
+    head = b"".join((item[1 + prefix_length : start], b"{", b",".join((*texts[:place], b'"resourceVersion":"'))))
+    end_of_metadata = b",".join((b'"', *texts[place + 1 :])) + b"}"
+    return SplitObject(
+        namespace,
+        name,
+        _text(metadata["uid"]) if "uid" in metadata else "",
+        version_of(bytes(metadata["resourceVersion"])),
+        head,
+        end_of_metadata + item[position:],
+        start - 1 - prefix_length,
+        len(end_of_metadata),
+        labels,
+        _created(metadata.get("creationTimestamp")),
+    )
+
+
+def _with(
+    pieces: dict[str, bytes], key: str, piece: bytes, behind: frozenset[str], sorted_keys: bool
+) -> dict[str, bytes]:
+    """Return the fields with one more, at the place where a kube-apiserver writes it."""
+    found: dict[str, bytes] = {}
+    for other, text in pieces.items():
+        if key not in found and (other > key if sorted_keys else other in behind):
+            found[key] = piece
+        found[other] = text
+    found.setdefault(key, piece)
+    return found
+
+
+def _text(raw: Raw) -> str:
+    text = bytes(raw)
+    if text[:1] == b'"' and b"\\" not in text:
+        return text[1:-1].decode()
+    return _TEXT.decode(text)
+
+
+def _created(raw: Raw | None) -> float:
+    if raw is None:
+        return 0.0
+    time = _TIME.decode(raw)
+    if time is None:
+        return 0.0
+    seconds: float = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return seconds

@@ -1,0 +1,147 @@
+"""A persistent sorted sequence of objects: a change makes a new one that shares all chunks but one with the old."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+
+from mcproxy.aggregate.cache.object import CachedObject
+
+CHUNK = 512
+"""Most objects in a chunk: a change copies this many references."""
+_SMALL = 64  # a chunk that has fewer after a removal is joined to its neighbour
+
+Chunk = tuple[CachedObject, ...]
+
+
+def key_of(item: CachedObject) -> str:
+    """Return `namespace/name`, the order in which a kube-apiserver lists."""
+    return f"{item.namespace}/{item.name}"
+
+
+class ObjectSequence:
+    """Objects in the order of their keys, each key once; immutable.
+
+    Chunks are tuples of objects that the garbage collector does not track, so neither are they.
+    """
+
+    __slots__ = ("_chunks", "_firsts", "_length")
+
+    def __init__(self, chunks: tuple[Chunk, ...] = (), firsts: tuple[str, ...] = (), length: int = 0) -> None:
+        self._chunks = chunks
+        self._firsts = firsts  # the key of the first object in each chunk
+        self._length = length
+
+    @classmethod
+    def from_sorted(cls, items: list[CachedObject]) -> ObjectSequence:
+        """Return the sequence of objects that are in order already, no key twice."""
+        chunks = tuple(tuple(items[start : start + CHUNK]) for start in range(0, len(items), CHUNK))
+        return cls(chunks, tuple(key_of(chunk[0]) for chunk in chunks), len(items))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[CachedObject]:
+        return chain.from_iterable(self._chunks)
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The chunks, for those that work in slices."""
+        return self._chunks
+
+    def get(self, key: str) -> CachedObject | None:
+        """Return the object with that key, None if there is none."""
+        index, place = self._find(key)
+        if index < len(self._chunks) and place < len(chunk := self._chunks[index]) and key_of(chunk[place]) == key:
+            return chunk[place]
+        return None
+
+    def rank(self, key: str) -> int:
+        """Return how many objects stand before `key`."""
+        index, place = self._find(key)
+        return sum(map(len, self._chunks[:index])) + place
+
+    def between(self, start: str, end: str | None = None) -> Iterator[CachedObject]:
+        """Iterate over the objects from `start` on, to before `end`; None is the end of the sequence."""
+        index, place = self._find(start)
+        last, stop = self._find(end) if end is not None else (len(self._chunks), 0)
+        chunks = self._chunks
+        if index >= len(chunks) or (index, place) >= (last, stop):
+            return iter(())
+        if index == last:
+            return iter(chunks[index][place:stop])
+        rest = chunks[last][:stop] if last < len(chunks) else ()
+        return chain(chunks[index][place:], chain.from_iterable(chunks[index + 1 : last]), rest)
+
+    def put(self, item: CachedObject) -> ObjectSequence:
+        """Return the sequence with `item`, in place of the object with its key if there is one."""
+        key = key_of(item)
+        if not self._chunks:
+            return ObjectSequence(((item,),), (key,), 1)
+        index, place = self._find(key)
+        chunk = self._chunks[index]
+        if place < len(chunk) and key_of(chunk[place]) == key:
+            return self._with(index, (*chunk[:place], item, *chunk[place + 1 :]), 0)
+        return self._with(index, (*chunk[:place], item, *chunk[place:]), 1)
+
+    def remove(self, key: str) -> ObjectSequence:
+        """Return the sequence without the object with that key; itself if there is none."""
+        index, place = self._find(key)
+        if index >= len(self._chunks):
+            return self
+        chunk = self._chunks[index]
+        if place >= len(chunk) or key_of(chunk[place]) != key:
+            return self
+        return self._with(index, chunk[:place] + chunk[place + 1 :], -1)
+
+    def changed(self, changes: Mapping[str, CachedObject | None]) -> ObjectSequence:
+        """Return the sequence with many changes by key; None removes. Each chunk is copied at most once."""
+        by_chunk: dict[int, dict[str, CachedObject | None]] = {}
+        for key, item in changes.items():
+            by_chunk.setdefault(self._find(key)[0], {})[key] = item
+        chunks: list[Chunk] = []
+        for index in range(max(len(self._chunks), 1)):
+            chunk = self._chunks[index] if self._chunks else ()
+            if index in by_chunk:
+                merged: dict[str, CachedObject | None] = {key_of(item): item for item in chunk}
+                merged.update(by_chunk[index])
+                chunks += _split(tuple(item for _, item in sorted(merged.items()) if item is not None))
+            else:
+                chunks.append(chunk)
+        return _sequence(chunk for chunk in chunks if chunk)
+
+    def _find(self, key: str) -> tuple[int, int]:
+        """Return the chunk and the place in it where `key` stands or would stand."""
+        index = bisect_right(self._firsts, key) - 1
+        if index < 0:
+            return 0, 0
+        return index, bisect_left(self._chunks[index], key, key=key_of)
+
+    def _with(self, index: int, chunk: Chunk, more: int) -> ObjectSequence:
+        end = index + 1
+        if len(chunk) < _SMALL and len(self._chunks) > 1:
+            if index:
+                index -= 1
+                chunk = self._chunks[index] + chunk
+            else:
+                chunk += self._chunks[end]
+                end += 1
+        parts = _split(chunk)
+        return ObjectSequence(
+            (*self._chunks[:index], *parts, *self._chunks[end:]),
+            (*self._firsts[:index], *(key_of(part[0]) for part in parts), *self._firsts[end:]),
+            self._length + more,
+        )
+
+
+def _split(chunk: Chunk) -> list[Chunk]:
+    if len(chunk) <= CHUNK:
+        return [chunk] if chunk else []
+    size = -(-len(chunk) // -(-len(chunk) // CHUNK))  # equal parts, so that the next change does not split again
+    return [chunk[start : start + size] for start in range(0, len(chunk), size)]
+
+
+def _sequence(chunks: Iterable[Chunk]) -> ObjectSequence:
+    kept = tuple(chunks)
+    return ObjectSequence(kept, tuple(key_of(chunk[0]) for chunk in kept), sum(map(len, kept)))
