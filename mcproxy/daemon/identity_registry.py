@@ -16,13 +16,10 @@ from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION, Aut
 from mcproxy.identity.authentication.token_file import TokenFileAuthenticator
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.identity.authorization.access_review import SubjectAccessReviewer
-from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
+from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer, ReviewersByCluster
 from mcproxy.identity.impersonation.upstream_headers import UpstreamIdentityHeaders
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.shared import Shared
-
-AccessReviewers = Callable[[model.SubjectAccessReview], Callable[[str], SubjectAccessReviewer]]
-"""Returns, for cache times, a function from a cluster's name to its reviewer."""
 
 
 class ClusterReference:
@@ -41,26 +38,46 @@ class SubjectAccessReviewers:
     """SubjectAccessReviewers by cluster and cache times, each made when it is first needed."""
 
     def __init__(
-        self, current: Mapping[str, ClusterReference], clock: IReactorTime, previous: SubjectAccessReviewers | None
+        self,
+        clusters: Mapping[str, Cluster],
+        current: Mapping[str, ClusterReference],
+        clock: IReactorTime,
+        previous: SubjectAccessReviewers | None,
     ) -> None:
+        self._clusters = clusters
         self._current = current
         self._clock = clock
         known = {} if previous is None else previous._live
-        self._live: dict[tuple[str, float, float], SubjectAccessReviewer] = {
+        self._live: dict[tuple[str, float, float, bool], SubjectAccessReviewer] = {
             key: live for key, live in known.items() if key[0] in current
         }
 
-    def of(self, settings: model.SubjectAccessReview) -> Callable[[str], SubjectAccessReviewer]:
+    def of(self, settings: model.SubjectAccessReview) -> ReviewersByCluster:
         """Return a function from a cluster's name to its reviewer, which caches for the times of `settings`."""
+        return lambda cluster: self._reviewer(cluster, settings, of_the_proxy=False)
+
+    def as_seen_by(self, settings: model.SubjectAccessReview) -> ReviewersByCluster:
+        """Return the same for what the cluster would let a request of the user do.
+
+        Where the cluster knows no user but the proxy (`identity: Proxy`), that is what the proxy may do.
+        """
 
         def reviewer(cluster: str) -> SubjectAccessReviewer:
-            key = (cluster, settings.cache_allowed, settings.cache_denied)
-            live = self._live.get(key)
-            if live is None:
-                live = self._live[key] = SubjectAccessReviewer(self._current[cluster], settings, self._clock)
-            return live
+            identity = self._clusters[cluster].config.identity
+            return self._reviewer(cluster, settings, of_the_proxy=identity is model.Identity.PROXY)
 
         return reviewer
+
+    def _reviewer(
+        self, cluster: str, settings: model.SubjectAccessReview, *, of_the_proxy: bool
+    ) -> SubjectAccessReviewer:
+        key = (cluster, settings.cache_allowed, settings.cache_denied, of_the_proxy)
+        live = self._live.get(key)
+        if live is None:
+            live = self._live[key] = SubjectAccessReviewer(
+                self._current[cluster], settings, self._clock, of_the_proxy=of_the_proxy
+            )
+        return live
 
 
 class IdentityRegistry:
@@ -79,10 +96,11 @@ class IdentityRegistry:
         self._current: dict[str, ClusterReference] = {
             name: known.get(name) or ClusterReference(cluster) for name, cluster in clusters.items()
         }
-        self._reviewers: SubjectAccessReviewers = SubjectAccessReviewers(
-            self._current, shared.reactor, None if previous is None else previous._reviewers
+        self.reviewers: SubjectAccessReviewers = SubjectAccessReviewers(
+            clusters, self._current, shared.reactor, None if previous is None else previous.reviewers
         )
         self._authentication = {authentication.name: authentication for authentication in config.authentication}
+        self._authorization = {authorization.name: authorization for authorization in config.authorization}
         # By name; None: of servers without one. Rules are compiled here, once for all servers.
         self._authorizers = {one.name: self._authorizer(one) for one in config.authorization}
         self._impersonation = {
@@ -107,14 +125,22 @@ class IdentityRegistry:
         """Return the authorizer of a server; None: the cluster that a request goes to decides alone."""
         return None if server.authorization is None else self._authorizers[server.authorization]
 
-    @property
-    def access_reviewers(self) -> AccessReviewers:
-        """The reviewers of access, whose caches survive reloads."""
-        return self._reviewers.of
-
     def impersonation(self, server: model.Server) -> ImpersonationAuthorizer:
         """Return the authorizer of impersonation requested by clients of a server."""
         return self._impersonation[server.authorization]
+
+    def of_reads(
+        self, server: model.Server, wrapped: Callable[[ReviewersByCluster], ReviewersByCluster]
+    ) -> tuple[Authorizer | None, ImpersonationAuthorizer]:
+        """Return the authorizers of reads from the caches of a server's aggregate.
+
+        They are those of the server, but with `wrapped` reviewers: a member that is away has decided before.
+        """
+        config = self._authorization.get(server.authorization) if server.authorization is not None else None
+        review = (config.subject_access_review if config is not None else None) or model.SubjectAccessReview()
+        reviewers = wrapped(self.reviewers.of(review))
+        authorizer = None if config is None else Authorizer.build(config, reviewers)
+        return authorizer, ImpersonationAuthorizer(config, reviewers)
 
     def activate(self) -> None:
         """Send reviews to the clusters of this configuration from now on, and fetch keys of issuers beforehand."""
@@ -129,11 +155,11 @@ class IdentityRegistry:
             chain.stop(None if keep is None else keep._chains.get(key))
 
     def _authorizer(self, config: model.Authorization) -> Authorizer:
-        return Authorizer.build(config, self._reviewers.of(config.subject_access_review or model.SubjectAccessReview()))
+        return Authorizer.build(config, self.reviewers.of(config.subject_access_review or model.SubjectAccessReview()))
 
     def _impersonation_authorizer(self, config: model.Authorization | None) -> ImpersonationAuthorizer:
         settings = (config.subject_access_review if config is not None else None) or model.SubjectAccessReview()
-        return ImpersonationAuthorizer(config, self._reviewers.of(settings))
+        return ImpersonationAuthorizer(config, self.reviewers.of(settings))
 
     def _key(self, server: model.Server) -> tuple[str, str] | None:
         """Return the set's name and the cluster that reviews its tokens, "" for none: each has its own caches."""

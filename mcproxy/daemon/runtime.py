@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 from mcproxy.aggregate.request import AggregateHandler
 from mcproxy.config import model
-from mcproxy.daemon.identity_registry import AccessReviewers, IdentityRegistry
+from mcproxy.daemon.identity_registry import IdentityRegistry
 from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.plan import Dispatch
 from mcproxy.http.pool import Pool
+from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.net.certificates import CertificateStore
 from mcproxy.observe.record import Recorder
 from mcproxy.proxy.in_flight import InFlightRequests
@@ -36,6 +37,9 @@ class PreparedAggregates(Protocol):
     def handlers(self) -> Mapping[str, AggregateHandler]:
         """What answers the requests to each aggregate, by its name."""
 
+    def stale_reviewers(self, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
+        """Return reviewers of an aggregate's members whose last decisions hold while a member is away."""
+
     def activate(self) -> None:
         """Put the configuration in force: reflectors start and stop, views follow."""
 
@@ -44,9 +48,15 @@ class AggregatesOwner(Protocol):
     """The one owner of all live state of aggregates (`aggregate.aggregates.Aggregates`)."""
 
     def prepare(
-        self, config: model.Config, clusters: Mapping[str, Cluster], reviewers: AccessReviewers
+        self,
+        config: model.Config,
+        clusters: Mapping[str, Cluster],
+        reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
     ) -> PreparedAggregates:
-        """Prepare a configuration; nothing that is live has changed until it is activated."""
+        """Prepare a configuration; nothing that is live has changed until it is activated.
+
+        `reviewers` returns, for cache times, the reviewers of what each member would let a user do.
+        """
 
 
 class OpenAccessLog(Recorder, Protocol):
@@ -122,7 +132,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
     aggregates = (
         None
         if resources.aggregates is None
-        else resources.aggregates.prepare(config, clusters, identity.access_reviewers)
+        else resources.aggregates.prepare(config, clusters, identity.reviewers.as_seen_by)
     )
     before = {} if previous is None else previous.dispatches
     dispatches = {
@@ -140,7 +150,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
                 dispatch=dispatches[server.name],
                 upstream_headers=identity.upstream_headers,
                 session_registry=resources.sessions,
-                aggregate=_aggregate(server.backend, clusters, aggregates, resources),
+                aggregate=_aggregate(server, clusters, aggregates, identity, resources),
             ),
         )
         for server in config.servers
@@ -169,15 +179,25 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
 
 
 def _aggregate(
-    backend: model.Backend,
+    server: model.Server,
     clusters: Mapping[str, Cluster],
     aggregates: PreparedAggregates | None,
+    identity: IdentityRegistry,
     resources: ProcessResources,
 ) -> AggregateBackend | None:
+    backend = server.backend
     if not isinstance(backend, model.AggregateBackend) or aggregates is None:
         return None
-    handler = aggregates.handlers[backend.aggregate]
-    return AggregateBackend(backend, clusters, handler=handler, clock=resources.shared.reactor)
+    name = backend.aggregate
+    authorizer, impersonation = identity.of_reads(server, lambda reviewers: aggregates.stale_reviewers(name, reviewers))
+    return AggregateBackend(
+        backend,
+        clusters,
+        handler=aggregates.handlers[name],
+        clock=resources.shared.reactor,
+        read_authorizer=authorizer,
+        read_impersonation=impersonation,
+    )
 
 
 def _certificates(config: model.Config, listener: model.Listener, previous: Runtime | None) -> CertificateStore | None:

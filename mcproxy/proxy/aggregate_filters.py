@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from mcproxy.proxy.routes import AggregateBackend, VirtualServer
 
 
+_READS = frozenset({"get", "list", "watch"})
+
+
 class ClusterOutcomes:
     """What the filters have decided so far about each cluster of an aggregate, by name."""
 
@@ -90,18 +93,20 @@ async def admit_to_members(
 ) -> LocalAggregatedRequest:
     """Return the request as it is handed to the aggregate, with its permits. Raises StatusError, and CancelledError."""
     served = request.served = ServedBy(backend.name)
+    reads = info.verb in _READS and not info.subresource
     outcomes = ClusterOutcomes(request, backend)
     _name_the_user(request, outcomes)
     if request.identity_headers.impersonate:
-        await _impersonate(request, server, outcomes)
+        await _impersonate(request, server, backend if reads else None, outcomes)
     _choose_plans(request, server, info, target, outcomes)
     plans = [outcomes.plans[name] for name in outcomes.open]
     served.policy = ",".join(dict.fromkeys(plan.policy for plan in plans))
     served.access_log = any(plan.access_log for plan in plans)
     if not request.exchange.ended:  # else the client went away meanwhile, and a permit would never be given back
         await _admit(request, info, plans)
-    if server.authorizer is not None:
-        await _authorize(request, server.authorizer, info, target, outcomes)
+    authorizer = backend.read_authorizer if reads else server.authorizer
+    if authorizer is not None:
+        await _authorize(request, authorizer, info, target, outcomes)
     return LocalAggregatedRequest(
         request,
         backend,
@@ -127,16 +132,19 @@ def _name_the_user(request: Request, outcomes: ClusterOutcomes) -> None:
     outcomes.check()
 
 
-async def _impersonate(request: Request, server: VirtualServer, outcomes: ClusterOutcomes) -> None:
-    """Have each cluster decide whether the caller may impersonate the requested user there."""
+async def _impersonate(
+    request: Request, server: VirtualServer, backend: AggregateBackend | None, outcomes: ClusterOutcomes
+) -> None:
+    """Have each cluster decide whether the caller may impersonate the requested user there; `backend`: for a read."""
     impersonated: list[UserInfo] = []
+    authorizer = server.impersonation if backend is None else backend.read_impersonation
 
     async def decide(name: str) -> None:
         cluster = outcomes.clusters[name]
         if cluster.config.identity is Identity.PASSTHROUGH and not server.authenticates:
             return  # only the cluster knows the user, and decides
         try:
-            user = await impersonated_user(request, server, cluster, outcomes.users[name])
+            user = await impersonated_user(request, authorizer, cluster, outcomes.users[name])
         except StatusError as refusal:
             if refusal.code < 500:
                 log_refusal("impersonation refused", request, name, refusal)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Plan
     from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
     from mcproxy.identity.authorization.access_review import Decision
-    from mcproxy.identity.authorization.authorizer import Authorizer
+    from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.kube.user import UserInfo
     from mcproxy.proxy.request import Request
@@ -87,7 +87,7 @@ async def impersonate(request: Request, server: VirtualServer, cluster: Cluster)
         return  # only the cluster knows the user, and decides
     real = _user_for(request, cluster.name)
     try:
-        user = await _until_answered(request, impersonated_user(request, server, cluster, real))
+        user = await _until_answered(request, impersonated_user(request, server.impersonation, cluster, real))
     except StatusError as refusal:
         if refusal.code < 500:  # else the reviewer has logged why
             log_refusal("impersonation refused", request, cluster.name, refusal)
@@ -98,7 +98,7 @@ async def impersonate(request: Request, server: VirtualServer, cluster: Cluster)
 
 
 async def impersonated_user(
-    request: Request, server: VirtualServer, cluster: Cluster, real: UserInfo
+    request: Request, authorizer: ImpersonationAuthorizer, cluster: Cluster, real: UserInfo
 ) -> UserInfo | None:
     """Return the user that the client requests, if `real` may impersonate that one in a cluster. Raises StatusError.
 
@@ -110,7 +110,7 @@ async def impersonated_user(
     wanted = requested_impersonation(request.identity_headers)
     if wanted is None:
         return None
-    authorizer, cluster_decides = server.impersonation, identity is Identity.PASSTHROUGH
+    cluster_decides = identity is Identity.PASSTHROUGH
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
         decision = authorizer.at_once(user, attributes, name, cluster_decides=cluster_decides)

@@ -35,7 +35,7 @@ class SessionRegistry(Protocol):
 class AggregateBackend:
     """The aggregate behind a server."""
 
-    __slots__ = ("clock", "clusters", "handler", "members", "name")
+    __slots__ = ("clock", "clusters", "handler", "members", "name", "read_authorizer", "read_impersonation")
 
     def __init__(
         self,
@@ -44,14 +44,22 @@ class AggregateBackend:
         *,
         handler: AggregateHandler,
         clock: IReactorTime,
+        read_authorizer: Authorizer | None,
+        read_impersonation: ImpersonationAuthorizer,
     ) -> None:
-        """`clusters` has every cluster of the configuration, by name."""
+        """`clusters` has every cluster of the configuration, by name.
+
+        The last two are used instead of the server's for requests that only read: decisions of a member that is away
+        hold for these.
+        """
         self.name = config.aggregate
         self.members = config.members  # names, in the aggregate's order
         names = (*config.members, *([config.primary] if config.primary is not None else ()))
         #: all that requests can be sent to, the primary too, in that order
         self.clusters = {name: clusters[name] for name in dict.fromkeys(names)}
         self.handler = handler
+        self.read_authorizer = read_authorizer
+        self.read_impersonation = read_impersonation
         self.clock = clock
 
 

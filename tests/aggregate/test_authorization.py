@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 
 from mcproxy.aggregate.authorization import MemberReads
 from mcproxy.aggregate.last_decisions import LastDecisions
+from mcproxy.aggregate.stale_decisions import StaleReviewers
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision, ReviewUnavailable
 from mcproxy.identity.authorization.attributes import Attributes
@@ -68,7 +69,9 @@ class Bench:
         return self.uids[member]
 
     def reads(self, **settings: Any) -> MemberReads:
-        return MemberReads(model.Reads(**settings), self.reviewers.__getitem__, self, self.last, cast(Any, self.clock))
+        reads = model.Reads(**settings)
+        clock = cast(Any, self.clock)
+        return MemberReads(reads, StaleReviewers(self.reviewers.__getitem__, self, self.last, clock, reads))
 
     def ask(self, request: FakeRequest | None = None, **settings: Any) -> list[Any]:
         """Ask; the list gets (members, left out) or the error when there is one."""

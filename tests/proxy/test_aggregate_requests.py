@@ -12,6 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from mcproxy.aggregate.request import AggregatedRequest
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Identity, Per
+from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.kube.status import StatusError
 from mcproxy.observe.record import AccessRecord
 from mcproxy.upstream.cluster import Cluster
@@ -63,6 +64,9 @@ class Fleet:
     @property
     def handlers(self) -> Mapping[str, Handler]:
         return {"fleet": self.handler}
+
+    def stale_reviewers(self, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
+        return reviewers
 
     def activate(self) -> None:
         self.activated += 1

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
@@ -38,7 +40,7 @@ _MAX_CACHED_REVIEW = 1000  # characters that a client chose; with `_CACHED` it b
 
 _EFFECT = "requests that it has to allow get 503"
 _SLOW_TODO = "see that the cluster's API server answers quickly, and which user causes the load (access log)"
-_NO_REVIEW = "see what answers there: it must speak authorization.k8s.io/v1 SubjectAccessReview"
+_NO_REVIEW = "see what answers there: it must speak authorization.k8s.io/v1 {kind}"
 
 
 class Decision(NamedTuple):
@@ -49,6 +51,9 @@ class Decision(NamedTuple):
 
 
 _ALLOWED = Decision(True)
+
+#: The user of a review of the proxy's own rights, which has none.
+NOBODY = UserInfo("")
 
 #: Kinds of failure (`UnavailableError.kind`) that say that the cluster cannot be reached. No client can cause these.
 _UNREACHABLE = frozenset({"connection", "endpoints"})
@@ -69,11 +74,34 @@ class ReviewUnavailable(StatusError):
 _Review = tuple[UserInfo, Attributes]
 
 
+class Reviewer(Protocol):
+    """Has one cluster decide, and caches its decisions."""
+
+    def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+        """Return the cached decision; None: a review is needed."""
+
+    def review(self, user: UserInfo, attributes: Attributes) -> Coroutine[Deferred[Any], Any, Decision]:
+        """Return the cluster's decision. Raises ReviewUnavailable."""
+
+
 class SubjectAccessReviewer:
     """Sends reviews to one cluster, users taking turns, and caches its decisions."""
 
-    def __init__(self, cluster: LiveCluster, settings: model.SubjectAccessReview, clock: IReactorTime) -> None:
-        """Decisions of the cluster before a reload are dropped when `cluster` returns another one."""
+    def __init__(
+        self,
+        cluster: LiveCluster,
+        settings: model.SubjectAccessReview,
+        clock: IReactorTime,
+        *,
+        of_the_proxy: bool = False,
+    ) -> None:
+        """Decisions of the cluster before a reload are dropped when `cluster` returns another one.
+
+        `of_the_proxy`: the cluster knows no users but the proxy (`identity: Proxy`), so what is asked, whoever the user
+        is, is what the proxy itself may do (SelfSubjectAccessReview).
+        """
+        self._of_the_proxy = of_the_proxy
+        self._kind = "SelfSubjectAccessReview" if of_the_proxy else "SubjectAccessReview"
         self._cluster = cluster
         self._settings = settings
         self._clock = clock
@@ -83,11 +111,12 @@ class SubjectAccessReviewer:
         self._singleflight: SingleFlight[tuple[Cluster, _Review], Decision] = SingleFlight(
             clock, places, timeout=TIMEOUT
         )
-        self._log = ReviewerLog(f"subjectAccessReview by cluster {cluster().name}")
+        what = "selfSubjectAccessReview" if of_the_proxy else "subjectAccessReview"
+        self._log = ReviewerLog(f"{what} by cluster {cluster().name}")
 
     def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
         """Return the cached decision; None: a review is needed."""
-        review = (user, attributes)
+        review = (NOBODY if self._of_the_proxy else user, attributes)
         kept = self._decisions.get(review)
         if kept is None:
             return None
@@ -99,7 +128,7 @@ class SubjectAccessReviewer:
 
     async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
         """Send a review, or join the same review in flight; raises ReviewUnavailable if it has no result."""
-        review = (user, attributes)
+        review = (NOBODY if self._of_the_proxy else user, attributes)
         try:
             # With the cluster: a request after a reload must not get the decision of the cluster before it.
             key = (self._cluster(), review)
@@ -111,7 +140,9 @@ class SubjectAccessReviewer:
 
     async def _create(self, review: _Review) -> Decision:
         cluster = self._cluster()
-        decision = _decision(await create_review(cluster, _GROUP, "subjectaccessreviews", _body(*review), self._clock))
+        body = _body(*review, self._kind)
+        response = await create_review(cluster, _GROUP, f"{self._kind.lower()}s", body, self._clock)
+        decision = _decision(response, self._kind)
         self._log.works()
         self._cache(cluster, review, decision)
         return decision
@@ -130,23 +161,23 @@ class SubjectAccessReviewer:
         self._decisions[review] = (self._clock.seconds() + seconds, decision)
 
 
-def _decision(response: ControlResponse) -> Decision:
+def _decision(response: ControlResponse, kind: str) -> Decision:
     try:
         if response.status not in SUCCESS:
             raise ValueError(f"has status {response.status}")
-        status = _status(json_object(response.body))
+        status = _status(json_object(response.body), kind)
     except ValueError as error:
-        raise UnavailableError("answer", f"its answer {error}", _NO_REVIEW) from None
+        raise UnavailableError("answer", f"its answer {error}", _NO_REVIEW.format(kind=kind)) from None
     if status["allowed"] and not status.get("denied", False):
         return _ALLOWED  # its reason (the binding) is not used, and would fill the cache
     return Decision(False, status.get("reason", "")[:_MAX_REASON])
 
 
-def _status(answer: dict[str, Any]) -> dict[str, Any]:
+def _status(answer: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return the `status` of a response whose fields all have the right types; raises ValueError otherwise."""
     status = answer.get("status")
-    if answer.get("kind") != "SubjectAccessReview" or not isinstance(status, dict):
-        raise ValueError("is no SubjectAccessReview")
+    if answer.get("kind") != kind or not isinstance(status, dict):
+        raise ValueError(f"is no {kind}")
     if not isinstance(status.get("allowed"), bool) or not isinstance(status.get("denied", False), bool):
         raise ValueError("says neither yes nor no")
     if not isinstance(status.get("reason", ""), str):
@@ -154,20 +185,21 @@ def _status(answer: dict[str, Any]) -> dict[str, Any]:
     return status
 
 
-def _body(user: UserInfo, attributes: Attributes) -> bytes:
+def _body(user: UserInfo, attributes: Attributes, kind: str) -> bytes:
     spec: dict[str, Any] = {}
     if attributes.is_resource:
         spec["resourceAttributes"] = _resource_attributes(attributes)
     else:
         spec["nonResourceAttributes"] = {"path": attributes.path, "verb": attributes.verb}
-    spec["user"] = user.name
+    if user.name:
+        spec["user"] = user.name
     if user.groups:
         spec["groups"] = user.groups
     if user.extra:
         spec["extra"] = dict(user.extra)
     if user.uid:
         spec["uid"] = user.uid
-    review = {"apiVersion": _API_VERSION, "kind": "SubjectAccessReview", "spec": spec}
+    review = {"apiVersion": _API_VERSION, "kind": kind, "spec": spec}
     return json.dumps(review, separators=(",", ":")).encode()
 
 

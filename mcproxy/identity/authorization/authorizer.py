@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from mcproxy.config import model
 from mcproxy.dispatch.rules import RuleSet
-from mcproxy.identity.authorization.access_review import Decision, SubjectAccessReviewer
+from mcproxy.identity.authorization.access_review import Decision, Reviewer
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.user import UserInfo
 
@@ -23,7 +23,7 @@ IMPERSONATE = "impersonate"
 _ALLOWED = Decision(True)
 _REFUSED = Decision(False)
 
-ReviewersByCluster = Callable[[str], SubjectAccessReviewer]
+ReviewersByCluster = Callable[[str], Reviewer]
 """Returns the reviewer of a cluster of the configuration, by its name."""
 
 

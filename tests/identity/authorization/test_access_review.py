@@ -312,3 +312,26 @@ def test_long_questions_are_not_kept(bench: Bench) -> None:
     long = LIST_PODS._replace(label_selector="a" * 2000)
     bench.ask(attributes=long)
     assert bench.reviews.known(ALICE, long) is None
+
+
+def test_where_the_cluster_knows_only_the_proxy_its_own_rights_are_asked_for_once() -> None:
+    clock, cluster = Clock(), FakeCluster()
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    async def request(endpoint: Endpoint, method: str, path: str, **more: Any) -> ControlResponse:
+        asked.append((path, json.loads(more["body"])))
+        body = {"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}
+        return ControlResponse(201, (), json.dumps(body).encode())
+
+    cluster.request = request  # type: ignore[method-assign]
+    reviewer = SubjectAccessReviewer(
+        lambda: cast(Any, cluster), model.SubjectAccessReview(), cast(Any, clock), of_the_proxy=True
+    )
+    decisions: list[Decision] = []
+    Deferred.fromCoroutine(reviewer.review(ALICE, LIST_PODS)).addCallback(decisions.append)
+    assert decisions == [Decision(True)]
+    assert reviewer.known(UserInfo("bob"), LIST_PODS) == Decision(True)
+    [(path, body)] = asked
+    assert path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    assert body["kind"] == "SelfSubjectAccessReview"
+    assert set(body["spec"]) == {"resourceAttributes"}

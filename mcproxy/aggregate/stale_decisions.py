@@ -1,0 +1,127 @@
+"""Reviews of access by members that may be away: their last decisions hold meanwhile (`staleDecisions`).
+
+Source: reference "list-watch", Who may read. Whether a member cannot be reached is never for a client to say: a review
+that is merely late, because its user has too many in flight, is no proof, and extends an earlier decision by no more
+than a minute.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.aggregate.last_decisions import LastDecisions
+from mcproxy.config import model
+from mcproxy.identity.authorization.access_review import Decision, Reviewer, ReviewUnavailable
+from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.identity.authorization.authorizer import ReviewersByCluster
+from mcproxy.kube.user import UserInfo
+
+_PATIENCE = 6.0  # seconds for a member that seems well; longer than an endpoint has to answer a review (5 s)
+_PATIENCE_DOWN = 1.0  # seconds for a member that is known to be down
+_LATE = 60.0  # seconds by which a decision holds longer than its cache time while a review of it is late
+_MAX_NOTED = 2048
+
+
+class MemberStates(Protocol):
+    """What is known of the members' clusters, by their names."""
+
+    def unavailable(self, member: str) -> bool:
+        """Whether the member is known to be down; False for a cluster that is no member."""
+
+    def uid(self, member: str) -> str:
+        """The UID of its cluster, "" if it is not known."""
+
+
+class StaleReviewers:
+    """The reviewers of the members of one aggregate, by name."""
+
+    def __init__(
+        self,
+        reviewers: ReviewersByCluster,
+        states: MemberStates,
+        last: LastDecisions,
+        clock: IReactorTime,
+        settings: model.Reads,
+    ) -> None:
+        """`reviewers` ask the members, and cache."""
+        self._reviewers = reviewers
+        self._states = states
+        self._last = last
+        self._clock = clock
+        self._settings = settings
+        self._live: dict[str, Reviewer] = {}
+
+    def __call__(self, member: str) -> Reviewer:
+        """Return the reviewer of a member."""
+        live = self._live.get(member)
+        if live is None:
+            live = self._live[member] = StaleReviewer(
+                member, self._reviewers(member), self._states, self._last, self._clock, self._settings
+            )
+        return live
+
+
+class StaleReviewer:
+    """Asks one member; while it cannot be reached, its last decision for the same user and attributes holds."""
+
+    def __init__(
+        self,
+        member: str,
+        reviewer: Reviewer,
+        states: MemberStates,
+        last: LastDecisions,
+        clock: IReactorTime,
+        settings: model.Reads,
+    ) -> None:
+        self._member = member
+        self._reviewer = reviewer
+        self._states = states
+        self._last = last
+        self._clock = clock
+        self._settings = settings
+        self._noted: dict[tuple[UserInfo, Attributes], float] = {}  # when a cached decision was recorded
+
+    def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+        """Return the cached decision; None: a review is needed."""
+        decision = self._reviewer.known(user, attributes)
+        if decision is not None:
+            noted = self._noted.get((user, attributes))
+            if noted is None or noted + self._settings.cache_allowed < self._clock.seconds():
+                self._record(user, attributes, decision)  # somebody else had it reviewed
+        return decision
+
+    async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
+        """Return the member's decision, or its last one while it cannot be reached. Raises ReviewUnavailable."""
+        stale = self._settings.stale_decisions
+        down = self._states.unavailable(self._member)
+        last = self._find(user, attributes, stale) if down else None
+        if last is not None:
+            return last
+        review = Deferred.fromCoroutine(self._reviewer.review(user, attributes))
+        try:
+            decision = await review.addTimeout(_PATIENCE_DOWN if down else _PATIENCE, self._clock)
+        except TimeoutError:
+            unreachable = self._states.unavailable(self._member)
+        except ReviewUnavailable as problem:
+            unreachable = problem.unreachable or self._states.unavailable(self._member)
+        else:
+            self._record(user, attributes, decision)
+            return decision
+        late = min(stale, self._settings.cache_allowed + _LATE)
+        last = self._find(user, attributes, stale if unreachable else late)
+        if last is None:
+            raise ReviewUnavailable(self._member, unreachable=unreachable)
+        return last
+
+    def _find(self, user: UserInfo, attributes: Attributes, max_age: float) -> Decision | None:
+        allowed = self._last.find(self._member, self._states.uid(self._member), user, attributes, max_age)
+        return None if allowed is None else Decision(allowed)
+
+    def _record(self, user: UserInfo, attributes: Attributes, decision: Decision) -> None:
+        if len(self._noted) >= _MAX_NOTED:
+            self._noted.clear()
+        self._noted[user, attributes] = self._clock.seconds()
+        self._last.record(self._member, self._states.uid(self._member), user, attributes, allowed=decision.allowed)
