@@ -1,7 +1,8 @@
 """`mcproxy check --explain METHOD PATH`: how one request is handled with the file, step by step, and why.
 
 It follows the request as far as the file decides: server, cluster, authentication, policy and its limits,
-authorization. Decisions at run time (a review, the cluster itself) are named; no connection is made.
+authorization; on a server of an aggregate for each cluster that the request might touch (`explain_aggregate`).
+Decisions at run time (a review, the cluster itself) are named; no connection is made.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Generator, Iterator, Sequence
 
-from mcproxy.cli import FAILED, OK, USAGE
+from mcproxy.cli import FAILED, OK, USAGE, explain_aggregate
 from mcproxy.config import model
 from mcproxy.dispatch.explain import Explanation, RuleVerdict, explain_rules, shown, title
 from mcproxy.dispatch.explain import explain as explain_policies
@@ -23,6 +24,7 @@ from mcproxy.proxy import cluster_path
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _WIDTH = 15  # of the labels
+_OF_ENDPOINTS = ("endpoints", "strategy")  # labels of what members of an aggregate have alike
 
 
 class ExplainError(Exception):
@@ -33,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to those of `check`."""
     group = parser.add_argument_group(
         "explain a request",
-        "Instead of checking further, show how a request is handled. Exit status: 0 it goes to a cluster, "
+        "Instead of checking further, show how a request is handled. Exit status: 0 it is served, "
         "1 it is refused, 2 wrong usage, 78 errors in the file.",
     )
     group.add_argument(
@@ -60,7 +62,7 @@ def misused(args: argparse.Namespace) -> str | None:
 
 
 def run(args: argparse.Namespace, config: model.Config) -> int:
-    """Explain on standard output; 0 the request goes to a cluster, 1 it is refused, 2 it cannot be explained."""
+    """Explain on standard output; 0 the request is served, 1 it is refused, 2 it cannot be explained."""
     try:
         method, target = _request_line(*args.explain)
         trace = RequestTrace(config, find_server(config.servers, args.server), _user(args.user, args.group))
@@ -118,11 +120,13 @@ def _user(name: str | None, groups: Sequence[str]) -> UserInfo:
 class RequestTrace:
     """One request through a server; `refusal` is the first reason to refuse it."""
 
-    def __init__(self, config: model.Config, server: model.Server, user: UserInfo) -> None:
+    def __init__(self, config: model.Config, server: model.Server, user: UserInfo, *, aggregated: bool = False) -> None:
+        """`aggregated`: the request is for the server's aggregate, which may send it to several clusters or none."""
         self.config = config
         self.server = server
         self.user = user
         self.refusal: str | None = None
+        self._aggregated = aggregated
         self._clusters = {cluster.name: cluster for cluster in config.clusters}
 
     def lines(self, method: bytes, target: bytes) -> Iterator[tuple[str, str]]:
@@ -134,27 +138,69 @@ class RequestTrace:
         except StatusError as error:
             self._refuse(error.code, error.message)
         else:
+            if not cluster:
+                yield from self._aggregate(info, target)
+                return
             yield "cluster", shown(cluster)
             yield "request", describe(info)
             yield from self._identity(target)
-            policy = yield from self._policy(info, cluster)
-            goal = cluster if policy is None or policy.backend is None else policy.backend.cluster
-            if policy is None:
-                self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
-            else:
-                yield from self._effects(policy, self._clusters[goal], info)
-            for attributes in required_attributes(info, target):
-                yield from self._authorization(attributes, goal)
+            yield from self._decisions(info, target, cluster)
         yield "result", self.refusal or "goes to the cluster, which may have its own say"
+
+    def _decisions(self, info: RequestInfo, target: bytes, cluster: str) -> Iterator[tuple[str, str]]:
+        """Yield what policies and the authorizer decide about the request to `cluster`."""
+        policy = yield from self._policy(info, cluster)
+        goal = cluster if policy is None or policy.backend is None else policy.backend.cluster
+        if policy is None:
+            self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
+        else:
+            yield from self._effects(policy, self._clusters[goal], info)
+        for attributes in required_attributes(info, target):
+            yield from self._authorization(attributes, goal)
+
+    def _aggregate(self, info: RequestInfo, target: bytes) -> Iterator[tuple[str, str]]:
+        """Yield the lines of a request to the server's aggregate: one that refuses a cluster leaves that out."""
+        backend = self.server.backend
+        assert isinstance(backend, model.AggregateBackend)
+        aggregate = next(one for one in self.config.aggregates if one.name == backend.aggregate)
+        yield "aggregate", explain_aggregate.describe_aggregate(aggregate)
+        yield "request", describe(info)
+        yield from self._identity(target)
+        decided: dict[tuple[tuple[tuple[str, str], ...], str | None], list[str]] = {}
+        for cluster in backend.clusters:
+            trace = RequestTrace(self.config, self.server, self.user, aggregated=True)
+            lines = [line for line in trace._decisions(info, target, cluster) if line[0] not in _OF_ENDPOINTS]
+            decided.setdefault((tuple(lines), trace.refusal), []).append(cluster)
+        allowed: list[str] = []
+        for (alike, refusal), clusters in decided.items():
+            yield "clusters", explain_aggregate.named(clusters)
+            yield from alike
+            if refusal is None:
+                allowed += clusters
+            else:
+                yield "left out", refusal.removeprefix("refused: ")
+        if backend.clusters and not allowed:
+            self.refusal = self.refusal or next(refusal for _, refusal in decided if refusal is not None)
+        answer = explain_aggregate.Answer(aggregate, allowed)
+        if self.refusal is None:
+            yield from answer.lines(info)
+            if answer.refusal is not None:
+                self._refuse(*answer.refusal)
+        yield "result", self.refusal or answer.result
 
     def _refuse(self, code: int, message: str) -> None:
         self.refusal = self.refusal or f"refused: {code}, {message}"
 
     def _destination(self, target: bytes) -> tuple[str, bytes]:
+        """Return the name of the cluster that a target is for, "" for the server's aggregate, and the target there."""
         backend = self.server.backend
         if isinstance(backend, model.ClusterBackend):
             return backend.cluster, target
-        name, below = cluster_path.split(target, self.server.name, {name.encode() for name in self.server.clusters})
+        names = {name.encode() for name in backend.clusters}
+        if isinstance(backend, model.AggregateBackend):
+            name, below = cluster_path.split_aggregate(target, names)
+        else:
+            name, below = cluster_path.split(target, self.server.name, names)
         return name.decode(), below
 
     def _identity(self, target: bytes) -> Iterator[tuple[str, str]]:
@@ -225,9 +271,11 @@ class RequestTrace:
         controls = {control.name: control for control in self.config.flow_controls}
         own = () if named is None else (named,)
         for name in dict.fromkeys((*own, *cluster.flow_controls)):
+            maybe = self._aggregated and name != named  # limits of a cluster count what is sent to it
             whose = "" if name == named else f", of cluster {shown(cluster.name)}"
+            whose += ", for what is sent there" if maybe else ""
             yield "flow control", f"{describe_flow_control(controls[name])}{whose}"
-            if _closed(controls[name], info):
+            if _closed(controls[name], info) and not maybe:
                 self._refuse(429, f"flow control {shown(name)} lets none of these through")
 
 

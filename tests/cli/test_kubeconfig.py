@@ -14,6 +14,7 @@ import yaml
 
 from mcproxy.cli import kubeconfig
 from tests.config import pki
+from tests.config.test_cases import supported as supported
 from tests.e2e.conftest import kubectl as kubectl
 
 CONFIG = """
@@ -54,6 +55,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "users.csv").write_text(USERS)
     (path / "mcproxy.yaml").write_text(CONFIG)
     return path
+
+
+AGGREGATE = """
+aggregates:
+  - {name: fleet, clusters: [west, east], primary: own, cache: {resources: [{group: "", version: v1, resource: pods}]}}
+"""
 
 
 class Output:
@@ -126,6 +133,20 @@ def test_a_server_of_several_clusters_has_a_context_for_each(command: Command) -
     assert urls == {name: f"https://proxy.example.org:6443/clusters/{name}" for name in ("east", "west")}
     assert [item["name"] for item in document["contexts"]] == ["east", "west"]
     assert document["current-context"] == "east"
+
+
+@pytest.mark.usefixtures("supported")
+@pytest.mark.parametrize(("name", "of_east"), [("fleet", "east"), ("east", "east-east")])
+def test_a_server_of_an_aggregate_has_a_context_for_it_and_for_each_member(
+    command: Command, name: str, of_east: str
+) -> None:
+    server = f"  - {{name: {name}, serverNames: [a.example.com], backend: {{aggregate: fleet}}, authentication: bare,\n"
+    document = command(name, config=f"{CONFIG}{server}     listeners: [public]}}\n{AGGREGATE}").document
+    urls = {item["name"]: item["cluster"]["server"] for item in document["clusters"]}
+    url = "https://a.example.com:6443"
+    assert urls == {name: url, "west": f"{url}/clusters/west", of_east: f"{url}/clusters/east"}
+    assert [item["name"] for item in document["contexts"]] == [name, "west", of_east]
+    assert document["current-context"] == name
 
 
 def test_a_user_of_the_token_file_gets_the_token(command: Command) -> None:
