@@ -12,7 +12,9 @@ from mcproxy.aggregate.discovery import group_discovery, probes
 from mcproxy.aggregate.discovery.merged import AggregateMerges, CacheScope
 from mcproxy.aggregate.discovery.responses import send, send_page_not_found, send_text
 from mcproxy.aggregate.discovery.source import Source
+from mcproxy.aggregate.discovery.version import Versions
 from mcproxy.config.model.aggregates import Aggregate, Unavailable
+from mcproxy.kube.errors import method_not_allowed
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
@@ -25,6 +27,7 @@ class AggregateDiscovery:
 
     def __init__(self, clock: IReactorTime) -> None:
         self._merges = AggregateMerges(clock)
+        self._versions = Versions(clock)
         self._unavailable = Unavailable.STALE
 
     def update(self, config: Aggregate, sources: Mapping[str, Source], scope: CacheScope) -> None:
@@ -39,13 +42,17 @@ class AggregateDiscovery:
     async def serve(self, request: AggregatedRequest) -> bool:
         """Answer the request if its path is one of this package, else return False.
 
-        These are /api, /apis, groups and group-versions, the probes and `/`. Raises StatusError 404, 405, 406, and 503
-        if no cluster has been reached since the start.
+        These are /api, /apis, groups and group-versions, /version, the probes and `/`. Raises StatusError 404, 405,
+        406, and 503 if no cluster has been reached since the start.
         """
         segments = request.info.path.removeprefix("/").removesuffix("/").split("/")
         if group_discovery.is_discovery(segments):
             await self._merges.ready()
             group_discovery.serve(request, self._merges.of(request.members).documents, segments)
+        elif segments == ["version"]:
+            if request.head.method != b"GET":
+                raise method_not_allowed()
+            send(request, await self._versions.current(self._merges.primary, self._merges.members))
         elif segments[0] in probes.PROBES:
             self._serve_probe(request, segments[0], "/".join(segments[1:]))
         elif segments == [""]:

@@ -1,0 +1,116 @@
+"""One document of each of several clusters, as last read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.aggregate.discovery.source import Source
+from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.kube.discovery import DiscoveryError
+
+T = TypeVar("T")
+
+_RETRY = 2.0  # seconds until a document that could not be read is asked for again
+
+
+class LastRead(Generic[T]):
+    """Reads a document of a cluster when it is asked for and old; while it cannot be read, the last one stays.
+
+    `read` returns it, given the last one if there is one; it may raise MemberError and DiscoveryError. One read of a
+    cluster runs at a time, for all who ask.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        read: Callable[[Source, T | None], Coroutine[Deferred[Any], Any, T]],
+        *,
+        lifetime: float,
+        patience: float,
+    ) -> None:
+        """`lifetime`: seconds for which a document is new; `patience`: seconds that `refresh` waits for a cluster."""
+        self._clock = clock
+        self._read = read
+        self._lifetime = lifetime
+        self._patience = patience
+        self._known: dict[str, T] = {}
+        self._read_at: dict[str, float] = {}
+        self._reading: dict[str, Deferred[None]] = {}
+
+    def known(self, name: str) -> T | None:
+        """Return the last document of a cluster, None if it was never read."""
+        return self._known.get(name)
+
+    def expire(self, names: Sequence[str] | None = None) -> None:
+        """The documents of these clusters, or of all, are old."""
+        for name in tuple(self._read_at) if names is None else names:
+            self._read_at.pop(name, None)
+
+    def forget(self, kept: Sequence[str]) -> None:
+        """Forget all clusters but these."""
+        for name in set(self._known) - set(kept):
+            del self._known[name]
+            self._read_at.pop(name, None)
+
+    async def refresh(self, sources: Sequence[Source], *, wait_for_old: bool = True) -> None:
+        """Read what is old of the clusters that can be reached, and wait for it.
+
+        `wait_for_old` False: wait only for what was never read.
+        """
+        now = self._clock.seconds()
+        waiting = []
+        for source in sources:
+            read_at = self._read_at.get(source.name)
+            if source.unavailable_since is not None or (read_at is not None and now - read_at < self._lifetime):
+                continue
+            reading = self._reading.get(source.name) or self._begin(source)
+            if wait_for_old or source.name not in self._known:
+                waiting.append(_waiter(reading))
+        if waiting:
+            whole = DeferredList(waiting, consumeErrors=True)
+            timer = self._clock.callLater(self._patience, _cancel, waiting)
+            try:
+                await whole
+            finally:
+                if timer.active():
+                    timer.cancel()
+
+    def _begin(self, source: Source) -> Deferred[None]:
+        reading = self._reading[source.name] = Deferred.fromCoroutine(self._read_one(source))
+
+        def done(result: Any) -> None:
+            if self._reading.get(source.name) is reading:
+                del self._reading[source.name]
+
+        reading.addBoth(done)
+        return reading
+
+    async def _read_one(self, source: Source) -> None:
+        try:
+            document = await self._read(source, self._known.get(source.name))
+        except (MemberError, DiscoveryError, CancelledError):
+            self._read_at[source.name] = self._clock.seconds() - self._lifetime + min(_RETRY, self._lifetime)
+            return
+        self._known[source.name] = document
+        self._read_at[source.name] = self._clock.seconds()
+
+
+def _waiter(reading: Deferred[None]) -> Deferred[None]:
+    """Return a Deferred that fires with `reading`; cancelling it leaves the reading alone."""
+    waiter: Deferred[None] = Deferred()
+
+    def done(result: Any) -> None:
+        if not waiter.called:
+            waiter.callback(None)
+
+    reading.addBoth(done)
+    return waiter
+
+
+def _cancel(waiting: Sequence[Deferred[None]]) -> None:
+    for waiter in waiting:
+        waiter.cancel()
