@@ -1,0 +1,86 @@
+"""Ages in Table cells: a member printed them once, they are worked out anew each time they are served.
+
+A cell shows only how long ago something was ("47h"). The time itself is looked for in the object: whichever timestamp
+agrees with the cell at the time when it was printed is aged further; where none does, the cell's own text is. Source of
+what is printed: k8s.io/kubernetes `pkg/printers/internalversion`, apimachinery `duration.HumanDuration`.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from collections.abc import Iterable, Iterator
+
+from mcproxy.kube.human_duration import human_duration
+
+TOLERANCE = 5.0
+"""Seconds between the member's clock as it printed and ours as we read it."""
+_DURATION = re.compile(
+    r"(?=[0-9])(?:(\d{1,4})y)?(?:(\d{1,6})d)?(?:(\d{1,3})h)?(?:(\d{1,4})m)?(?:(\d{1,3})s)?", re.ASCII
+)
+_SECONDS = (365 * 86400, 86400, 3600, 60, 1)
+_TIMESTAMP = re.compile(rb'"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d{1,9})?Z"')
+_MAX_TIMESTAMPS = 200
+_RESTARTS = re.compile(r"(\d+ \()(\w+)( ago\))", re.ASCII)
+
+
+def parse_human_duration(text: str) -> int | None:
+    """Return the least number of seconds that is shown as `text`; None for what is no duration."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    return sum(int(number) * seconds for number, seconds in zip(found.groups("0"), _SECONDS, strict=True))
+
+
+def granularity(seconds: int) -> int:
+    """Return how many seconds longer a duration may be without being shown otherwise."""
+    if seconds < 600:
+        return 1
+    if seconds < 8 * 3600:
+        return 60
+    if seconds < 8 * 86400:
+        return 3600
+    return 86400 if seconds < 8 * 365 * 86400 else 365 * 86400
+
+
+def timestamps(*documents: bytes) -> Iterator[float]:
+    """Yield the RFC 3339 times that stand in JSON, in seconds since 1970, from at most the first 200."""
+    count = 0
+    for document in documents:
+        for found in _TIMESTAMP.finditer(document):
+            count += 1
+            if count > _MAX_TIMESTAMPS:
+                return
+            year, month, day, hour, minute, second = map(int, found.groups())
+            if 1 <= month <= 12 and 1 <= day <= 31 and year:
+                yield float(timegm((year, month, day, hour, minute, second)))
+
+
+def aged(text: str, printed: float, now: float, candidates: Iterable[float]) -> str:
+    """Return a cell that showed `text` at `printed` as it is to be shown at `now`.
+
+    Text that is no duration (`<unknown>`, `<none>`, `<invalid>`) stays.
+    """
+    least = parse_human_duration(text)
+    if least is None:
+        return text
+    most = least + granularity(least)
+    best, distance = 0.0, TOLERANCE
+    for candidate in candidates:
+        seconds = printed - candidate
+        off = max(least - seconds, seconds - most, 0.0)
+        if off < distance:
+            best, distance = candidate, off
+            if not off:
+                break
+    if not best:
+        return human_duration(max(least + now - printed, 0.0))
+    return human_duration(max(now - best, 0.0))
+
+
+def aged_restarts(text: str, printed: float, now: float, candidates: Iterable[float]) -> str:
+    """Return a pod's Restarts, `3 (5m ago)`, as they are to be shown at `now`."""
+    found = _RESTARTS.fullmatch(text)
+    if found is None:
+        return text
+    return found[1] + aged(found[2], printed, now, candidates) + found[3]

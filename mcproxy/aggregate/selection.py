@@ -1,0 +1,161 @@
+"""Label and field selectors over cached objects. Pure.
+
+Labels are matched on the decoded dictionary that each object has. A field selector may name any scalar path of any
+resource: what is no attribute of the cached object is read from its JSON, and only where the value's text stands in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mcproxy.kube.field_labels import FIELD_LABELS, METADATA, FieldLabel, unknown_field_label
+from mcproxy.kube.selectors import (
+    FieldTerm,
+    Requirement,
+    label_matcher,
+    parse_field_selector,
+    parse_label_selector,
+)
+from mcproxy.kube.status import StatusError
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.cache.object import CachedObject
+    from mcproxy.kube.resource import GroupVersionResource
+
+KnownField = Callable[[str], bool | None]
+"""Whether the published schema of a resource has a dotted path of fields; None where the schema is not known."""
+
+MAX_TERMS = 64
+"""Terms of a field selector; each may cost a decoding of every object."""
+MAX_DEPTH = 32
+"""Fields of one path."""
+_PLAIN = re.compile(r"[A-Za-z0-9._:/-]+\Z")
+"""Values that a kube-apiserver's JSON encoder writes without an escape."""
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT = msgspec.json.Decoder(str)
+
+ObjectMatcher = Callable[["CachedObject"], bool]
+
+
+class Selection:
+    """Both selectors of a list or watch.
+
+    `name` and `namespace` are those that the field selector demands (None: it demands none), so a reader can look them
+    up; they are matched as well. `impossible`: it demands two different names, or namespaces.
+    """
+
+    __slots__ = ("_fields", "_labels", "_requirements", "impossible", "name", "namespace")
+
+    def __init__(self, requirements: tuple[Requirement, ...] = (), terms: Sequence[tuple[FieldTerm, FieldLabel]] = ()):
+        self._requirements = requirements
+        self._labels = label_matcher(requirements)
+        self._fields = [_field_matcher(term, label) for term, label in terms]
+        names = _demanded(terms, "metadata.name")
+        namespaces = _demanded(terms, "metadata.namespace")
+        self.impossible = len(names) > 1 or len(namespaces) > 1
+        self.name = names[0] if names else None
+        self.namespace = namespaces[0] if namespaces else None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything that an object could fail to match."""
+        return bool(self._requirements or self._fields)
+
+    def matches(self, obj: CachedObject) -> bool:
+        """Return whether an object is selected."""
+        labels = self._labels
+        return (labels is None or labels(obj.labels)) and all(field(obj) for field in self._fields)
+
+    def filter(self, objects: list[CachedObject]) -> list[CachedObject]:
+        """Return the selected ones of some objects; faster than `matches` for each."""
+        for key, operator, values in self._requirements:
+            if operator != "in" or len(values) != 1:
+                labels = self._labels
+                assert labels is not None
+                objects = [obj for obj in objects if labels(obj.labels)]
+                break
+            value = values[0]
+            objects = [obj for obj in objects if obj.labels.get(key) == value]
+        for field in self._fields:
+            objects = [obj for obj in objects if field(obj)]
+        return objects
+
+
+def parse_selection(
+    label_selector: str,
+    field_selector: str,
+    gvr: GroupVersionResource,
+    *,
+    custom: bool = False,
+    known_field: KnownField | None = None,
+) -> Selection:
+    """Parse both selectors. Raises StatusError 400 with Kubernetes' messages.
+
+    `custom`: of a custom resource, for the message. Field labels that Kubernetes has for the resource are always known;
+    any other path must be one of `known_field`, or its schema unknown.
+    """
+    requirements = parse_label_selector(label_selector)
+    parsed = parse_field_selector(field_selector)
+    if len(parsed) > MAX_TERMS:
+        raise StatusError(400, f"fieldSelector: {len(parsed)} terms, at most {MAX_TERMS} are possible")
+    own = {**METADATA, **FIELD_LABELS.get((gvr.group, gvr.resource), {})}
+    terms = []
+    for term in parsed:
+        label = own.get(term.field)
+        if label is None:
+            label = FieldLabel((term.field,))
+            parts = term.field.split(".")
+            bad = not all(parts) or len(parts) > MAX_DEPTH
+            if bad or (known_field is not None and known_field(term.field) is False):
+                raise StatusError(400, unknown_field_label(term.field, list(own), custom=custom))
+        terms.append((term, label))
+    return Selection(requirements, terms)
+
+
+def _demanded(terms: Sequence[tuple[FieldTerm, FieldLabel]], field: str) -> list[str]:
+    return sorted({term.value for term, _ in terms if term.field == field and not term.negated})
+
+
+def _field_matcher(term: FieldTerm, label: FieldLabel) -> ObjectMatcher:
+    value, negated = term.value, term.negated
+    if term.field == "metadata.name":
+        return lambda obj: (obj.name == value) is not negated
+    if term.field == "metadata.namespace":
+        return lambda obj: (obj.namespace == value) is not negated
+    paths = [tuple(path.split(".")) for path in label.paths]
+    default = label.default
+
+    def found(obj: CachedObject) -> str:
+        document = obj.json(b"", b"%d" % obj.version)
+        return next((text for path in paths if (text := scalar_at(document, path))), default)
+
+    if value == default or not _PLAIN.match(value) or term.field == "metadata.resourceVersion":
+        return lambda obj: (found(obj) == value) is not negated
+    needle = value.encode()
+
+    def matches(obj: CachedObject) -> bool:
+        # The text of the value must stand in the JSON somewhere; most objects are told apart by that alone.
+        if needle not in obj.tail and needle not in obj.head:
+            return negated
+        return (found(obj) == value) is not negated
+
+    return matches
+
+
+def scalar_at(document: bytes, path: Sequence[str]) -> str:
+    """Return the scalar at a path of a JSON object, as a field selector compares it; "" if there is none."""
+    raw = document
+    try:
+        for part in path:
+            found = _FIELDS.decode(raw).get(part)
+            if found is None:
+                return ""
+            raw = bytes(found)
+        if raw[:1] == b'"':
+            return _TEXT.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    return "" if raw[:1] in (b"{", b"[") or raw == b"null" else raw.decode("ascii", "replace")

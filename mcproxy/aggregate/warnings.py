@@ -1,0 +1,60 @@
+"""`Warning` headers of aggregated answers: what is missing in one, or older than it seems, and why.
+
+Source: RFC 7234 5.5 and KEP-1693: warn-code 299, warn-agent "-", the text as a quoted string; kubectl prints each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+MAX_WARNINGS = 50
+"""More members than that are named together in the last one, so that the head stays small enough for any client."""
+MAX_LENGTH = 512
+"""Characters of one text; a client refuses a head that is too long."""
+Field = tuple[bytes, bytes]
+
+
+def warning(text: str) -> Field:
+    """Return a field `Warning: 299 - "text"`. Control characters become spaces; what is too long is cut."""
+    if len(text) > MAX_LENGTH:
+        text = text[: MAX_LENGTH - 1] + "…"
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    quoted = shown.replace("\\", "\\\\").replace('"', '\\"')
+    return b"Warning", f'299 - "{quoted}"'.encode()
+
+
+def warnings(texts: Iterable[str]) -> list[Field]:
+    """Return a field for each text, equal ones once; the last one says how many more there would be."""
+    distinct = list(dict.fromkeys(texts))
+    if len(distinct) > MAX_WARNINGS:
+        more = len(distinct) - MAX_WARNINGS + 1
+        distinct = [*distinct[: MAX_WARNINGS - 1], f"{more} more warnings are not shown"]
+    return [warning(text) for text in distinct]
+
+
+def block(fields: Sequence[Field]) -> bytes:
+    """Return fields as lines of a head."""
+    return b"".join(b"%b: %b\r\n" % field for field in fields)
+
+
+def unavailable_text(member: str, since: float, *, stale: bool) -> str:
+    """Say that a member cannot be reached; `since` in seconds since 1970; `stale`: its last known objects are shown."""
+    moment = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    shown = ", showing its last known objects" if stale else ""
+    return f"cluster {member}: unavailable since {moment}{shown}"
+
+
+def unavailable_warning(member: str, since: float, *, stale: bool) -> Field:
+    """Return `unavailable_text` as a field."""
+    return warning(unavailable_text(member, since, stale=stale))
+
+
+def never_synced_text(member: str) -> str:
+    """Say that nothing is known yet of a member's objects."""
+    return f"cluster {member}: its objects are left out, they could not be listed yet"
+
+
+def left_out_text(member: str, why: str) -> str:
+    """Say that a member's objects are left out for a reason in words."""
+    return f"cluster {member}: its objects are left out: {why}"

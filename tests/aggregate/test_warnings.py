@@ -1,0 +1,54 @@
+"""Warning headers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.aggregate.warnings import (
+    MAX_WARNINGS,
+    block,
+    left_out_text,
+    never_synced_text,
+    unavailable_text,
+    unavailable_warning,
+    warning,
+    warnings,
+)
+
+
+def test_the_form() -> None:
+    assert warning("cluster west: gone") == (b"Warning", b'299 - "cluster west: gone"')
+    assert warning('a "b" \\') == (b"Warning", b'299 - "a \\"b\\" \\\\"')
+
+
+def test_a_text_cannot_add_a_line_to_the_head() -> None:
+    assert warning("a\r\nSet-Cookie: x\x00\x7f") == (b"Warning", b'299 - "a  Set-Cookie: x  "')
+
+
+@given(st.text(max_size=2000))
+def test_any_text_is_one_line_of_limited_length(text: str) -> None:
+    name, value = warning(text)
+    assert name == b"Warning"
+    assert b"\r" not in value
+    assert b"\n" not in value
+    assert len(value) < 4200
+    assert value.decode().startswith('299 - "')
+
+
+def test_equal_texts_stand_once_and_many_are_counted() -> None:
+    assert warnings(["a", "b", "a"]) == [warning("a"), warning("b")]
+    many = warnings(str(index) for index in range(500))
+    assert len(many) == MAX_WARNINGS
+    assert many[-1] == warning("451 more warnings are not shown")
+    assert block(warnings(["a", "b"])) == b'Warning: 299 - "a"\r\nWarning: 299 - "b"\r\n'
+
+
+def test_what_is_said_of_members() -> None:
+    since = 1_700_000_000.0
+    text = "cluster west: unavailable since 2023-11-14T22:13:20Z, showing its last known objects"
+    assert unavailable_text("west", since, stale=True) == text
+    assert unavailable_text("west", since, stale=False) == "cluster west: unavailable since 2023-11-14T22:13:20Z"
+    assert unavailable_warning("west", since, stale=True) == warning(text)
+    assert never_synced_text("west").startswith("cluster west: ")
+    assert left_out_text("west", "no right") == "cluster west: its objects are left out: no right"
