@@ -1,37 +1,54 @@
 """Files under `daemon.stateDir`: written atomically, checksummed, versioned, readable by the owner alone.
 
-One file is a head line `mcproxy KIND VERSION SHA256 LENGTH` and its payload. A file that cannot be used (cut, damaged,
-of another version or kind) is put aside under the name `NAME.broken` with a log line: what it held is asked for again.
+One file is a head line `mcproxy KIND VERSION SHA256 LENGTH`, filled up with spaces to a fixed length, and its payload.
+A file that cannot be used (cut, damaged, of another version or kind) is put aside under the name `NAME.broken` with a
+log line: what it held is asked for again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from twisted.logger import Logger
 
 log = Logger()
 
-_LONGEST_HEAD = 200
+_HEAD_LENGTH = 160
+_BLOCK = 1024 * 1024
 
 
 def write(path: Path, kind: str, version: int, payload: bytes) -> None:
+    """Write a file; see `write_pieces`. Raises OSError."""
+    write_pieces(path, kind, version, (payload,))
+
+
+def write_pieces(path: Path, kind: str, version: int, pieces: Iterable[bytes]) -> None:
     """Write a file beside its last state, then replace that: a crash leaves one or the other. Raises OSError.
 
-    The folder is made with mode 0700 if it is missing; the file has mode 0600.
+    The payload is made piece by piece, so it is never in memory as a whole. The folder is made with mode 0700 if it is
+    missing; the file has mode 0600.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    head = f"mcproxy {kind} {version} {hashlib.sha256(payload).hexdigest()} {len(payload)}\n".encode()
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         with open(descriptor, "wb") as file:
             os.fchmod(file.fileno(), 0o600)
-            file.write(head)
-            file.write(payload)
+            file.write(b" " * _HEAD_LENGTH)
+            digest, length = hashlib.sha256(), 0
+            for piece in pieces:
+                digest.update(piece)
+                length += len(piece)
+                file.write(piece)
+            file.seek(0)
+            file.write(
+                f"mcproxy {kind} {version} {digest.hexdigest()} {length}".encode().ljust(_HEAD_LENGTH - 1) + b"\n"
+            )
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
@@ -39,33 +56,60 @@ def write(path: Path, kind: str, version: int, payload: bytes) -> None:
         with suppress(OSError):
             os.unlink(beside)
         raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)  # else the rename itself may be lost
+    finally:
+        os.close(folder)
 
 
 def read(path: Path, kind: str, version: int) -> bytes | None:
     """Return the payload of a file; None if there is none, or none that can be used, which is put aside."""
+    file = open_checked(path, kind, version)
+    if file is None:
+        return None
+    with file:
+        return file.read()
+
+
+def open_checked(path: Path, kind: str, version: int) -> BinaryIO | None:
+    """Return a file whose checksum is right, at the beginning of its payload; the caller closes it.
+
+    None if there is none, or none that can be used, which is put aside.
+    """
     try:
-        content = path.read_bytes()
+        file = path.open("rb")
     except FileNotFoundError:
         return None
     except OSError as error:
         put_aside(path, error.strerror or str(error))
         return None
-    head, newline, payload = content[:_LONGEST_HEAD].partition(b"\n")
-    payload = content[len(head) + 1 :]
-    words = head.split(b" ")
-    cause = ""
-    if not newline or len(words) != 5 or words[:2] != [b"mcproxy", kind.encode()]:
-        cause = f"it is no file of {kind}"
-    elif words[2] != str(version).encode():
-        cause = "another version of mcproxy wrote it"
-    elif words[4] != str(len(payload)).encode():
-        cause = "it is incomplete"
-    elif words[3] != hashlib.sha256(payload).hexdigest().encode():
-        cause = "its checksum is wrong"
+    try:
+        cause = _defect(file, kind, version)
+        file.seek(_HEAD_LENGTH)
+    except OSError as error:
+        cause = error.strerror or str(error)
     if cause:
+        file.close()
         put_aside(path, cause)
         return None
-    return payload
+    return file
+
+
+def _defect(file: BinaryIO, kind: str, version: int) -> str:
+    head = file.read(_HEAD_LENGTH)
+    words = head.split()
+    if not head.endswith(b"\n") or len(words) != 5 or words[:2] != [b"mcproxy", kind.encode()]:
+        return f"it is no file of {kind}"
+    if words[2] != str(version).encode():
+        return "another version of mcproxy wrote it"
+    digest, length = hashlib.sha256(), 0
+    while block := file.read(_BLOCK):
+        digest.update(block)
+        length += len(block)
+    if words[4] != str(length).encode():
+        return "it is incomplete"
+    return "" if words[3] == digest.hexdigest().encode() else "its checksum is wrong"
 
 
 def put_aside(path: Path, cause: str) -> None:

@@ -161,7 +161,7 @@ class ObjectDecoder:
         self.resource = resource
         self.namespace = namespace
         self.marks = ClusterMarks(member)
-        self._drop_managed_fields = drop_managed_fields
+        self.drop_managed_fields = drop_managed_fields
         kind = b'"kind":' + msgspec.json.encode(resource.kind) + b","
         api_version = b'"apiVersion":' + msgspec.json.encode(resource.gvr.api_version) + b","
         #: Built-in resources are written in the order of Go's structs, custom ones in that of the alphabet.
@@ -172,6 +172,12 @@ class ObjectDecoder:
         self.items_typed = custom
         self.list_kind = resource.list_kind
         self._seen = False
+
+    def restore(self, list_kind: str, items_typed: bool) -> None:
+        """Take over how the member wrote lists and objects before a restart."""
+        if not self._seen:
+            self.list_kind = list_kind
+            self._order_seen(items_typed)
 
     def decode_page(self, data: bytes, now: float) -> ListPage:
         """Read one page: a List, or a Table with includeObject=Object. `now` is seconds since 1970.
@@ -256,7 +262,7 @@ class ObjectDecoder:
             item,
             (self._struct_prefix, self._sorted_prefix),
             self.marks,
-            drop_managed_fields=self._drop_managed_fields,
+            drop_managed_fields=self.drop_managed_fields,
         )
         if bool(found.namespace) != self.resource.namespaced:
             raise MalformedObject("it has a namespace" if found.namespace else "it has no namespace")

@@ -60,15 +60,7 @@ class ClusterMarks:
 
     def restored(self, labels: dict[str, str]) -> dict[str, str]:
         """Return equal labels that other objects share: for those that were read from a file."""
-        raw = _encode(labels)
-        known = self._labels.get(raw)
-        if known is None:
-            known = {self.shared(key): self.shared(value) for key, value in labels.items()}, b""
-            if len(raw) <= _MAX_CACHED_BYTES:
-                if len(self._labels) >= _MAX_CACHED:
-                    self._labels.clear()
-                self._labels[raw] = known
-        return known[0]
+        return self.labels(_encode(labels))[0]
 
     def annotations(self, raw: bytes) -> bytes:
         """Return `"annotations":{…}` with the cluster's; one of the same name is replaced, the others stay as bytes.

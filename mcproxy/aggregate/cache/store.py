@@ -200,9 +200,8 @@ class Store:
         """Take a bookmark or a probe of the member that the watch has passed; an older version changes nothing."""
         self.last_sign = self._clock.seconds()
         if self.synced and version > self.version:
-            self.version = self._state_version = version
-            self._tell_progress()
-            self._wake()
+            self._state_version = version
+            self._reached(version)
 
     def available(self) -> None:
         """Note that the member is followed again."""
@@ -233,39 +232,47 @@ class Store:
         self.columns = None
         self._tell_progress()
 
-    def restore(self, items: Iterable[CachedObject], version: int, columns: bytes | None) -> None:
-        """Take a state that was saved; `items` are in the order of their keys. For a store that has none."""
-        replacement = self.replace()
-        replacement.columns = columns
-        for item in items:
-            replacement.add(item)
-        replacement.commit(version)
+    def restore(self, objects: ObjectSequence, version: int, columns: bytes | None) -> bool:
+        """Take a state that was saved; returns False, with no change, if there has been a list already."""
+        if self.synced:
+            return False
+        self._first_state(objects, version, columns)
+        return True
 
     def _replaced(self, replacement: Replacement, version: int) -> None:
         if replacement is not self._replacement:
             raise OutOfOrder("the store has changed since the list was begun")
         self._replacement = None
-        known, first = self.version, not self.synced
-        if version < known:
-            raise OutOfOrder(f"a list of version {version} after version {known}")
+        if version < self.version:
+            raise OutOfOrder(f"a list of version {version} after version {self.version}")
         objects = replacement.result()
         if replacement.greatest_version() > version:
             raise OutOfOrder(f"a list of version {version} with an object of version {replacement.greatest_version()}")
-        self._objects, self._state_version, self.columns = objects, version, replacement.columns
-        self.synced = True
         self.last_sign = self._clock.seconds()
-        if first:
-            self._log.reset(version)
-            events = replacement.events(known) if self._listeners else iter(())
-        else:
-            recorded = list(replacement.events(known))
-            self._log.gap(known, version)
-            for event in recorded:
-                self._log.append(event, version)
-            if recorded and version == known:
-                self._log.reset(version + 1)  # two states of one version: who has seen one cannot go on from it
-            events = iter(recorded)
+        if not self.synced:
+            self._first_state(objects, version, replacement.columns)
+            return
+        known = self.version
+        events = list(replacement.events(known))
+        self._objects, self._state_version, self.columns = objects, version, replacement.columns
+        self._log.gap(known, version)
+        for event in events:
+            self._log.append(event, version)
+        if events and version == known:
+            self._log.reset(version + 1)  # two states of one version: who has seen one cannot go on from it
         self._tell(events)
+        self._reached(version)
+
+    def _first_state(self, objects: ObjectSequence, version: int, columns: bytes | None) -> None:
+        self._objects, self._state_version, self.columns = objects, version, columns
+        self.synced = True
+        self._log.reset(version)
+        if self._listeners:
+            items = sorted(objects, key=lambda item: item.version)
+            self._tell(Event(EventType.ADDED, item.version, item, None) for item in items)
+        self._reached(version)
+
+    def _reached(self, version: int) -> None:
         self.version = version
         self._tell_progress()
         self._wake()

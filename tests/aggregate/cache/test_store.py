@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 
 from mcproxy.aggregate.cache.event_log import EventLogLimits
 from mcproxy.aggregate.cache.object import CachedObject, Event, EventType
+from mcproxy.aggregate.cache.sequence import ObjectSequence
 from mcproxy.aggregate.cache.store import OutOfOrder, Store
 from mcproxy.aggregate.resource_version.reader import Expired
 from tests.aggregate.cache.objects import PODS, cached
@@ -438,9 +439,13 @@ def test_a_listener_that_fails_costs_the_others_nothing() -> None:
 
 
 def test_a_saved_state_is_restored_and_continued() -> None:
-    items = [cached("a", 3), cached("b", 4)]
+    objects = ObjectSequence.from_sorted([cached("a", 3), cached("b", 4)])
     store, _ = new_store()
-    store.restore(items, 10, b"[]")
+    listener = Listener(store)
+    assert store.restore(objects, 10, b"[]")
+    assert told(listener.events) == [("ADDED", "a", 3, None), ("ADDED", "b", 4, None)]
     assert (store.synced, store.version, store.columns, names(store)) == (True, 10, b"[]", [("a", 3), ("b", 4)])
     store.apply(DELETED, cached("b", 11))
     assert told(store.events_after(10)) == [("DELETED", "b", 11, 4)]
+    assert not store.restore(objects, 30, None)
+    assert (store.version, names(store)) == (11, [("a", 3)])

@@ -1,0 +1,221 @@
+"""Stores on disk: saved from a snapshot and read again after a restart, so that they serve while members are away.
+
+A file is a `state_file`; its payload are frames of msgpack with their length before them (four bytes, big-endian): a
+description of the store, then its chunks of objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from twisted.internet.defer import DeferredLock
+from twisted.internet.threads import deferToThread
+from twisted.logger import Logger
+
+from mcproxy.aggregate import state_file
+from mcproxy.aggregate.cache.labels import ClusterMarks
+from mcproxy.aggregate.cache.object import CachedObject
+from mcproxy.aggregate.cache.sequence import Chunk, ObjectSequence, key_of
+from mcproxy.aggregate.cache.store import Store
+from mcproxy.kube.resource import GroupVersionResource
+
+_KIND = "store"
+_VERSION = 1
+_SUFFIX = ".store"
+_LENGTH = 4
+_UNSAFE = re.compile(r"[^a-z0-9-]+")
+_log = Logger()
+_encode = msgspec.msgpack.Encoder().encode
+_CHUNK = msgspec.msgpack.Decoder(list[CachedObject])
+
+
+class StoreState(msgspec.Struct, frozen=True, array_like=True):
+    """What describes a saved store; the first five fields say whose it is."""
+
+    member: str
+    gvr: GroupVersionResource
+    namespace: str
+    dropped_managed_fields: bool
+    cluster_uid: str
+    """Which cluster the member was; "" if that was not known."""
+    version: int
+    columns: bytes | None
+    list_kind: str
+    items_typed: bool
+
+
+class StoreFiles:
+    """The folder of saved stores; writes and reads one store at a time, in a thread.
+
+    Core secrets are only written, and only read, where `secrets` is given; without it a file with them is removed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = DeferredLock()
+        self._failing: set[Path] = set()
+
+    def path_of(self, store: Store) -> Path:
+        """Return the file of a store; the names in it are for people, the digest makes it the store's alone."""
+        gvr = store.resource.gvr
+        digest = hashlib.sha256("\n".join((store.member, *gvr, store.namespace)).encode()).hexdigest()[:20]
+        words = (_UNSAFE.sub("-", word)[:40] for word in (store.member, gvr.resource, gvr.group) if word)
+        return self._folder / f"{'.'.join(words)}.{digest}{_SUFFIX}"
+
+    async def save(self, store: Store, cluster_uid: str, *, secrets: bool = False) -> bool:
+        """Write a store's present state; returns whether it was written. A failure is logged once."""
+        path = self.path_of(store)
+        if not may_be_saved(store.resource.gvr, secrets=secrets):
+            self.remove(path)
+            return False
+        if not store.synced:
+            return False
+        state, chunks = state_of(store, cluster_uid), store.snapshot().objects.chunks
+        await self._lock.acquire()
+        try:
+            await deferToThread(write, path, state, chunks)
+        except OSError as error:
+            if path not in self._failing:
+                self._failing.add(path)
+                _log.warn(
+                    "the cache of {resource} of cluster {cluster} could not be saved",
+                    resource=str(store.resource.gvr),
+                    cluster=store.member,
+                    cause=f"{path}: {error.strerror or error}",
+                    todo="make daemon.stateDir writable, or free space there",
+                )
+            return False
+        finally:
+            self._lock.release()
+        self._failing.discard(path)
+        return True
+
+    async def load(self, store: Store, *, secrets: bool = False) -> str | None:
+        """Restore a store; returns the UID of the cluster whose objects these are ("" if unknown), None for nothing.
+
+        Nothing is restored if the store has had a list meanwhile.
+        """
+        path = self.path_of(store)
+        if not may_be_saved(store.resource.gvr, secrets=secrets):
+            self.remove(path)
+            return None
+        wanted = state_of(store, "")
+        await self._lock.acquire()
+        try:
+            found = await deferToThread(read, path, wanted)
+        finally:
+            self._lock.release()
+        if found is None:
+            return None
+        state, objects = found
+        if not store.restore(objects, state.version, state.columns):
+            return None
+        store.decoder.restore(state.list_kind, state.items_typed)
+        return state.cluster_uid
+
+    def prune(self, stores: Iterable[Store]) -> None:
+        """Remove the files of all other stores: of members and resources that are no longer cached."""
+        kept = {self.path_of(store).name for store in stores}
+        try:
+            names = os.listdir(self._folder)
+        except OSError:
+            return
+        for name in names:
+            if name.endswith(_SUFFIX) and name not in kept:
+                self.remove(self._folder / name)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file if it is there."""
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            _log.warn(
+                "the file {path} of a cache that is not kept could not be removed",
+                path=str(path),
+                cause=error.strerror or str(error),
+                todo="remove it, and make daemon.stateDir writable",
+            )
+
+
+def may_be_saved(gvr: GroupVersionResource, *, secrets: bool) -> bool:
+    """Return whether a resource may be written to disk: core secrets only where `persistSecrets` says so."""
+    return secrets or gvr.group != "" or gvr.resource != "secrets"
+
+
+def state_of(store: Store, cluster_uid: str) -> StoreState:
+    """Return the description of a store."""
+    decoder = store.decoder
+    return StoreState(
+        store.member,
+        store.resource.gvr,
+        store.namespace,
+        decoder.drop_managed_fields,
+        cluster_uid,
+        store.snapshot().version,
+        store.columns,
+        decoder.list_kind,
+        decoder.items_typed,
+    )
+
+
+def write(path: Path, state: StoreState, chunks: tuple[Chunk, ...]) -> None:
+    """Write a state, chunk by chunk; everything it is given is immutable, so it may run in a thread. Raises OSError."""
+    state_file.write_pieces(path, _KIND, _VERSION, _frames(state, chunks))
+
+
+def read(path: Path, wanted: StoreState) -> tuple[StoreState, ObjectSequence] | None:
+    """Read a state; may run in a thread. None if there is none for `wanted`; a broken file is put aside."""
+    file = state_file.open_checked(path, _KIND, _VERSION)
+    if file is None:
+        return None
+    with file:
+        try:
+            state = msgspec.msgpack.decode(_frame(file) or b"", type=StoreState)
+            if _identity(state) != _identity(wanted):
+                return None  # saved with another setting: it is listed anew
+            return state, ObjectSequence.from_sorted(list(_objects(file, ClusterMarks(state.member))))
+        except (ValueError, OSError) as error:
+            state_file.put_aside(path, f"its contents have another form: {error}")
+            return None
+
+
+def _identity(state: StoreState) -> tuple[str, GroupVersionResource, str, bool]:
+    return state.member, state.gvr, state.namespace, state.dropped_managed_fields
+
+
+def _frames(state: StoreState, chunks: tuple[Chunk, ...]) -> Iterator[bytes]:
+    for record in (state, *chunks):
+        data = _encode(record)
+        yield len(data).to_bytes(_LENGTH, "big")
+        yield data
+
+
+def _frame(file: BinaryIO) -> bytes | None:
+    """Return the next frame, None at the end of the file. Raises ValueError for one that is cut."""
+    head = file.read(_LENGTH)
+    if not head:
+        return None
+    length = int.from_bytes(head, "big")
+    left = os.fstat(file.fileno()).st_size - file.tell()
+    if len(head) < _LENGTH or length > left:
+        raise ValueError("a frame is cut")
+    return file.read(length)
+
+
+def _objects(file: BinaryIO, marks: ClusterMarks) -> Iterator[CachedObject]:
+    last = ""
+    while (data := _frame(file)) is not None:
+        for item in _CHUNK.decode(data):
+            key = key_of(item)
+            if key <= last:
+                raise ValueError("its objects are not in order")
+            last = key
+            yield msgspec.structs.replace(
+                item, namespace=marks.shared(item.namespace), labels=marks.restored(item.labels)
+            )
