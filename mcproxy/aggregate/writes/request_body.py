@@ -1,0 +1,156 @@
+"""The body of a client's write, and what of it changes on the way to a member. Pure.
+
+The cluster's label and annotation are taken off, since the member's object has neither; a resource version of the
+aggregate becomes the owner's part of it. Nothing else changes, in any of the encodings that clients send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum
+
+from mcproxy.aggregate.cache.object import CLUSTER_ANNOTATION, CLUSTER_LABEL
+from mcproxy.aggregate.writes import yaml_edit
+from mcproxy.aggregate.writes.json_patch import edit_json_patch
+from mcproxy.kube import json_edit, protobuf
+from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.status import StatusError
+
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCHES = frozenset({"application/apply-patch+yaml", "application/apply-patch+cbor"})
+_JSON = frozenset({JSON, "application/merge-patch+json", "application/strategic-merge-patch+json"})
+_YAML = frozenset({YAML, "application/apply-patch+yaml"})
+_CBOR = frozenset({"application/cbor", "application/apply-patch+cbor"})
+_LABEL_PATH = ("metadata", "labels", CLUSTER_LABEL)
+_DELETE_DRY_RUN = 5  # field number
+_DELETE_VERSION = ("preconditions", "resourceVersion")
+
+
+class BodyKind(Enum):
+    """What a body is, as far as versions in it are concerned."""
+
+    OBJECT = "object"
+    """An object, a patch of one, or something with an ObjectMeta of its own (Scale, Binding, TokenRequest)."""
+    DELETE_OPTIONS = "DeleteOptions"
+    EVICTION = "Eviction"
+
+
+class RequestBody:
+    """A whole body with its media type."""
+
+    __slots__ = ("content_type", "data", "media_type")
+
+    def __init__(self, data: bytes, content_type: bytes | None) -> None:
+        """`content_type` is the header's value; without one a kube-apiserver takes a body for JSON.
+
+        Raises StatusError (415) for CBOR, which cannot be edited here; other unknown types are the member's to refuse.
+        """
+        self.data = data
+        self.content_type = content_type
+        self.media_type = (content_type or b"").partition(b";")[0].strip().lower().decode("latin-1") or JSON
+        if data and self.media_type in _CBOR:
+            raise StatusError(
+                415,
+                "the body of the request was in an unknown format - accepted media types include: "
+                f"{JSON}, {YAML}, {PROTOBUF}",
+            )
+
+    @property
+    def is_apply(self) -> bool:
+        """Whether it is a server-side apply, which creates what does not exist."""
+        return self.media_type in APPLY_PATCHES
+
+    def cluster(self) -> str | None:
+        """Return the cluster that the object's label names; None if it has no such label. Raises StatusError (400)."""
+        data, label = self.data, None
+        if not data or CLUSTER_LABEL.encode() not in data.replace(b"\\/", b"/"):
+            return None
+        try:
+            if self.media_type in _JSON or (self.media_type in _YAML and _looks_like_json(data)):
+                label = json_edit.string_at(data, _LABEL_PATH)
+            elif self.media_type in _YAML:
+                label = yaml_edit.label(data, CLUSTER_LABEL)
+            elif self.media_type == PROTOBUF:
+                label = protobuf.metadata_of(data)[0].get(CLUSTER_LABEL)
+        except json_edit.Malformed:
+            return None  # a member says what is wrong with it
+        except protobuf.Malformed as error:
+            raise _malformed(error) from None
+        return label or None
+
+    def for_member(
+        self,
+        member: str,
+        owner_part: Callable[[str], str],
+        kind: BodyKind = BodyKind.OBJECT,
+        *,
+        bare: Collection[str] = (),
+    ) -> bytes:
+        """Return the body for `member`; `owner_part` gives its part of a resource version.
+
+        `bare` is as for `edit_json_patch`. Raises StatusError: 400 for what cannot be read, 413 for long YAML, and what
+        `owner_part` raises.
+        """
+        if not self.data:
+            return b""
+        edit = MetadataEdit({CLUSTER_LABEL: None}, {CLUSTER_ANNOTATION: None}, owner_part)
+        try:
+            if self.media_type == JSON_PATCH:
+                return edit_json_patch(self.data, member, edit, bare=bare)
+            if self.media_type in _YAML and not _looks_like_json(self.data):
+                return self._edited_yaml(edit, owner_part, kind)
+            if self.media_type in _JSON or self.media_type in _YAML:
+                return self._edited_json(edit, owner_part, kind)
+            if self.media_type == PROTOBUF:
+                return self._edited_protobuf(edit, owner_part, kind)
+        except json_edit.Malformed:
+            pass  # a member says what is wrong with it
+        except protobuf.Malformed as error:
+            raise _malformed(error) from None
+        return self.data
+
+    def _edited_json(self, edit: MetadataEdit, change: Callable[[str], str], kind: BodyKind) -> bytes:
+        if kind is BodyKind.DELETE_OPTIONS:
+            return json_edit.change_string(self.data, _DELETE_VERSION, change)
+        edited = json_edit.edit_metadata(self.data, edit)
+        if kind is BodyKind.EVICTION:
+            edited = json_edit.change_string(edited, ("deleteOptions", *_DELETE_VERSION), change)
+        return edited
+
+    def _edited_yaml(self, edit: MetadataEdit, change: Callable[[str], str], kind: BodyKind) -> bytes:
+        if kind is BodyKind.DELETE_OPTIONS:
+            return yaml_edit.change_string(self.data, _DELETE_VERSION, change)
+        edited = yaml_edit.edit_metadata(self.data, edit)
+        if kind is BodyKind.EVICTION:
+            edited = yaml_edit.change_string(edited, ("deleteOptions", *_DELETE_VERSION), change)
+        return edited
+
+    def _edited_protobuf(self, edit: MetadataEdit, change: Callable[[str], str], kind: BodyKind) -> bytes:
+        if kind is BodyKind.DELETE_OPTIONS:
+            return protobuf.change_string(self.data, protobuf.DELETE_OPTIONS_VERSION, change)
+        edited = protobuf.edit_metadata(self.data, edit)
+        if kind is BodyKind.EVICTION:
+            edited = protobuf.change_string(edited, protobuf.EVICTION_VERSION, change)
+        return edited
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether it is a DeleteOptions that asks for a dry run: then nothing will happen."""
+        if self.media_type == PROTOBUF:
+            return protobuf.encode_bytes(_DELETE_DRY_RUN, b"All") in self.data
+        return b"dryRun" in self.data and b"All" in self.data
+
+
+def _looks_like_json(data: bytes) -> bool:
+    if data.lstrip()[:1] != b"{":
+        return False
+    try:
+        json_edit.string_at(data, ("kind",))
+    except json_edit.Malformed:
+        return False  # a flow mapping of YAML
+    return True
+
+
+def _malformed(error: ValueError) -> StatusError:
+    return StatusError(400, f"the body of the request is no Kubernetes protobuf: {error}")

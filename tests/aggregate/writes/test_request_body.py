@@ -1,0 +1,156 @@
+"""What becomes of bodies on the way to a member: recorded ones of kubectl and the Python client, in each encoding."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcproxy.aggregate.resource_version.formats import NumberFormat
+from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
+from mcproxy.aggregate.resource_version.reader import VersionReader
+from mcproxy.aggregate.writes.request_body import PROTOBUF, BodyKind, RequestBody
+from mcproxy.kube import protobuf
+from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.protobuf import MAGIC, encode_bytes
+from mcproxy.kube.status import StatusError
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+LABEL, ANNOTATION = "mcproxy.io/cluster", "resource.karmada.io/cached-from-cluster"
+LAYOUT = Layout(["east", "west"])
+READER = VersionReader(LayoutHistory(LAYOUT))
+VECTOR = NumberFormat(LAYOUT).whole((700, 900), 700)
+
+
+def owner_part(text: str) -> str:
+    return READER.owner_part(text, "east", 'configmaps "a"')
+
+
+def sent(name: str) -> tuple[str, bytes, bytes | None]:
+    """Method, body and Content-Type of the last write of a recorded command."""
+    exchanges = json.loads((GOLDEN / "clients" / "kubectl-1.36" / f"{name}.json").read_text())["exchanges"]
+    request: dict[str, Any] = [each["request"] for each in exchanges if each["request"]["method"] != "GET"][-1]
+    encoded = request.get("body_base64")
+    data = base64.b64decode(encoded) if encoded else request["body"].encode()
+    types = [value.encode() for key, value in request["headers"] if key.lower() == "content-type"]
+    return request["method"], data, types[0] if types else None
+
+
+@pytest.mark.parametrize("name", ["create-cm", "create-token", "label", "patch-json", "auth-can-i"])
+def test_a_recorded_body_without_anything_of_ours_stays_as_it_is(name: str) -> None:
+    _, data, content_type = sent(name)
+    body = RequestBody(data, content_type)
+    assert body.for_member("east", owner_part) == data
+    assert body.cluster() is None
+
+
+def test_a_recorded_replace_with_what_the_aggregate_served() -> None:
+    _, data, content_type = sent("replace")
+    version = json.loads(data)["metadata"]["resourceVersion"]
+    marks = f',"labels":{{"{LABEL}":"east"}},"annotations":{{"{ANNOTATION}":"east"}}}}}}'
+    vector = NumberFormat(LAYOUT).whole((int(version), 900), int(version))
+    served = data.replace(f'"{version}"'.encode(), f'"{vector}"'.encode()).rstrip(b"}\n") + marks.encode() + b"\n"
+    json.loads(served)
+    body = RequestBody(served, content_type)
+    assert body.cluster() == "east"
+    assert body.for_member("east", owner_part) == data
+
+
+def test_a_recorded_protobuf_body_with_a_label() -> None:
+    _, data, content_type = sent("create-cm")
+    edit = MetadataEdit({LABEL: "west"}, {ANNOTATION: "west"})
+    body = RequestBody(protobuf.edit_metadata(data, edit), content_type)
+    assert body.media_type == PROTOBUF
+    assert body.cluster() == "west"
+    assert body.for_member("west", owner_part) == data
+
+
+@pytest.mark.parametrize(
+    ("content_type", "data", "expected"),
+    [
+        (
+            b"application/json; charset=utf-8",
+            '{"metadata":{"resourceVersion":"@"}}',
+            '{"metadata":{"resourceVersion":"700"}}',
+        ),
+        (None, '{"metadata":{"resourceVersion":"@"}}', '{"metadata":{"resourceVersion":"700"}}'),
+        (
+            b"application/merge-patch+json",
+            '{"metadata":{"resourceVersion":"@","labels":{"mcproxy.io/cluster":null,"a":null}}}',
+            '{"metadata":{"resourceVersion":"700","labels":{"a":null}}}',
+        ),
+        (
+            b"application/strategic-merge-patch+json",
+            '{"metadata":{"labels":{"$patch":"replace","mcproxy.io/cluster":"east"}}}',
+            '{"metadata":{"labels":{"$patch":"replace"}}}',
+        ),
+        (
+            b"application/json-patch+json",
+            '[{"op":"test","path":"/metadata/resourceVersion","value":"@"}]',
+            '[{"op":"test","path":"/metadata/resourceVersion","value":"700"}]',
+        ),
+        (b"application/apply-patch+yaml", '{"metadata":{"labels":{"mcproxy.io/cluster":"east"}}}', '{"metadata":{}}'),
+        (b"application/apply-patch+yaml", "metadata: {labels: {mcproxy.io/cluster: east}}", "metadata: {}"),
+        (b"application/apply-patch+yaml", "{metadata: {labels: {mcproxy.io/cluster: east}}}", "{metadata: {}}"),
+        (b"application/yaml", "metadata:\n  resourceVersion: '@'\n", 'metadata:\n  resourceVersion: "700"\n'),
+        (b"text/plain", '{"metadata":{"resourceVersion":"@"}}', '{"metadata":{"resourceVersion":"@"}}'),
+        (b"application/json", '{"metadata":{"labels":', '{"metadata":{"labels":'),
+    ],
+)
+def test_each_media_type(content_type: bytes | None, data: str, expected: str) -> None:
+    body = RequestBody(data.replace("@", VECTOR).encode(), content_type)
+    assert body.for_member("east", owner_part).decode() == expected.replace("@", VECTOR)
+
+
+class TestPreconditions:
+    """A composite version that stayed in DELETE preconditions made every such delete fail elsewhere."""
+
+    OPTIONS = '{"kind":"DeleteOptions","preconditions":{"resourceVersion":"%s","uid":"u"}}'
+
+    def test_of_a_delete(self) -> None:
+        body = RequestBody((self.OPTIONS % VECTOR).encode(), b"application/json")
+        assert body.for_member("east", owner_part, BodyKind.DELETE_OPTIONS).decode() == self.OPTIONS % "700"
+
+    def test_of_an_eviction(self) -> None:
+        eviction = '{"kind":"Eviction","metadata":{"name":"a"},"deleteOptions":%s}'
+        body = RequestBody((eviction % (self.OPTIONS % VECTOR)).encode(), b"application/json")
+        expected = eviction % (self.OPTIONS % "700")
+        assert body.for_member("east", owner_part, BodyKind.EVICTION).decode() == expected
+
+    def test_in_protobuf_and_yaml(self) -> None:
+        def options(version: str) -> bytes:
+            return MAGIC + encode_bytes(2, encode_bytes(2, encode_bytes(2, version.encode())))
+
+        body = RequestBody(options(VECTOR), PROTOBUF.encode())
+        assert body.for_member("east", owner_part, BodyKind.DELETE_OPTIONS) == options("700")
+        body = RequestBody(f"preconditions:\n  resourceVersion: '{VECTOR}'\n".encode(), b"application/yaml")
+        assert (
+            body.for_member("east", owner_part, BodyKind.DELETE_OPTIONS)
+            == b'preconditions:\n  resourceVersion: "700"\n'
+        )
+
+
+def test_a_version_without_a_part_of_the_owner_is_409() -> None:
+    text = NumberFormat(LAYOUT).object(1, 900)
+    body = RequestBody(json.dumps({"metadata": {"resourceVersion": text}}).encode(), b"application/json")
+    with pytest.raises(StatusError) as caught:
+        body.for_member("east", owner_part)
+    assert (caught.value.code, caught.value.reason) == (409, "Conflict")
+
+
+@pytest.mark.parametrize("content_type", [b"application/cbor", b"application/apply-patch+cbor"])
+def test_cbor_is_415(content_type: bytes) -> None:
+    with pytest.raises(StatusError) as caught:
+        RequestBody(b"\xa0", content_type)
+    assert caught.value.code == 415
+
+
+def test_malformed_protobuf_is_400() -> None:
+    body = RequestBody(b"k8s\x00mcproxy.io/cluster", PROTOBUF.encode())
+    for read in (body.cluster, lambda: body.for_member("east", owner_part)):
+        with pytest.raises(StatusError) as caught:
+            read()
+        assert caught.value.code == 400
