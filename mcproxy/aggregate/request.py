@@ -67,6 +67,9 @@ class AggregatedRequest(Protocol):
     def left_out(self) -> tuple[tuple[str, str], ...]:
         """The members that they do not let it touch, each with the reason in words for the client."""
 
+    def leave_out(self, left_out: Sequence[tuple[str, str]]) -> None:
+        """Leave more members out, each with the reason: what is asked of `members` afterwards does not touch them."""
+
     def user_for(self, member: str) -> UserInfo:
         """Return the user as `member` knows it. Raises StatusError (403) for one who is nobody there."""
 

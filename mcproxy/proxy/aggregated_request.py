@@ -79,6 +79,12 @@ class LocalAggregatedRequest:
     def head(self) -> RequestHead:
         return self._request.exchange.head
 
+    def leave_out(self, left_out: Sequence[tuple[str, str]]) -> None:
+        more = {name: why for name, why in left_out if name in self.members}
+        self.members = tuple(name for name in self.members if name not in more)
+        known = dict(self.left_out) | more
+        self.left_out = tuple((name, known[name]) for name in self._backend.members if name in known)
+
     def user_for(self, member: str) -> UserInfo:
         self._plan(member)
         return self._users[member]

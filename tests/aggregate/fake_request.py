@@ -21,7 +21,6 @@ class FakeRequest:
     """Has the `AggregatedRequest` interface; `foreign` are the members where the user is nobody."""
 
     exchange: Exchange
-    head: RequestHead
 
     def __init__(
         self,
@@ -33,6 +32,8 @@ class FakeRequest:
         left_out: Sequence[tuple[str, str]] = (),
         foreign: Sequence[str] = (),
     ) -> None:
+        self.head = RequestHead()
+        self.head.method, self.head.target, self.head.fields = method, target, b""
         self.target = target
         self.info = requestinfo.parse(method, target)
         self.members = tuple(members)
@@ -41,6 +42,12 @@ class FakeRequest:
         self._foreign = frozenset(foreign)
         self.waiting: Deferred[Any] | None = None
         self.sessions_begun = 0
+        self.forwarded: list[tuple[str, bytes]] = []
+
+    def leave_out(self, left_out: Sequence[tuple[str, str]]) -> None:
+        gone = dict(left_out)
+        self.members = tuple(name for name in self.members if name not in gone)
+        self.left_out = (*self.left_out, *left_out)
 
     def user_for(self, member: str) -> UserInfo:
         if member in self._foreign:
@@ -63,7 +70,7 @@ class FakeRequest:
         raise AssertionError("nothing is sent")
 
     async def forward(self, member: str, target: bytes) -> None:
-        raise AssertionError("nothing is forwarded")
+        self.forwarded.append((member, target))
 
     def served_by(self, *members: str, cached: bool) -> None:
         pass

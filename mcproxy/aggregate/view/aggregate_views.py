@@ -79,6 +79,10 @@ class AggregateViews:
         """Return a resource in scope that can be listed but not watched: it is read from the members each time."""
         return self._unwatchable.get(gvr)
 
+    def names(self, gvr: GroupVersionResource) -> bool:
+        """Whether the scope names a resource, whether or not any member is known to have it."""
+        return self._scope.names(gvr)
+
     @property
     def undiscovered(self) -> tuple[ClusterMember, ...]:
         """The members that were never reached: nothing is known of what they have."""

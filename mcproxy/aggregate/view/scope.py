@@ -39,6 +39,10 @@ class Scope:
                 found += (namespace for namespace in entry.namespaces if namespace not in found)
         return tuple(found)
 
+    def names(self, gvr: GroupVersionResource) -> bool:
+        """Whether an entry names a resource, by itself or with "*"."""
+        return any(_names(entry, gvr) for entry in self._entries.get(gvr[:2], ()))
+
     def group_versions(self) -> frozenset[tuple[str, str]]:
         """Return the (group, version) pairs that have an entry."""
         return frozenset(self._entries)
