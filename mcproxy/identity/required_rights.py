@@ -98,7 +98,8 @@ def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Ri
         for aggregate in _aggregates(config, cluster)
         if aggregate.reads.authorize is model.ReadAuthorization.MEMBERS
     ]
-    if asked:
+    # With identity Proxy the proxy asks about itself, as every user may (system:basic-user).
+    if asked and cluster.identity is not model.Identity.PROXY:
         purposes.append(f"reviews who may read what is cached (aggregate {', '.join(asked)})")
     if impersonation:
         purposes.append("reviews impersonation requested by clients")

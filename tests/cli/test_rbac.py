@@ -438,7 +438,7 @@ def aggregated(*entries: model.CachedResource, **fields: Any) -> model.Config:
 
 
 PODS = model.CachedResource(group="", version="v1", resource="pods")
-MEMBER = ["get /readyz", REVIEW, "get /api", "get /api/*", "get /apis", "get /apis/*", "get namespaces"]
+MEMBER = ["get /readyz", "get /api", "get /api/*", "get /apis", "get /apis/*", "get namespaces"]
 
 
 def test_a_member_is_read_with_the_rights_of_the_scope_and_a_primary_is_not() -> None:
@@ -449,9 +449,20 @@ def test_a_member_is_read_with_the_rights_of_the_scope_and_a_primary_is_not() ->
     assert rights(replace(config, servers=())) == ["get /readyz"]
 
 
-def test_members_are_asked_who_may_read_only_where_they_decide() -> None:
-    config = aggregated(PODS, reads=model.Reads(authorize=model.ReadAuthorization.SERVER))
-    assert REVIEW not in rights(config)
+@pytest.mark.parametrize(
+    ("authorize", "asks"), [(model.ReadAuthorization.MEMBERS, True), (model.ReadAuthorization.SERVER, False)]
+)
+def test_members_are_asked_who_may_read_only_where_they_decide(authorize: model.ReadAuthorization, asks: bool) -> None:
+    config = aggregated(PODS, reads=model.Reads(authorize=authorize))
+    passthrough = cluster_config(identity=model.Identity.PASSTHROUGH)
+    assert (REVIEW in rights(replace(config, clusters=(passthrough,)))) is asks
+
+
+@pytest.mark.parametrize(("identity", "asks"), [(model.Identity.PROXY, False), (model.Identity.REQUEST_HEADER, True)])
+def test_a_cluster_that_knows_no_user_is_asked_about_the_proxy_itself(identity: model.Identity, asks: bool) -> None:
+    config = replace(aggregated(PODS), clusters=(cluster_config(identity=identity),), authorization=(RULES,))
+    config = replace(config, servers=(replace(config.servers[0], authorization="r"),))
+    assert (REVIEW in rights(config)) is asks
 
 
 def test_all_of_the_core_group_is_not_its_secrets() -> None:

@@ -85,6 +85,7 @@ def _server(
             )
             context.error(where, what, f"name a set in authentication, or give cluster {name} another identity")
             return
-    if not by_server and aggregate.clusters:
+    asked = (clusters[name].value for name in aggregate.clusters)
+    if not by_server and any(cluster is not None and cluster.identity is not Identity.PROXY for cluster in asked):
         what = "the server has no authentication: members are asked what system:anonymous may read"
         context.warn(where, "anonymous-reads", what, "name a set in authentication")
