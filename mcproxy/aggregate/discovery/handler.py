@@ -8,8 +8,9 @@ from urllib.parse import parse_qs
 
 from twisted.internet.interfaces import IReactorTime
 
-from mcproxy.aggregate.discovery import group_discovery, probes
+from mcproxy.aggregate.discovery import group_discovery, openapi_handler, probes
 from mcproxy.aggregate.discovery.merged import AggregateMerges, CacheScope
+from mcproxy.aggregate.discovery.openapi import InThread, OpenAPI
 from mcproxy.aggregate.discovery.responses import send, send_page_not_found, send_text
 from mcproxy.aggregate.discovery.source import Source
 from mcproxy.aggregate.discovery.version import Versions
@@ -25,8 +26,10 @@ _MAX_PARAMETERS = 100
 class AggregateDiscovery:
     """Discovery of one aggregate. Integration owns it, updates it after reloads, and stops it."""
 
-    def __init__(self, clock: IReactorTime) -> None:
+    def __init__(self, clock: IReactorTime, in_thread: InThread) -> None:
+        """`clock.seconds()` are seconds since 1970; big documents are made by `in_thread`."""
         self._merges = AggregateMerges(clock)
+        self._openapi = OpenAPI(clock, in_thread)
         self._versions = Versions(clock)
         self._unavailable = Unavailable.STALE
 
@@ -42,13 +45,15 @@ class AggregateDiscovery:
     async def serve(self, request: AggregatedRequest) -> bool:
         """Answer the request if its path is one of this package, else return False.
 
-        These are /api, /apis, groups and group-versions, /version, the probes and `/`. Raises StatusError 404, 405,
-        406, and 503 if no cluster has been reached since the start.
+        These are /api, /apis, groups and group-versions, /openapi, /version, the probes and `/`. Raises StatusError
+        404, 405, 406, and 503 if no cluster has been reached since the start, or none gives the document.
         """
         segments = request.info.path.removeprefix("/").removesuffix("/").split("/")
         if group_discovery.is_discovery(segments):
             await self._merges.ready()
             group_discovery.serve(request, self._merges.of(request.members).documents, segments)
+        elif segments[0] == "openapi" and len(segments) > 1:
+            await openapi_handler.serve(request, self._openapi, self._merges, segments)
         elif segments == ["version"]:
             if request.head.method != b"GET":
                 raise method_not_allowed()

@@ -8,11 +8,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.discovery.handler import AggregateDiscovery
+from mcproxy.aggregate.discovery.openapi import InThread
 from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, CreateRule
 from mcproxy.http.exchange import Exchange
 from mcproxy.kube.discovery import APIGroupDiscovery, api_resources
@@ -58,7 +59,7 @@ def ask(
     accept: str | None = "application/json",
     *,
     method: str = "GET",
-    members: Sequence[str] = ("east", "west"),
+    members: Sequence[str] = ("east", "west", "a", "b"),
     **fields: str,
 ) -> Deferred[Response | None]:
     """Send a request; the result is the response, None where it is not served. `fields`: `_` stands for `-`."""
@@ -204,8 +205,9 @@ def discovery_of(
     config: Aggregate | None = None,
     scope: EverythingCached | None = None,
     clock: Clock | None = None,
+    in_thread: InThread = maybeDeferred,
 ) -> AggregateDiscovery:
-    found = AggregateDiscovery(clock or Clock())
+    found = AggregateDiscovery(clock or Clock(), in_thread)
     config = config or fleet(clusters=tuple(one.name for one in sources))
     found.update(config, {one.name: one for one in sources}, scope or EverythingCached())
     return found

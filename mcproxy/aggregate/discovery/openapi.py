@@ -1,0 +1,277 @@
+"""The OpenAPI documents of an aggregate: where they come from, and the copies that are kept.
+
+v3: each document is its owner's, by hash; the document of a group-version that several clusters describe together is
+merged. v2: one document, merged of those of all owners. Clusters are asked with the proxy's credential, as anybody who
+is authenticated may read these documents (system:discovery).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.aggregate.discovery.last_read import LastRead
+from mcproxy.aggregate.discovery.merged import AggregateMerges
+from mcproxy.aggregate.discovery.openapi_cache import Document, DocumentCache, compress
+from mcproxy.aggregate.discovery.openapi_index import Index, Part, Published, publish, read_index
+from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
+from mcproxy.aggregate.discovery.source import Source
+from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.kube.discovery import DiscoveryError
+from mcproxy.upstream.control import ControlResponse
+
+InThread = Callable[..., Deferred[Any]]
+"""Calls a function with arguments in a thread (`deferToThreadPool`)."""
+
+JSON = "application/json"
+V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_INDEX_LIFETIME, _INDEX_PATIENCE = 10.0, 3.0  # seconds
+_V2_LIFETIME, _V2_PATIENCE = 60.0, 20.0
+_MAX_INDEX = 8 * 1024 * 1024  # bytes
+_MAX_DOCUMENT = 64 * 1024 * 1024
+_MAX_KEPT = 32 * 1024 * 1024  # compressed
+
+
+class DocumentChanged(Exception):
+    """A cluster has another document than its index said; the index is old."""
+
+
+class NoSuchForm(Exception):
+    """A document that is merged cannot be had as protobuf."""
+
+
+class _V2(NamedTuple):
+    """The v2 document of a cluster, compressed."""
+
+    etag: bytes
+    zipped: bytes
+
+
+class OpenAPI:
+    """The OpenAPI documents of one aggregate."""
+
+    def __init__(self, clock: IReactorTime, in_thread: InThread) -> None:
+        self._clock = clock
+        self._in_thread = in_thread
+        self._indexes = LastRead(clock, _read_index, lifetime=_INDEX_LIFETIME, patience=_INDEX_PATIENCE)
+        self._v2 = LastRead(clock, self._read_v2, lifetime=_V2_LIFETIME, patience=_V2_PATIENCE)
+        self._cache = DocumentCache(_MAX_KEPT)
+        self._generation = -1
+
+    # -- v3 --------------------------------------------------------------------------------------------------
+
+    async def published(self, merges: AggregateMerges, allowed: Collection[str]) -> dict[str, Published]:
+        """Return the v3 documents by path, for a request that may touch these members."""
+        self._follow(merges)
+        owners = merges.of(allowed).merged.owners
+        primary = merges.primary
+        if primary is not None and primary in merges.members and primary.name not in allowed:
+            primary = None
+        needed = {name for clusters in owners.values() for name in clusters}
+        sources = [source for source in merges.sources if source.name in needed or source is primary]
+        await self._indexes.refresh(sources)
+        indexes = {source.name: self._indexes.known(source.name) or {} for source in sources}
+        return publish(indexes, owners, None if primary is None else primary.name, list(indexes))
+
+    async def document(self, merges: AggregateMerges, path: str, published: Published, form: str) -> Document:
+        """Return a v3 document, as JSON or V3_PROTOBUF.
+
+        Raises MemberError if no cluster gives it, DiscoveryError for one that is malformed, DocumentChanged, and
+        NoSuchForm.
+        """
+        if form != JSON and len(published.parts) > 1:
+            raise NoSuchForm
+        key = path, published.hash or published.parts, form
+
+        async def make() -> Document:
+            bodies = [await self._fetch(merges, path, part, form) for part in published.parts]
+            return await self._make(bodies, published.hash, form)
+
+        return await self._cache.get_or_make(key, make, keep=bool(published.hash))
+
+    def _follow(self, merges: AggregateMerges) -> None:
+        """Look at the indexes anew when the members or what they serve have changed."""
+        if self._generation != merges.generation:
+            self._generation = merges.generation
+            self._indexes.expire()
+            self._v2.expire()
+            names = [source.name for source in merges.sources]
+            self._indexes.forget(names)
+            self._v2.forget(names)
+
+    async def _fetch(self, merges: AggregateMerges, path: str, part: Part, form: str) -> bytes:
+        """Get a document from its owner, else from another cluster whose document has the same hash."""
+        same = [source for source in merges.sources if source.name != part.cluster and self._has(source, path, part)]
+        owner = [source for source in merges.sources if source.name == part.cluster]
+        query = f"?hash={part.hash}" if part.hash else ""
+        error = MemberError(f"no cluster has the OpenAPI document of {path}")
+        for source in sorted((*owner, *same), key=lambda one: one.unavailable_since is not None):
+            try:
+                response = await source.get(
+                    f"/openapi/v3/{path}{query}", headers=(("accept", form),), max_body=_MAX_DOCUMENT
+                )
+            except MemberError as failed:
+                error = failed
+                continue
+            if response.status == 200:
+                if form != JSON and V3_PROTOBUF.encode() not in _header(response, b"content-type"):
+                    raise NoSuchForm
+                return response.body
+            self._indexes.expire([source.name])
+            if response.status in (301, 404):
+                raise DocumentChanged
+            if response.status == 406:
+                raise NoSuchForm
+            error = MemberError(f"the cluster answered {response.status} on /openapi/v3/{path}")
+        raise error
+
+    def _has(self, source: Source, path: str, part: Part) -> bool:
+        index = self._indexes.known(source.name) or {}
+        return bool(part.hash) and index.get(path) == part.hash
+
+    async def _make(self, bodies: Sequence[bytes], hash_: str, form: str) -> Document:
+        etag, zipped, length = await self._in_thread(_pack, bodies, form)
+        quoted = b'"%b"' % (hash_.encode() or etag)
+        return Document(zipped, length, quoted, self._clock.seconds())
+
+    # -- v2 --------------------------------------------------------------------------------------------------
+
+    async def document_v2(self, merges: AggregateMerges, allowed: Collection[str], form: str) -> Document:
+        """Return the v2 document, as JSON or V2_PROTOBUF. Raises MemberError, DiscoveryError and NoSuchForm."""
+        self._follow(merges)
+        owners = merges.of(allowed).merged.owners
+        counted = Counter(name for clusters in owners.values() for name in clusters)
+        sources = [source for source in merges.sources if source.name in counted]
+        sources.sort(key=lambda source: -counted[source.name])
+        await self._v2.refresh(sources, wait_for_old=False)
+        known = [(source, document) for source in sources if (document := self._v2.known(source.name)) is not None]
+        if not known:
+            raise MemberError("no cluster has given its OpenAPI document")
+        taken = [
+            (document, frozenset(key for key, clusters in owners.items() if source.name in clusters))
+            for source, document in known
+        ]
+        whole = len(taken) == 1 and _has_all(known[0][0], taken[0][1])
+        if form != JSON:
+            if not whole:
+                raise NoSuchForm
+            return await self._v2_protobuf(*known[0])
+
+        async def make() -> Document:
+            etag, zipped, length = await self._in_thread(_merge_v2, taken)
+            return Document(zipped, length, b'"%b"' % etag, self._clock.seconds())
+
+        if whole:
+            return await self._cache.get_or_make(("v2", known[0][1].etag), lambda: self._as_it_is(known[0][1]))
+        key = "v2", tuple((document.etag, versions) for document, versions in taken)
+        return await self._cache.get_or_make(key, make)
+
+    async def _as_it_is(self, document: _V2) -> Document:
+        length = len(await self._in_thread(_unzip, document.zipped))
+        return Document(document.zipped, length, document.etag, self._clock.seconds())
+
+    async def _v2_protobuf(self, source: Source, document: _V2) -> Document:
+        async def make() -> Document:
+            headers = (("accept", V2_PROTOBUF),)
+            response = await source.get("/openapi/v2", headers=headers, max_body=_MAX_DOCUMENT)
+            if response.status != 200 or V2_PROTOBUF.encode() not in _header(response, b"content-type"):
+                raise NoSuchForm
+            zipped = await self._in_thread(compress, response.body)
+            return Document(zipped, len(response.body), document.etag, self._clock.seconds())
+
+        return await self._cache.get_or_make(("v2", document.etag, V2_PROTOBUF), make)
+
+    async def _read_v2(self, source: Source, last: _V2 | None) -> _V2:
+        condition = (("if-none-match", last.etag.decode("latin-1")),) if last is not None else ()
+        headers = (("accept", JSON), *condition)
+        response = await source.get("/openapi/v2", headers=headers, max_body=_MAX_DOCUMENT)
+        if response.status == 304 and last is not None:
+            return last
+        if response.status != 200:
+            raise DiscoveryError(f"the cluster answered {response.status} on /openapi/v2")
+        etag, zipped, _ = await self._in_thread(_pack, [response.body], JSON)
+        return _V2(_etag(response) or b'"%b"' % etag, zipped)
+
+
+async def _read_index(source: Source, _: Index | None) -> Index:
+    response = await source.get("/openapi/v3", headers=(("accept", JSON),), max_body=_MAX_INDEX)
+    if response.status == 404:  # before 1.23
+        return {}
+    if response.status != 200:
+        raise DiscoveryError(f"the cluster answered {response.status} on /openapi/v3")
+    return read_index(response.body)
+
+
+def _pack(bodies: Sequence[bytes], form: str) -> tuple[bytes, bytes, int]:
+    """Return hash, compressed document and its length, merged if there are several. Raises DiscoveryError."""
+    if len(bodies) > 1:
+        body = merge_specs([Spec(body, everything) for body in bodies])
+    else:
+        (body,) = bodies
+        if form == JSON:
+            try:
+                msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise DiscoveryError(f"not an OpenAPI document: {error}") from None
+    return _digest(body), compress(body), len(body)
+
+
+def _merge_v2(taken: Sequence[tuple[_V2, frozenset[tuple[str, str]]]]) -> tuple[bytes, bytes, int]:
+    """Return hash, compressed document and its length; the first one also gives what is of no group."""
+    specs = [
+        Spec(_unzip(document.zipped), _Taken(versions, first=index == 0))
+        for index, (document, versions) in enumerate(taken)
+    ]
+    body = merge_specs(specs)
+    return _digest(body), compress(body), len(body)
+
+
+class _Taken:
+    """Says which paths of a v2 document are taken: those of some group-versions."""
+
+    def __init__(self, versions: Collection[tuple[str, str]], *, first: bool) -> None:
+        self._versions = versions
+        self._groups = {group for group, _ in versions if group}
+        self._first = first
+
+    def __call__(self, path: str) -> bool:
+        segments = path.strip("/").split("/")
+        if segments[0] == "api" and len(segments) > 1:
+            return ("", segments[1]) in self._versions
+        if segments[0] == "apis" and len(segments) > 1:
+            if len(segments) == 2:
+                return segments[1] in self._groups
+            return (segments[1], segments[2]) in self._versions
+        return self._first
+
+
+def _has_all(source: Source, versions: Collection[tuple[str, str]]) -> bool:
+    """Whether a cluster has no other group-versions than these, so that its document is the aggregate's."""
+    groups = source.discovery.groups
+    return {(group.metadata.name, one.version) for group in groups for one in group.versions} <= set(versions)
+
+
+def _unzip(zipped: bytes) -> bytes:
+    return Document(zipped, 0, b"", 0.0).body()
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.sha512(body).hexdigest().upper().encode()
+
+
+def _header(response: ControlResponse, name: bytes) -> bytes:
+    return next((value for known, value in response.headers if known.lower() == name), b"")
+
+
+def _etag(response: ControlResponse) -> bytes:
+    """Return the ETag as it can be sent on; b"" if there is none."""
+    etag = _header(response, b"etag")
+    strong = len(etag) > 2 and etag[:1] == etag[-1:] == b'"' and len(etag) <= 200
+    return etag if strong and etag[1:-1].isalnum() and etag.isascii() else b""

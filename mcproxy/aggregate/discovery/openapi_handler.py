@@ -1,0 +1,167 @@
+"""HTTP of /openapi/v2 and /openapi/v3: forms, ETag, hashes in URLs, the redirect from an old hash.
+
+Source: k8s.io/kube-openapi `pkg/handler` and `pkg/handler3`, and the recorded answers of a kube-apiserver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+
+from mcproxy.aggregate.discovery.merged import AggregateMerges
+from mcproxy.aggregate.discovery.openapi import JSON, V2_PROTOBUF, V3_PROTOBUF, DocumentChanged, NoSuchForm, OpenAPI
+from mcproxy.aggregate.discovery.openapi_cache import Document
+from mcproxy.aggregate.discovery.openapi_index import write_index
+from mcproxy.aggregate.discovery.responses import (
+    PRIVATE,
+    TEXT,
+    accept_of,
+    accepts_gzip,
+    has_etag,
+    send,
+    send_not_modified,
+    send_page_not_found,
+)
+from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.kube import media_types
+from mcproxy.kube.discovery import DiscoveryError
+from mcproxy.kube.errors import method_not_allowed
+from mcproxy.kube.status import retry_after
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.request import AggregatedRequest
+
+_HASH = re.compile(rb"(?:^|&)hash=([A-Za-z0-9]{1,200})(?=&|$)")
+_YEAR = timedelta(days=365)
+_ATTEMPTS = 3
+_RETRY_AFTER = 5  # seconds
+_IMMUTABLE = b"public, immutable"
+_OLD_NAMES = {V2_PROTOBUF: "v2@v1.0", V3_PROTOBUF: "v3@v1.0"}
+
+
+async def serve(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, segments: list[str]) -> None:
+    """Answer a path below /openapi. Raises StatusError 405, and 503 if no cluster gives the document."""
+    if request.head.method not in (b"GET", b"HEAD"):
+        raise method_not_allowed()
+    await merges.ready()
+    try:
+        if segments == ["openapi", "v2"]:
+            await _serve_v2(request, openapi, merges)
+        elif segments == ["openapi", "v3"]:
+            await _serve_index(request, openapi, merges)
+        elif segments[:2] == ["openapi", "v3"]:
+            await _serve_document(request, openapi, merges, "/".join(segments[2:]))
+        else:
+            send_page_not_found(request)
+    except (MemberError, DiscoveryError):
+        raise retry_after(503, "the OpenAPI document cannot be read from its cluster now", _RETRY_AFTER) from None
+
+
+async def _serve_index(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges) -> None:
+    body = write_index(await openapi.published(merges, request.members))
+    etag = b'"%b"' % hashlib.sha256(body).hexdigest().upper().encode()
+    more = b"ETag: %b\r\n" % etag
+    if has_etag(request, etag):
+        send_not_modified(request, more, cache_control=PRIVATE)
+    else:
+        send(request, body, TEXT, more=more)
+
+
+async def _serve_document(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, path: str) -> None:
+    forms = _forms(accept_of(request), V3_PROTOBUF)
+    sent = _HASH.search(request.target.partition(b"?")[2])
+    for _ in range(_ATTEMPTS):
+        published = (await openapi.published(merges, request.members)).get(path)
+        if published is None:
+            send(request, b"", "", status=404)
+            return
+        if not forms:
+            _send_not_acceptable(request)
+            return
+        current = published.hash.encode()
+        if sent is not None and current and sent[1] != current:
+            location = b"/openapi/v3/%b?hash=%b" % (path.encode(), current)
+            more = b'ETag: "%b"\r\nLocation: %b\r\nVary: Accept\r\n' % (current, location)
+            send(request, b"", JSON, status=301, more=more)
+            return
+        cache_control, more = PRIVATE, b""
+        if sent is not None and current:
+            expires = datetime.fromtimestamp(request.exchange.connection.seconds(), UTC) + _YEAR
+            cache_control = _IMMUTABLE
+            more = expires.strftime("Expires: %a, %d %b %Y %H:%M:%S UTC\r\n").encode()
+        if current and has_etag(request, b'"%b"' % current):
+            more = b'ETag: "%b"\r\nVary: Accept\r\n%b' % (current, more)
+            send_not_modified(request, more, cache_control=cache_control)
+            return
+        try:
+            found = await _first(forms, partial(openapi.document, merges, path, published))
+        except DocumentChanged:
+            continue
+        _send_document(request, found, more, cache_control)
+        return
+    raise MemberError("the OpenAPI document changes faster than it can be read")
+
+
+async def _serve_v2(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges) -> None:
+    forms = _forms(accept_of(request), V2_PROTOBUF)
+    found = await _first(forms, partial(openapi.document_v2, merges, request.members))
+    if found is not None and has_etag(request, found[0].etag):
+        more = b"ETag: %b\r\nVary: Accept-Encoding\r\nVary: Accept\r\n" % found[0].etag
+        send_not_modified(request, more, cache_control=PRIVATE)
+    else:
+        _send_document(request, found, b"", PRIVATE)
+
+
+async def _first(
+    forms: Sequence[str], get: Callable[[str], Coroutine[Deferred[Any], Any, Document]]
+) -> tuple[Document, str] | None:
+    """Return the document in the first of some forms in which it can be had, and that form."""
+    for form in forms:
+        try:
+            return await get(form), form
+        except NoSuchForm:
+            continue
+    return None
+
+
+def _forms(accept: str, protobuf: str) -> list[str]:
+    """Return which of JSON and `protobuf` are accepted, the preferred one first."""
+    if not accept:
+        return [JSON]
+    old_name = f"application/com.github.proto-openapi.spec.{_OLD_NAMES[protobuf]}+protobuf"
+    found = []
+    for clause in media_types.clauses(accept):
+        if media_types.matches(JSON, clause.media_type):
+            found.append(JSON)
+        elif clause.media_type in (protobuf, old_name):
+            found.append(protobuf)
+    return list(dict.fromkeys(found))
+
+
+def _send_not_acceptable(request: AggregatedRequest) -> None:
+    """Send the 406 of these paths, which has no body."""
+    send(request, b"", "", status=406, more=b"Vary: Accept-Encoding\r\nVary: Accept\r\n")
+
+
+def _send_document(
+    request: AggregatedRequest, found: tuple[Document, str] | None, more: bytes, cache_control: bytes
+) -> None:
+    """Send a document in its form, or the 406 if it can be had in none that is accepted."""
+    if found is None:
+        _send_not_acceptable(request)
+        return
+    document, form = found
+    modified = formatdate(document.made_at, usegmt=True).encode()
+    own = b"ETag: %b\r\nLast-Modified: %b\r\nVary: Accept-Encoding\r\nVary: Accept\r\n" % (document.etag, modified)
+    if accepts_gzip(request):
+        zipped = b"Content-Encoding: gzip\r\n" + own + more
+        send(request, document.zipped, form, more=zipped, cache_control=cache_control)
+    else:
+        send(request, document.body(), form, more=own + more, cache_control=cache_control)

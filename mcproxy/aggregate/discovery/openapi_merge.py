@@ -1,0 +1,162 @@
+"""The merge of OpenAPI documents, v2 and v3: a union of paths, with definitions renamed on conflict. Pure.
+
+Source: k8s.io/kube-openapi `pkg/aggregator` (MergeSpecsIgnorePathConflictRenamingDefinitions). A path that several have
+is the first one's; a definition of the same name with other content gets a new name in the later document, and so do
+the definitions that refer to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mcproxy.kube.discovery import DiscoveryError
+
+JSONDict = dict[str, Any]
+
+_KINDS = "x-kubernetes-group-version-kind"
+_MAX_NAMES = 1000
+
+
+class Spec(NamedTuple):
+    """One document; `takes` says which of its paths are taken."""
+
+    body: bytes
+    takes: Callable[[str], bool]
+
+
+def everything(path: str) -> bool:
+    """Take all paths."""
+    return bool(path)
+
+
+def merge_specs(specs: Sequence[Spec]) -> bytes:
+    """Return one document of several of the same version of OpenAPI. Raises DiscoveryError."""
+    documents = [_decode(spec.body) for spec in specs]
+    v3 = "openapi" in documents[0]
+    if any(("openapi" in document) != v3 for document in documents):
+        raise DiscoveryError("OpenAPI documents of different versions")
+    base = documents[0]
+    paths = {path: item for path, item in _paths(base).items() if specs[0].takes(path)}
+    schemas = dict(_schemas(base, v3=v3))
+    prefix = "#/components/schemas/" if v3 else "#/definitions/"
+    for spec, document in zip(specs[1:], documents[1:], strict=True):
+        added = {path: item for path, item in _paths(document).items() if path not in paths and spec.takes(path)}
+        _add(paths, schemas, added, _schemas(document, v3=v3), prefix)
+    merged = {**base, "paths": dict(sorted(paths.items()))}
+    ordered = dict(sorted(schemas.items()))
+    if v3:
+        merged["components"] = {**base.get("components", {}), "schemas": ordered}
+    else:
+        merged["definitions"] = ordered
+    return msgspec.json.encode(merged)
+
+
+def _add(paths: JSONDict, schemas: JSONDict, added: JSONDict, known: Mapping[str, Any], prefix: str) -> None:
+    """Add the paths `added` and those of the definitions `known` that they need."""
+    needed = _closure(added, known, prefix)
+    changed = {name for name in needed if name in schemas and schemas[name] != known[name]}
+    # What refers to a definition that is renamed has other content, too.
+    grows = True
+    while grows:
+        more = {
+            name
+            for name in needed - changed
+            if name in schemas and not changed.isdisjoint(_references(known[name], prefix))
+        }
+        changed |= more
+        grows = bool(more)
+    names = {prefix + name: prefix + _free_name(name, schemas, known) for name in sorted(changed)}
+    kinds = {_kind(kind) for schema in schemas.values() for kind in _kinds_of(schema)}
+    for name in needed:
+        if name in schemas and name not in changed:
+            continue
+        schema = _renamed(known[name], names)
+        if name in changed:
+            own = [kind for kind in _kinds_of(schema) if _kind(kind) not in kinds]
+            schema = {key: value for key, value in schema.items() if key != _KINDS}
+            if own:
+                schema[_KINDS] = own
+        schemas[names.get(prefix + name, prefix + name).removeprefix(prefix)] = schema
+    paths.update((path, _renamed(item, names)) for path, item in added.items())
+
+
+def _closure(roots: Any, known: Mapping[str, Any], prefix: str) -> set[str]:
+    """Return the names of all definitions that are referred to, directly or not."""
+    found: set[str] = set()
+    waiting = list(_references(roots, prefix))
+    while waiting:
+        name = waiting.pop()
+        if name in known and name not in found:
+            found.add(name)
+            waiting.extend(_references(known[name], prefix))
+    return found
+
+
+def _references(value: Any, prefix: str) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            reference = one.get("$ref")
+            if isinstance(reference, str) and reference.startswith(prefix):
+                yield reference[len(prefix) :]
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if not names:
+        return value
+    if isinstance(value, dict):
+        return {
+            key: names.get(item, item) if key == "$ref" and isinstance(item, str) else _renamed(item, names)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_renamed(item, names) for item in value]
+    return value
+
+
+def _free_name(name: str, schemas: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    for number in range(2, _MAX_NAMES):
+        free = f"{name}_v{number}"
+        if free not in schemas and free not in known:
+            return free
+    raise DiscoveryError(f"the definition {name} differs in more than {_MAX_NAMES} documents")
+
+
+def _kinds_of(schema: Any) -> list[Any]:
+    kinds = schema.get(_KINDS) if isinstance(schema, dict) else None
+    return kinds if isinstance(kinds, list) else []
+
+
+def _kind(kind: Any) -> tuple[Any, ...]:
+    return tuple(str(kind.get(key)) for key in ("group", "version", "kind")) if isinstance(kind, dict) else ()
+
+
+def _decode(body: bytes) -> JSONDict:
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DiscoveryError(f"not an OpenAPI document: {error}") from None
+    if not isinstance(document, dict):
+        raise DiscoveryError("not an OpenAPI document")
+    return document
+
+
+def _paths(document: Mapping[str, Any]) -> JSONDict:
+    return _mapping(document.get("paths"))
+
+
+def _schemas(document: Mapping[str, Any], *, v3: bool) -> JSONDict:
+    found = _mapping(document.get("components")).get("schemas") if v3 else document.get("definitions")
+    return _mapping(found)
+
+
+def _mapping(value: Any) -> JSONDict:
+    """Return a JSON object; an empty one for what is none."""
+    return value if isinstance(value, dict) else {}
