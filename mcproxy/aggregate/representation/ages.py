@@ -64,18 +64,18 @@ def aged(text: str, printed: float, now: float, candidates: Iterable[float]) -> 
     least = parse_human_duration(text)
     if least is None:
         return text
-    most = least + granularity(least)
-    best, distance = 0.0, TOLERANCE
+    most = least + granularity(least) - 1
+    best, distance = float(least), TOLERANCE
     for candidate in candidates:
         seconds = printed - candidate
-        off = max(least - seconds, seconds - most, 0.0)
+        # A cell holds while its age is below `most` + 1; beyond that the two clocks differ.
+        fitting = min(max(seconds, least), most + 0.999)
+        off = abs(seconds - fitting)
         if off < distance:
-            best, distance = candidate, off
+            best, distance = fitting, off
             if not off:
                 break
-    if not best:
-        return human_duration(max(least + now - printed, 0.0))
-    return human_duration(max(now - best, 0.0))
+    return human_duration(max(best + now - printed, 0.0))
 
 
 def aged_restarts(text: str, printed: float, now: float, candidates: Iterable[float]) -> str:

@@ -1,0 +1,1 @@
+"""Reads from cache: get and list."""

@@ -1,0 +1,82 @@
+"""Continue tokens of an aggregate's lists. Pure.
+
+base64url without padding of compact JSON: the list's resource version (every member's version), the member that the
+last page ended in, the last object's key, and a digest of what was listed. A token is no secret and no right: whoever
+sends one gets what a list of theirs would give from that place on. Source: apiserver `storage/continue.go`, whose
+messages these are.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from hashlib import sha256
+
+import msgspec
+
+from mcproxy.kube.status import StatusError
+
+TOKEN_VERSION = "mcproxy.io/v1"
+INCONSISTENT = "-1"
+"""`rv` of a token that goes on with the present state, as in Kubernetes."""
+MAX_LENGTH = 128 * 1024
+_INVALID = "invalid continue token: continue key is not valid"
+_BAD = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a list goes on: behind the object `key` (namespace/name) of `cluster`; `listed` is a `listed_digest`."""
+
+    version: str = msgspec.field(name="v")
+    resource_version: str = msgspec.field(name="rv")
+    cluster: str
+    key: str = msgspec.field(name="continue")
+    listed: str = msgspec.field(name="of")
+    stores: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    """Versions by member and namespace, where a member's stores (one for each namespace in scope) differ."""
+
+    @property
+    def last(self) -> tuple[str, str]:
+        """Namespace and name of the last object of the page before."""
+        namespace, _, name = self.key.partition("/")
+        return namespace, name
+
+    def encode(self) -> str:
+        """Return it as clients send it."""
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).rstrip(b"=").decode()
+
+    def inconsistent(self) -> ContinueToken:
+        """Return the token that goes on from the same place with the present state."""
+        return msgspec.structs.replace(self, resource_version=INCONSISTENT, stores={})
+
+
+class _Version(msgspec.Struct):
+    v: str = ""
+
+
+def decode(text: str) -> ContinueToken:
+    """Read a token. Raises StatusError 400."""
+    if found := _BAD.search(text):
+        raise StatusError(400, f"{_INVALID}: illegal base64 data at input byte {found.start()}")
+    if len(text) > MAX_LENGTH:
+        raise StatusError(400, f"{_INVALID}: it is too long")
+    try:
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        raise StatusError(400, f"{_INVALID}: illegal base64 data at input byte {len(text)}") from None
+    try:
+        version = msgspec.json.decode(data, type=_Version).v
+        if version != TOKEN_VERSION:
+            raise StatusError(400, f"{_INVALID}: server does not recognize this encoded version {version[:64]}")
+        token = msgspec.json.decode(data, type=ContinueToken)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise StatusError(400, f"{_INVALID}: it does not hold what a token holds") from None
+    if "/" not in token.key:
+        raise StatusError(400, f"{_INVALID}: it names no object")
+    return token
+
+
+def listed_digest(*parts: str) -> str:
+    """Return a short digest of what a list is of: resource, namespace and selectors."""
+    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]

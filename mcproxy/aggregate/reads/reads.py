@@ -1,0 +1,276 @@
+"""Get and list from the caches of an aggregate's members: one answer as if all were one cluster.
+
+    method, Accept, options -> selection -> fresh enough caches -> state of the stores -> page -> bytes
+
+Source: `reference/list-watch.md`, "Reads from cache"; apiserver `endpoints/handlers/get.go` for the order of checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mcproxy.aggregate.reads.continue_token import TOKEN_VERSION, ContinueToken, decode, listed_digest
+from mcproxy.aggregate.reads.freshness import Freshness, FreshnessWaiter, Probe
+from mcproxy.aggregate.reads.list_page import Batch, Lister, Page, Start
+from mcproxy.aggregate.reads.list_state import ListState, ListStates
+from mcproxy.aggregate.reads.response_body import InThread, Pieces, ResponseBody, takes_gzip
+from mcproxy.aggregate.reads.snapshot import HeldSnapshots, Part
+from mcproxy.aggregate.reads.writers import ItemWriter, item_writers
+from mcproxy.aggregate.representation.columns import Columns
+from mcproxy.aggregate.representation.objects import (
+    TABLE,
+    ListMeta,
+    Representation,
+    envelope,
+    representation,
+)
+from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
+from mcproxy.aggregate.warnings import block, left_out_text, warnings
+from mcproxy.kube import media_types
+from mcproxy.kube.errors import method_not_allowed, not_found
+from mcproxy.kube.list_options import ListOptions, parse
+from mcproxy.kube.query_parameters import parse_query
+from mcproxy.kube.status import StatusError
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorTime
+
+    from mcproxy.aggregate.cache.object import CachedObject
+    from mcproxy.aggregate.cache.store import Store
+    from mcproxy.aggregate.request import AggregatedRequest
+    from mcproxy.aggregate.view.view import MemberView, View
+
+_JSON = b"Content-Type: application/json\r\n"
+LeftOut = Sequence[tuple[str, str]]
+"""Members whose objects the answer has not, each with the reason in words."""
+
+
+class Reads:
+    """Answers gets and lists of one aggregate; owns the states that are held for further pages."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        probe: Probe,
+        in_thread: InThread,
+        freshness: Freshness = Freshness(),  # noqa: B008  a frozen value
+    ) -> None:
+        """`clock.seconds()` are seconds since 1970. `in_thread` compresses."""
+        self._clock = clock
+        self._in_thread = in_thread
+        self._waiter = FreshnessWaiter(clock, probe, freshness)
+        self._states = ListStates(self._waiter, HeldSnapshots(clock))
+
+    def update(self, freshness: Freshness) -> None:
+        """Take the settings of a reload."""
+        self._waiter.freshness = freshness
+
+    # -- get --------------------------------------------------------------------------------------------------
+
+    async def get(self, request: AggregatedRequest, view: View, allowed: Sequence[str], left_out: LeftOut = ()) -> None:
+        """Answer a get of one object with what the caches of the `allowed` members have. Raises StatusError."""
+        _only_get(request)
+        info = request.info
+        query = parse_query(request.target.partition(b"?")[2])
+        wanted = self._negotiate(request, view, query)
+        options = parse({key: query[key] for key in ("resourceVersion",) if key in query})
+        readable = await self._states.fresh(view, allowed, info.namespace, options.resource_version, info.name)
+        texts = [*readable.warnings, *(left_out_text(*item) for item in left_out)]
+        if not view.covers(info.namespace):
+            texts.append(_not_covered(info.namespace))
+        found = [
+            (member, store, obj)
+            for member in readable.members
+            for store in member.stores_of(info.namespace)
+            if (obj := store.get(info.namespace, info.name)) is not None
+        ]
+        gvr = view.resource.gvr
+        if not found:
+            error = not_found(gvr.group, gvr.resource, info.name)
+            error.headers += tuple(warnings(texts))
+            raise error
+        member, store, obj = found[0]
+        if len(found) > 1:
+            others = ", ".join(other.name for other, _, _ in found[1:])
+            texts.append(f'{gvr} "{info.name}" is of cluster {member.name}; there is one of that name in {others}, too')
+        request.served_by(member.name, cached=True)
+        body = self._object_body(view, member, store, obj, wanted)
+        fields = request.own_fields(_JSON + block(warnings(texts)))
+        sender = ResponseBody(self._clock, request.exchange, self._in_thread)
+        gzip = takes_gzip(request.head.header(b"accept-encoding"))
+        await sender.send(fields, iter(([body],)), gzip=gzip)
+
+    def _object_body(
+        self, view: View, member: MemberView, store: Store, obj: CachedObject, wanted: Representation
+    ) -> bytes:
+        if wanted.kind != TABLE:
+            writer = item_writers(wanted, view.format.object_template(member.index), store, always_typed=True)
+            return b"".join(writer([obj]))[1:] + b"\n"
+        metadata = ListMeta(view.format.object(member.index, obj.version))
+        columns = Columns([store.columns], view.resource.gvr, custom=store.items_typed)
+        writer = self._table_writer(view, member, store, wanted, columns)
+        head, tail = envelope(wanted, metadata, list_kind="", api_version="", custom=False, columns=columns.definitions)
+        return head + b"".join(writer([obj]))[1:] + tail
+
+    # -- list -------------------------------------------------------------------------------------------------
+
+    async def list(
+        self,
+        request: AggregatedRequest,
+        view: View,
+        allowed: Sequence[str],
+        left_out: LeftOut = (),
+        known_field: KnownField | None = None,
+    ) -> None:
+        """Answer a list with what the caches of the `allowed` members have. Raises StatusError.
+
+        `known_field` says which paths the resource's published schema has, for field selectors.
+        """
+        _only_get(request)
+        info, gvr = request.info, view.resource.gvr
+        query = parse_query(request.target.partition(b"?")[2])
+        wanted = self._negotiate(request, view, query, listing=True)
+        options = parse(query)
+        custom = _is_custom(view)
+        selection = parse_selection(
+            options.label_selector, options.field_selector, gvr, custom=custom, known_field=known_field
+        )
+        namespace = info.namespace if view.resource.namespaced else ""
+        listed = listed_digest(*gvr, namespace, options.label_selector, options.field_selector)
+        token = _token(options, listed)
+        state = await self._states.find(view, allowed, namespace, options, selection.name or "", token)
+        start = None
+        if token is not None:
+            start = Start(view.layout.index(token.cluster), *token.last)
+        lister = Lister(self._clock, state.parts, namespace, selection, start)
+        metadata = ListMeta(state.resource_version)
+        page: Page | None = None
+        limit = 0 if options.resource_version == "0" else options.limit
+        if limit:
+            page = await lister.page(limit)
+            if page.last is not None:
+                metadata = self._next_page(state, page, lister, selection, listed)
+        texts = [*state.warnings, *(left_out_text(*item) for item in left_out)]
+        if namespace and not view.covers(namespace):
+            texts.append(_not_covered(namespace))
+        request.served_by(*dict.fromkeys(part.member.name for part in state.parts), cached=True)
+        fields = request.own_fields(_JSON + block(warnings(texts)))
+        items = iter(page.items) if page is not None else lister.batches()
+        source = self._body(view, state, wanted, metadata, items, custom=custom)
+        sender = ResponseBody(self._clock, request.exchange, self._in_thread)
+        await sender.send(fields, source, gzip=takes_gzip(request.head.header(b"accept-encoding")))
+
+    def _next_page(self, state: ListState, page: Page, lister: Lister, selection: Selection, listed: str) -> ListMeta:
+        assert page.last is not None
+        part, obj = page.last
+        self._states.hold(state)
+        token = ContinueToken(
+            version=TOKEN_VERSION,
+            resource_version=state.resource_version,
+            cluster=part.member.name,
+            key=f"{obj.namespace}/{obj.name}",
+            listed=listed,
+            stores=state.store_versions(),
+        )
+        remaining = None if selection else lister.count() - sum(len(objects) for _, objects in page.items)
+        return ListMeta(state.resource_version, token.encode(), remaining)
+
+    def _body(
+        self,
+        view: View,
+        state: ListState,
+        wanted: Representation,
+        metadata: ListMeta,
+        items: Iterator[Batch],
+        *,
+        custom: bool,
+    ) -> Iterator[Pieces]:
+        """Yield the body; the first item has no comma before it."""
+        stores = [part.store for part in state.parts]
+        columns = None
+        if wanted.kind == TABLE:
+            columns = Columns([store.columns for store in stores], view.resource.gvr, custom=custom)
+        known = stores or [store for member in view.members for store in member.stores]
+        head, tail = envelope(
+            wanted,
+            metadata,
+            list_kind=known[0].list_kind if known else view.resource.list_kind,
+            api_version=view.resource.gvr.api_version,
+            custom=custom,
+            columns=columns.definitions if columns is not None else b"",
+        )
+        yield [head]
+        writers: dict[int, ItemWriter] = {}
+        first = True
+        for part, objects in items:
+            if not objects:
+                yield []
+                continue
+            writer = writers.get(id(part))
+            if writer is None:
+                writer = writers[id(part)] = self._writer(view, part, wanted, columns)
+            pieces = writer(objects)
+            if first:
+                pieces[0] = pieces[0][1:]
+                first = False
+            yield pieces
+        yield [tail]
+
+    def _writer(self, view: View, part: Part, wanted: Representation, columns: Columns | None) -> ItemWriter:
+        if columns is not None:
+            return self._table_writer(view, part.member, part.store, wanted, columns)
+        return item_writers(wanted, view.format.object_template(part.member.index), part.store)
+
+    def _table_writer(
+        self, view: View, member: MemberView, store: Store, wanted: Representation, columns: Columns
+    ) -> ItemWriter:
+        return item_writers(
+            wanted,
+            view.format.object_template(member.index),
+            store,
+            printer=columns.printer(store.columns),
+            now=self._clock.seconds(),
+        )
+
+    # -- what both have ---------------------------------------------------------------------------------------
+
+    def _negotiate(
+        self, request: AggregatedRequest, view: View, query: dict[str, str], *, listing: bool = False
+    ) -> Representation:
+        accept = request.head.header(b"accept")
+        resource = view.resource
+        accepted = media_types.negotiate(
+            (accept or b"").decode("latin-1"),
+            custom=_is_custom(view),
+            list_of=(resource.gvr.group, resource.kind) if listing else None,
+        )
+        return representation(accepted, query.get("includeObject", ""))
+
+
+def _token(options: ListOptions, listed: str) -> ContinueToken | None:
+    if not options.continue_token:
+        return None
+    if options.resource_version not in ("", "0"):
+        raise StatusError(400, "specifying resource version is not allowed when using continue")
+    token = decode(options.continue_token)
+    if token.listed != listed:
+        raise StatusError(
+            400,
+            "invalid continue token: it was made for another resource, namespace or selector than this list has",
+        )
+    return token
+
+
+def _is_custom(view: View) -> bool:
+    """Whether the resource is a custom one, as its members write it."""
+    return any(store.items_typed for member in view.members for store in member.stores)
+
+
+def _only_get(request: AggregatedRequest) -> None:
+    if request.exchange.head.method != b"GET":
+        raise method_not_allowed()
+
+
+def _not_covered(namespace: str) -> str:
+    return f"namespace {namespace} is not read from any cluster's cache here"
