@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
@@ -19,6 +19,7 @@ from mcproxy.kube.errors import method_not_allowed
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
+    from mcproxy.kube.resource import APIResource
 
 _MAX_PARAMETERS = 100
 
@@ -65,6 +66,18 @@ class AggregateDiscovery:
         else:
             return False
         return True
+
+    async def known_field(
+        self, request: AggregatedRequest, resource: APIResource
+    ) -> Callable[[str], bool | None] | None:
+        """Return which dotted paths of fields the published schema has; None where it is not known.
+
+        For a request with a field selector (`selection.KnownField`); of any other it returns None at once.
+        """
+        if b"fieldSelector" not in request.target:
+            return None
+        schema = await self._openapi.schema(self._merges, request.members, resource)
+        return None if schema is None else schema.has
 
     def _serve_probe(self, request: AggregatedRequest, probe: str, check: str) -> None:
         """Answer a probe, or one check of it."""

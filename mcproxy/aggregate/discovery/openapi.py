@@ -8,7 +8,7 @@ is authenticated may read these documents (system:discovery).
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -19,11 +19,13 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.aggregate.discovery.last_read import LastRead
 from mcproxy.aggregate.discovery.merged import AggregateMerges
 from mcproxy.aggregate.discovery.openapi_cache import Document, DocumentCache, compress
+from mcproxy.aggregate.discovery.openapi_fields import SchemaNode, read_schema
 from mcproxy.aggregate.discovery.openapi_index import Index, Part, Published, publish, read_index
 from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
 from mcproxy.aggregate.discovery.source import Source
 from mcproxy.aggregate.reflector.errors import MemberError
 from mcproxy.kube.discovery import DiscoveryError
+from mcproxy.kube.resource import APIResource
 from mcproxy.upstream.control import ControlResponse
 
 InThread = Callable[..., Deferred[Any]]
@@ -37,6 +39,7 @@ _V2_LIFETIME, _V2_PATIENCE = 60.0, 20.0
 _MAX_INDEX = 8 * 1024 * 1024  # bytes
 _MAX_DOCUMENT = 64 * 1024 * 1024
 _MAX_KEPT = 32 * 1024 * 1024  # compressed
+_MAX_SCHEMAS = 32
 
 
 class DocumentChanged(Exception):
@@ -63,6 +66,7 @@ class OpenAPI:
         self._indexes = LastRead(clock, _read_index, lifetime=_INDEX_LIFETIME, patience=_INDEX_PATIENCE)
         self._v2 = LastRead(clock, self._read_v2, lifetime=_V2_LIFETIME, patience=_V2_PATIENCE)
         self._cache = DocumentCache(_MAX_KEPT)
+        self._schemas: OrderedDict[tuple[str, Published, str], SchemaNode | None] = OrderedDict()
         self._generation = -1
 
     # -- v3 --------------------------------------------------------------------------------------------------
@@ -140,6 +144,29 @@ class OpenAPI:
         etag, zipped, length = await self._in_thread(_pack, bodies, form)
         quoted = b'"%b"' % (hash_.encode() or etag)
         return Document(zipped, length, quoted, self._clock.seconds())
+
+    async def schema(
+        self, merges: AggregateMerges, allowed: Collection[str], resource: APIResource
+    ) -> SchemaNode | None:
+        """Return the published schema of a resource's kind; None where it is not known, or cannot be had now."""
+        gvr = resource.gvr
+        path = gvr.group_version_path.removeprefix("/")
+        try:
+            published = (await self.published(merges, allowed)).get(path)
+            if published is None:
+                return None
+            key = path, published, resource.kind
+            if published.hash and key in self._schemas:
+                self._schemas.move_to_end(key)
+                return self._schemas[key]
+            document = await self.document(merges, path, published, JSON)
+            found = await self._in_thread(_read_schema, document, gvr.group, gvr.version, resource.kind)
+        except (MemberError, DiscoveryError, DocumentChanged, NoSuchForm):
+            return None
+        self._schemas[key] = found
+        if len(self._schemas) > _MAX_SCHEMAS:
+            self._schemas.popitem(last=False)
+        return self._schemas[key]
 
     # -- v2 --------------------------------------------------------------------------------------------------
 
@@ -231,6 +258,10 @@ def _merge_v2(taken: Sequence[tuple[_V2, frozenset[tuple[str, str]]]]) -> tuple[
     ]
     body = merge_specs(specs)
     return _digest(body), compress(body), len(body)
+
+
+def _read_schema(document: Document, group: str, version: str, kind: str) -> SchemaNode | None:
+    return read_schema(document.body(), group, version, kind)
 
 
 class _Taken:

@@ -8,13 +8,15 @@ import json
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
+from mcproxy.aggregate.discovery.handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.openapi import V2_PROTOBUF, V3_PROTOBUF
 from mcproxy.aggregate.discovery.openapi_index import read_index
 from mcproxy.aggregate.reflector.errors import MemberError
 from mcproxy.kube.discovery import APIResourceDiscovery
+from mcproxy.kube.resource import GroupVersionResource
 from mcproxy.upstream.control import ControlResponse
 from tests.aggregate.discovery.recorded import body, east, group, resource, west
 from tests.aggregate.discovery.stage import (
@@ -397,7 +399,42 @@ def test_documents_are_made_off_the_reactor() -> None:
     served = discovery_of(one, in_thread=in_thread)
     waiting = [ask(served.serve, f"{INDEX}/{PATH}?hash={CRD}") for _ in range(3)]
     assert not any(deferred.called for deferred in waiting)
+    gone: list[Any] = []
+    waiting[0].addErrback(gone.append)
     waiting[0].cancel()
+    assert gone[0].check(CancelledError)
     ((deferred, function, args),) = pending
     maybeDeferred(function, *args).chainDeferred(deferred)
     assert [now(one).status for one in waiting[1:]] == [200, 200]
+
+
+# -- field selectors -----------------------------------------------------------------------------------------------
+
+
+def known_field(one: FakeSource, served: AggregateDiscovery, target: str, name: str = "widgets") -> Any:
+    found: list[Any] = []
+
+    async def serve(request: Any) -> bool:
+        resource = one.discovery.resources[GroupVersionResource("example.com", "v1", name)]
+        found.append(await served.known_field(request, resource))
+        return False
+
+    ask(serve, target)
+    return found[0]
+
+
+def test_fields_of_the_published_schema() -> None:
+    one = recorded_east()
+    served = discovery_of(one)
+    target = "/apis/example.com/v1/widgets?fieldSelector=spec.size%3D1"
+    for _ in range(2):
+        known = known_field(one, served, target)
+        assert (known("spec.size"), known("spec.nothing")) == (True, False)
+    assert len(one.asked) == 2
+    assert known_field(one, served, "/apis/example.com/v1/widgets") is None
+
+
+def test_fields_are_unknown_while_the_schema_is() -> None:
+    one = recorded_east()
+    one.answers[f"{INDEX}/{PATH}?hash={CRD}"] = MemberError("broken")
+    assert known_field(one, discovery_of(one), "/apis/example.com/v1/widgets?fieldSelector=a%3Db") is None
