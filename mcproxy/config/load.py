@@ -82,7 +82,7 @@ def _load(context: Context, path: str) -> Loaded:
     check_use(context, controls, clusters, virtual)
     check_listeners(context, listeners, certificates, virtual, merged.setting("daemon", "controlSocket"))
     check_servers(context, virtual, listeners)
-    exposure.check(context, virtual, listeners, clusters, sets, authorizers)
+    exposure.check(context, virtual, listeners, clusters, sets, authorizers, aggregates)
     check_aggregates(context, aggregates, clusters, virtual)
     check_coverage(context, virtual, listeners, certificates)
     if not (context.problems.errors or listeners or clusters or virtual):

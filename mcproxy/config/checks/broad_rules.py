@@ -15,9 +15,9 @@ def warn_of_broad_rules(
 ) -> None:
     """Warn of each rule whose star reaches secrets, exec or impersonation.
 
-    `alone` are the names of authorizers in front of clusters with identity Proxy, where the cluster does not authorize
-    the user again. A rule with all verbs gives everything to the users it names on purpose: it is reported only if it
-    names none and its authorizer is in `alone`.
+    `alone` are the names of authorizers in front of clusters with identity Proxy, or of aggregates that leave reads to
+    the server, where the cluster does not authorize the user again. A rule with all verbs gives everything to the users
+    it names on purpose: it is reported only if it names none and its authorizer is in `alone`.
     """
     for authorizer in authorizers:
         if authorizer.value is None or authorizer.value.rules is None:

@@ -13,12 +13,14 @@ from typing import TypeVar
 from mcproxy.config.checks.broad_rules import warn_of_broad_rules
 from mcproxy.config.context import Context
 from mcproxy.config.model import (
+    Aggregate,
     AggregateBackend,
     Authentication,
     Authorization,
     Cluster,
     Identity,
     Listener,
+    ReadAuthorization,
     Server,
     SystemdBind,
 )
@@ -45,6 +47,7 @@ def check(
     clusters: Sequence[Named[Cluster]],
     sets: Sequence[Named[Authentication]],
     authorizers: Sequence[Named[Authorization]],
+    aggregates: Sequence[Named[Aggregate]],
 ) -> None:
     """Report every error and warning that concerns several sections."""
     checker = _Checker(context, _by_name(listeners), _by_name(clusters), _by_name(sets), _by_name(authorizers))
@@ -53,13 +56,26 @@ def check(
             checker.server(server.place, server.value)
     checker.reviews()
     checker.shared_token_reviews(servers)
-    alone = {server.value.authorization for server in servers if server.value and checker.proxied_cluster(server.value)}
+    by_server = {each.name for each in aggregates if each.value and _is_decided_by_server(each.value)}
+    alone = {
+        server.value.authorization
+        for server in servers
+        if server.value and (checker.proxied_cluster(server.value) or _aggregate(server.value) in by_server)
+    }
     warn_of_broad_rules(context, authorizers, alone)
     checker.unused(servers)
 
 
 def _by_name(entries: Sequence[Named[T]]) -> dict[str, Named[T]]:
     return {entry.name: entry for entry in entries if entry.name}
+
+
+def _aggregate(server: Server) -> str | None:
+    return server.backend.aggregate if isinstance(server.backend, AggregateBackend) else None
+
+
+def _is_decided_by_server(aggregate: Aggregate) -> bool:
+    return aggregate.reads.authorize is ReadAuthorization.SERVER
 
 
 def reached_clusters(server: Server) -> tuple[str, ...]:
