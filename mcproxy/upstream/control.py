@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from twisted.internet.defer import Deferred
 
-from mcproxy.upstream.control_stream import BodyTooLarge, ControlError, ControlStream, fields_of
+from mcproxy.upstream.control_stream import BodyTooLarge, ControlError, ControlStream, broken_off, fields_of
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.shared import Shared
@@ -124,8 +124,8 @@ class ControlClient:
             response = await self._respond(endpoint, "GET", path, _with(headers, authorization), b"")
             if response.code != 401 or attempt == 2 or not self._credentials.invalidate(authorization):
                 break
-            ControlStream(response, "").close()
-        return ControlStream(response, f"{endpoint.name} broke off the connection, or its answer, on {path}")
+            ControlStream(response, endpoint, path).close()
+        return ControlStream(response, endpoint, path)
 
     async def _authorization(self) -> bytes | None:
         if not self._credentials.is_ready:
@@ -147,7 +147,7 @@ class ControlClient:
         try:
             collected = await collect(response, max_body)
         except TruncatedBody:
-            raise ControlError(f"{endpoint.name} broke off the connection, or its answer, on {path}") from None
+            raise ControlError(broken_off(endpoint, path)) from None
         except BodyTooLarge:
             raise ControlError(f"{endpoint.name} answered with more than {max_body} bytes on {path}") from None
         return ControlResponse(response.code, fields_of(response), collected)
@@ -175,7 +175,7 @@ class ControlClient:
                 reactor=self._shared.reactor,  # type: ignore[arg-type]  # for its clock; else treq imports the global one
             )
         except (ResponseFailed, RequestTransmissionFailed):
-            raise ControlError(f"{endpoint.name} broke off the connection, or its answer, on {path}") from None
+            raise ControlError(broken_off(endpoint, path)) from None
         except EncodedResponse:
             raise ControlError(f"{endpoint.name} sent a compressed response on {path}, not requested") from None
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
+
+if TYPE_CHECKING:
+    from mcproxy.upstream.endpoint import Endpoint
 
 _HIGH_WATER = 256 * 1024  # bytes that wait for their reader before the server is made to wait
 
@@ -23,6 +26,11 @@ class BodyTooLarge(Exception):
     """The answer's body is longer than the caller wants."""
 
 
+def broken_off(endpoint: Endpoint, path: str) -> str:
+    """Return the cause of a response that ended before its end."""
+    return f"{endpoint.name} broke off the connection, or its answer, on {path}"
+
+
 def fields_of(response: Any) -> tuple[tuple[bytes, bytes], ...]:
     """Return the header fields of a response, as `ControlResponse.headers`."""
     return tuple((name, value) for name, values in response.headers.getAllRawHeaders() for value in values)
@@ -34,11 +42,11 @@ class ControlStream(Protocol):
     While nobody reads, no more than 256 KB (and a read of the socket) are kept: then TCP makes the server wait.
     """
 
-    def __init__(self, response: Any, broken: str) -> None:
-        """`broken` is the cause that a reader gets if the connection ends before the body does."""
+    def __init__(self, response: Any, endpoint: Endpoint, path: str) -> None:
+        self.endpoint = endpoint
         self.status: int = response.code
         self.headers = fields_of(response)
-        self._broken = broken
+        self._path = path
         self._pieces: list[bytes] = []
         self._size = 0
         self._paused = False
@@ -106,7 +114,7 @@ class ControlStream(Protocol):
 
         if not self._ended:
             whole = isinstance(reason.value, ResponseDone | PotentialDataLoss)
-            self._end(None if whole else ControlError(self._broken))
+            self._end(None if whole else ControlError(broken_off(self.endpoint, self._path)))
 
     def _cancelled(self) -> None:
         self._reader = None

@@ -31,6 +31,7 @@ class Replacement:
         self._items: list[CachedObject] = []
         self._last = ""
         self._unordered: list[CachedObject] = []
+        self._deleted: set[str] = set()
         self._removed: list[CachedObject] = []
         self._changed: list[tuple[CachedObject | None, CachedObject]] = []
         self._commit = commit
@@ -42,6 +43,7 @@ class Replacement:
     def add(self, item: CachedObject) -> None:
         """Add one object of the list."""
         key = key_of(item)
+        self._deleted.discard(key)
         if key <= self._last:
             self._unordered.append(item)
             return
@@ -57,6 +59,10 @@ class Replacement:
             old = None
         self._items.append(self._compared(old, item))
 
+    def remove(self, item: CachedObject) -> None:
+        """Take an object out again: of a WatchList, whose initial events may be followed by a deletion."""
+        self._deleted.add(key_of(item))
+
     def commit(self, version: int) -> None:
         """Put the list, of that version, in the place of what the store holds. Raises OutOfOrder (see Store)."""
         self._commit(self, version)
@@ -67,7 +73,7 @@ class Replacement:
 
     def result(self) -> ObjectSequence:
         """Return the new objects; to be called once, before `events`."""
-        if self._unordered:
+        if self._unordered or self._deleted:
             self._compare_again()
         elif self._next is not None:
             self._removed += [self._next, *self._cursor]
@@ -107,6 +113,8 @@ class Replacement:
         """Compare everything, for a list that came in another order than that of its keys."""
         old = {key_of(item): item for item in self._old}
         new = {key_of(item): item for item in (*self._items, *self._unordered)}
+        for key in self._deleted:
+            new.pop(key, None)
         self._changed = []
         self._removed = [item for key, item in old.items() if key not in new]
         self._items = [self._compared(old.get(key), item) for key, item in sorted(new.items())]

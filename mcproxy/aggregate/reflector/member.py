@@ -31,6 +31,7 @@ log = Logger()
 HEAD_TIMEOUT = 30.0  # seconds until the head of an answer
 BODY_TIMEOUT = 30.0  # seconds for the body of a small answer
 _IDENTITY = "/api/v1/namespaces/kube-system"
+_IDENTITY_LASTS = 600.0  # seconds after which a cluster is asked again which one it is, when a watch is resumed
 _MAX_IDENTITY = 1024 * 1024
 _UID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
@@ -49,6 +50,7 @@ class Member:
     `unavailable_since` (seconds since 1970) is None while its endpoints can be reached; `unavailable_cause` is a
     sentence. `uid` is that of the namespace kube-system, "" while unknown or if the proxy may not read it. `epoch`
     counts what may have put another cluster in its place: connections that broke, endpoints that went out, reloads.
+    `source` is equal as long as the configuration leads to the same endpoints and trusts the same authority.
     """
 
     def __init__(self, cluster: Cluster, shared: Shared) -> None:
@@ -58,14 +60,16 @@ class Member:
         self.unavailable_since: float | None = None
         self.unavailable_cause = ""
         self.epoch = 0
+        self.source = _source(cluster)
         self._clock = shared.reactor
         self._identified = -1  # the epoch in which the cluster said which one it is
+        self._identified_at = 0.0
         self._identities = SingleFlight(self._ask_identity)
         self._sleepers = Sleepers(shared.reactor)
         self._streams: dict[Endpoint, WeakSet[ControlStream]] = {}
         self._opening: dict[Endpoint, list[Deferred[ControlStream]]] = {}
         self._unsubscribe: list[Callable[[], None]] = []
-        self._listeners: list[Callable[[Member], None]] = []
+        self._listeners: list[Callable[..., None]] = []
         self.discovery = MemberDiscovery(cluster.name, self.get, shared.reactor, shared.random)
         self._follow()
 
@@ -78,6 +82,7 @@ class Member:
         if cluster is self.cluster:
             return
         self.cluster = cluster
+        self.source = _source(cluster)
         self.epoch += 1
         self._follow()
         for endpoint in (*self._streams, *self._opening):
@@ -97,7 +102,7 @@ class Member:
         for endpoint in (*self._streams, *self._opening):
             self._drop(endpoint, "the cluster is no member any more")
 
-    def subscribe(self, notify: Callable[[Member], None]) -> Callable[[], None]:
+    def subscribe(self, notify: Callable[..., None]) -> Callable[[], None]:
         """Subscribe to changes of `unavailable_since` and `uid`; the result unsubscribes."""
         self._listeners.append(notify)
 
@@ -113,14 +118,20 @@ class Member:
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    async def open(self, path: str, *, headers: tuple[tuple[str, str], ...] = ()) -> ControlStream:
+    async def open(
+        self, path: str, *, headers: tuple[tuple[str, str], ...] = (), prefer: Endpoint | None = None
+    ) -> ControlStream:
         """GET `path` at the first endpoint that takes it; return when the head of the answer, of any status, is there.
 
-        The caller closes the stream. It fails when its endpoint goes out or is removed. Raises MemberError.
+        `prefer` is tried first. The caller closes the stream. It fails when its endpoint goes out or is removed.
+        Raises MemberError.
         """
         cause = ""
         tried: list[Endpoint] = []
-        while (endpoint := self.cluster.pick(tried)) is not None:
+        if prefer is not None and not (prefer.ready and prefer in self.cluster.endpoints):
+            prefer = None
+        while (endpoint := prefer or self.cluster.pick(tried)) is not None:
+            prefer = None
             tried.append(endpoint)
             cluster = self.cluster
             try:
@@ -144,9 +155,16 @@ class Member:
         self._set_unavailable(cause)
         raise MemberUnreachable(cause)
 
-    async def get(self, path: str, *, headers: tuple[tuple[str, str], ...] = (), max_body: int) -> ControlResponse:
-        """GET `path`; return the whole answer, of any status. Raises MemberError."""
-        stream = await self.open(path, headers=headers)
+    async def get(
+        self,
+        path: str,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
+        max_body: int,
+        prefer: Endpoint | None = None,
+    ) -> ControlResponse:
+        """GET `path`; return the whole answer, of any status. `prefer` is as for `open`. Raises MemberError."""
+        stream = await self.open(path, headers=headers, prefer=prefer)
         timer = self._clock.callLater(
             BODY_TIMEOUT, stream.close, f"no whole answer on {path} within {BODY_TIMEOUT:g} s"
         )
@@ -184,19 +202,19 @@ class Member:
 
     async def identify(self) -> str:
         """Return `uid`, asked anew if another cluster may have taken the member's place since. Raises MemberError."""
-        if self._identified != self.epoch:
+        if self._identified != self.epoch or self._clock.seconds() - self._identified_at > _IDENTITY_LASTS:
             await self._identities.join()
         return self.uid
 
     async def _ask_identity(self) -> None:
         epoch = self.epoch
-        if self._identified == epoch:
+        if self._identified == epoch and self._clock.seconds() - self._identified_at <= _IDENTITY_LASTS:
             return
         response = await self.get(_IDENTITY, headers=(("accept", "application/json"),), max_body=_MAX_IDENTITY)
         if response.status >= 500 or response.status in (401, 429):
             raise MemberError(f"the cluster answered {response.status} on {_IDENTITY}", status=response.status)
         uid = _uid_of(response.body) if response.status == 200 else ""
-        self._identified = epoch
+        self._identified, self._identified_at = epoch, self._clock.seconds()
         if uid == self.uid:
             return
         if self.uid and uid:
@@ -255,7 +273,7 @@ class Member:
 
     def _notify(self) -> None:
         for notify in tuple(self._listeners):
-            notify(self)
+            notify()
 
     def __repr__(self) -> str:
         return f"<Member {self.name}>"
@@ -263,6 +281,10 @@ class Member:
 
 def _is_usable(endpoint: Endpoint) -> bool:
     return endpoint.ready or endpoint.unchecked
+
+
+def _source(cluster: Cluster) -> object:
+    return frozenset(endpoint.url for endpoint in cluster.config.endpoints), cluster.config.tls.ca
 
 
 def _uid_of(body: bytes) -> str:

@@ -73,14 +73,15 @@ class MemberDiscovery:
         self._clock = clock
         self._random = random
         self._roots = {root: _Root() for root in _ROOTS}
-        self._listeners: list[Callable[[MemberDiscovery], None]] = []
+        self._listeners: list[Callable[..., None]] = []
         self._sleepers = Sleepers(clock)
         self._reads = SingleFlight(self._read)
         self._polling: Deferred[None] | None = None
+        self._stopped = False
         self._read_at = 0.0
         self._logged = ""
 
-    def subscribe(self, notify: Callable[[MemberDiscovery], None]) -> Callable[[], None]:
+    def subscribe(self, notify: Callable[..., None]) -> Callable[[], None]:
         """Subscribe to changes of `groups`, `fresh` and `known`; the result unsubscribes."""
         self._listeners.append(notify)
 
@@ -98,6 +99,7 @@ class MemberDiscovery:
 
     def stop(self) -> None:
         """End polling; what is known stays."""
+        self._stopped = True
         polling, self._polling = self._polling, None
         if polling is not None:
             polling.cancel()
@@ -114,8 +116,10 @@ class MemberDiscovery:
 
     async def _poll(self) -> None:
         retry = _FIRST_RETRY
-        while True:
+        while not self._stopped:
             await self._reads.join()
+            if self._stopped:
+                return
             if self.fresh:
                 retry = _FIRST_RETRY
                 wait = POLL_LEGACY if any(root.legacy for root in self._roots.values()) else POLL
@@ -154,7 +158,7 @@ class MemberDiscovery:
             self.resources = MappingProxyType(discovery.api_resources(self.groups))
         if changed or before != (self.fresh, self.known):
             for notify in tuple(self._listeners):
-                notify(self)
+                notify()
 
     async def _read_root(self, path: str) -> bool:
         """Read one document; return whether it has changed. Raises MemberError and DiscoveryError."""

@@ -224,6 +224,22 @@ def test_a_list_in_another_order_and_with_an_object_twice() -> None:
     assert told(listener.events) == [("DELETED", "c", 10, 3), ("MODIFIED", "a", 11, 1), ("ADDED", "d", 13, None)]
 
 
+def test_an_object_that_is_deleted_amid_a_list() -> None:
+    store, _ = synced_store(cached("a", 3), cached("b", 4), cached("c", 5))
+    listener = Listener(store)
+    replacement = store.replace()
+    for item in (cached("a", 3), cached("b", 4), cached("c", 11)):
+        replacement.add(item)
+    replacement.remove(cached("b", 12))
+    replacement.remove(cached("c", 13))
+    replacement.add(cached("c", 14, uid="new"))
+    replacement.remove(cached("d", 15))
+    replacement.commit(20)
+    assert names(store) == [("a", 3), ("c", 14)]
+    changes = [(event[0], event[1]) for event in told(listener.events)]
+    assert changes == [("DELETED", "b"), ("DELETED", "c"), ("ADDED", "c")]
+
+
 def test_a_list_older_than_the_store_is_refused() -> None:
     store, _ = synced_store(cached("a", 3))
     with pytest.raises(OutOfOrder):

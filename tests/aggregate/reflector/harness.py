@@ -9,8 +9,12 @@ from typing import Any
 
 from twisted.internet.task import deferLater
 
+from mcproxy.aggregate.cache.object import Event
+from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.reflector.member import Member
+from mcproxy.aggregate.reflector.reflectors import Reflectors, StoreOptions
 from mcproxy.config import model
+from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.shared import Shared
 from tests.simulated_cluster.control_client import ControlClient
@@ -54,6 +58,7 @@ class Site:
         self.shared = Shared.of(reactor, FakePool)  # type: ignore[arg-type]
         self.clusters: list[Cluster] = []
         self.members: list[Member] = []
+        self.reflectors = Reflectors(self.shared)
 
     def cluster(self, config: model.Cluster, previous: Cluster | None = None) -> Cluster:
         """Start a cluster; as a reload does if there is a previous one, which ends with `stop(successor)`."""
@@ -67,6 +72,14 @@ class Site:
         self.members.append(member)
         return member
 
+    def follow(
+        self, process: SimulatedClusterProcess, resource: APIResource, namespace: str = "", **fields: Any
+    ) -> Store:
+        """Return the store of one resource of a cluster that is the only member."""
+        cluster = self.cluster(cluster_config(process, **fields))
+        self.reflectors.update({cluster.name: cluster})
+        return self.reflectors.acquire(cluster.name, resource, namespace, StoreOptions())
+
     async def until(self, condition: Callable[[], Any], seconds: float = 10.0, why: str = "") -> None:
         """Wait for a condition, as the reactor's time goes on."""
         for _ in range(int(seconds / 0.01)):
@@ -79,6 +92,7 @@ class Site:
         await deferLater(self.reactor, seconds)
 
     def close(self) -> None:
+        self.reflectors.stop()
         for member in self.members:
             member.stop()
         for cluster in self.clusters:
@@ -152,3 +166,33 @@ def send(
 
 def options(*more: str) -> Sequence[str]:
     return ("--empty", "--no-controllers", *more)
+
+
+CONFIG_MAPS = APIResource(
+    GroupVersionResource("", "v1", "configmaps"), "ConfigMap", "configmap", True, frozenset({"get", "list", "watch"})
+)
+WIDGETS = APIResource(
+    GroupVersionResource("example.com", "v1", "widgets"), "Widget", "widget", True, frozenset({"get", "list", "watch"})
+)
+
+
+class Listener:
+    """Writes down what a store tells."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.events: list[tuple[str, str]] = []
+        self.availability: list[bool] = []
+        store.subscribe(self)
+
+    def store_event(self, store: Store, event: Event) -> None:
+        self.events.append((event.type.value, event.object.name))
+
+    def store_progress(self, store: Store) -> None:
+        available = store.unavailable_since is None
+        if not self.availability or self.availability[-1] != available:
+            self.availability.append(available)
+
+
+def names(store: Store) -> list[str]:
+    return [item.name for item in store.snapshot() if not item.name.startswith("kube-root-ca")]

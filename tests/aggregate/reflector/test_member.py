@@ -63,7 +63,7 @@ async def test_the_next_endpoint_is_tried_and_none_is_unreachable(site: Site, ea
     control = ControlClient(east.control_url)
     member = site.member(east)
     seen: list[float | None] = []
-    member.subscribe(lambda member: seen.append(member.unavailable_since))
+    member.subscribe(lambda: seen.append(member.unavailable_since))
     await site.until(lambda: all(endpoint.ready for endpoint in member.cluster.endpoints))
     control.stop_endpoint(0)
     for _ in range(2):
@@ -177,7 +177,7 @@ async def test_another_cluster_behind_the_name_has_another_uid(site: Site, east:
         member.use(second)
         first.stop(second)
         changed: list[str] = []
-        member.subscribe(lambda member: changed.append(member.uid))
+        member.subscribe(lambda: changed.append(member.uid))
         assert await member.identify() not in (uid, "")
         assert changed == [member.uid]
 

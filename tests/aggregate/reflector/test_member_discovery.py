@@ -88,7 +88,7 @@ class Fixture:
         self.discovery.subscribe(self._changed)
         self.discovery.start()
 
-    def _changed(self, discovery: MemberDiscovery) -> None:
+    def _changed(self) -> None:
         self.changes += 1
 
     def paths(self) -> list[str]:

@@ -1,0 +1,191 @@
+"""The owner of the members of all aggregates, of their stores, and of the reflectors that fill these.
+
+Aggregates with equal options share a reflector. They are counted by use, so a reload, which acquires for the new
+configuration before it releases for the old one, keeps what stays: nothing is listed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from mcproxy.aggregate.cache.object import Event
+from mcproxy.aggregate.cache.store import Store
+from mcproxy.aggregate.reflector import requests
+from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.aggregate.reflector.limits import MemberLimits
+from mcproxy.aggregate.reflector.member import Member
+from mcproxy.aggregate.reflector.probe import version_of_list
+from mcproxy.aggregate.reflector.reflector import Reflector
+from mcproxy.aggregate.reflector.single_flight import SingleFlight
+from mcproxy.kube.resource import APIResource, GroupVersionResource
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.shared import Shared
+
+MAX_INITIAL_LISTS = 4  # at a time, for one member
+_DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What makes the stores of two aggregates different. `persist`: it may be written to disk."""
+
+    drop_managed_fields: bool = False
+    persist: bool = True
+
+
+_Key = tuple[str, GroupVersionResource, str, bool, str, StoreOptions]
+
+
+class _Entry:
+    """One store with its reflector, and how many use it."""
+
+    def __init__(self, key: _Key, reflector: Reflector) -> None:
+        self.key = key
+        self.reflector = reflector
+        self.uses = 0
+        self.probes = SingleFlight(self._probe)
+        self.unsubscribe: Callable[[], None] = lambda: None
+
+    async def _probe(self) -> int:
+        reflector = self.reflector
+        gvr = reflector.store.resource.gvr
+        path = requests.probe_path(gvr, reflector.store.namespace)
+        response = await reflector.member.get(
+            path, headers=requests.METADATA, max_body=requests.MAX_PROBE, prefer=reflector.endpoint
+        )
+        if response.status != 200:
+            raise requests.refusal(response.status, response.body, None, "list", gvr)
+        version = version_of_list(response.body)
+        if not version:
+            raise MemberError(f"a list of {gvr} has no resource version")
+        reflector.probed(version)
+        return version
+
+    def stop(self) -> None:
+        self.unsubscribe()
+        self.probes.stop()
+        self.reflector.stop()
+
+
+class Reflectors:
+    """Members, stores and reflectors of one process."""
+
+    def __init__(self, shared: Shared, *, max_initial_lists: int = MAX_INITIAL_LISTS) -> None:
+        self._shared = shared
+        self._max_initial_lists = max_initial_lists
+        self._members: dict[str, Member] = {}
+        self._limits: dict[str, MemberLimits] = {}
+        self._entries: dict[_Key, _Entry] = {}
+        self._by_store: dict[Store, _Entry] = {}
+
+    def update(self, clusters: Mapping[str, Cluster]) -> None:
+        """Follow a configuration: `clusters` in force, those that aggregates use; the others are no members any more.
+
+        To be called when the clusters have been started. Stores of a member that is gone end when they are released.
+        """
+        for name in [name for name in self._members if name not in clusters]:
+            self._members.pop(name).stop()
+            del self._limits[name]
+            for entry in self._entries.values():
+                if entry.key[0] == name:
+                    entry.reflector.stop()
+        for name, cluster in clusters.items():
+            member = self._members.get(name)
+            if member is None:
+                member = self._members[name] = Member(cluster, self._shared)
+                self._limits[name] = MemberLimits(self._max_initial_lists)
+                member.start()
+            else:
+                member.use(cluster)
+
+    def member(self, name: str) -> Member:
+        """Return a member. Raises KeyError."""
+        return self._members[name]
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """All members by name."""
+        return self._members
+
+    @property
+    def stores(self) -> Iterable[tuple[Store, StoreOptions]]:
+        """All stores in use, with their options."""
+        return [(entry.reflector.store, entry.key[-1]) for entry in self._entries.values()]
+
+    def acquire(self, member: str, resource: APIResource, namespace: str, options: StoreOptions) -> Store:
+        """Return the store of one resource of one member, followed from now on; `namespace` "" is all.
+
+        To be released once for each call. Raises KeyError for what is no member.
+        """
+        key = (member, resource.gvr, resource.kind, resource.namespaced, namespace, options)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = self._make(key, resource)
+            self._by_store[entry.reflector.store] = entry
+        entry.uses += 1
+        return entry.reflector.store
+
+    def release(self, store: Store) -> None:
+        """Take back one `acquire`. The last one ends the reflector, unless the store is acquired again in this turn."""
+        entry = self._by_store[store]
+        entry.uses -= 1
+        if not entry.uses:
+            self._shared.reactor.callLater(0, self._end_unused, entry)
+
+    async def probe(self, store: Store, timeout: float) -> int:
+        """Return the member's version of the store's collection: that of a moment after this was called.
+
+        One request serves all who asked before it was sent. When the store has seen everything up to that version, its
+        `when_version` says so, whether or not anything has changed. `timeout` is in seconds. Raises MemberError.
+        """
+
+        def too_late(_: object, seconds: float) -> Failure:
+            raise MemberError(f"cluster {store.member} did not say within {seconds:g} s how far it is")
+
+        probe: Deferred[int] = self._by_store[store].probes.join()
+        return await probe.addTimeout(timeout, self._shared.reactor, too_late)
+
+    def stop(self) -> None:
+        """End everything."""
+        entries, self._entries = self._entries, {}
+        self._by_store.clear()
+        for entry in entries.values():
+            entry.stop()
+        members, self._members = self._members, {}
+        for member in members.values():
+            member.stop()
+
+    def _make(self, key: _Key, resource: APIResource) -> _Entry:
+        member = self._members[key[0]]
+        clock = self._shared.reactor
+        options = key[-1]
+        store = Store(clock, member.name, resource, key[4], drop_managed_fields=options.drop_managed_fields)
+        reflector = Reflector(member, store, self._limits[member.name], clock, self._shared.random)
+        entry = _Entry(key, reflector)
+        if (resource.gvr.group, resource.gvr.resource) == _DEFINITIONS:
+            entry.unsubscribe = store.subscribe(_DefinitionsListener(member))
+        reflector.start()
+        return entry
+
+    def _end_unused(self, entry: _Entry) -> None:
+        if not entry.uses and self._entries.get(entry.key) is entry:
+            del self._entries[entry.key]
+            del self._by_store[entry.reflector.store]
+            entry.stop()
+
+
+class _DefinitionsListener:
+    """Reads a member's discovery anew when its custom resource definitions change."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def store_event(self, store: Store, event: Event) -> None:
+        self._member.discovery.poll_soon()
+
+    def store_progress(self, store: Store) -> None:
+        pass
