@@ -14,7 +14,21 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import cost, floods, golang, identity, memory, profiling, python, report, rules, start, stream, watches
+from bench import (
+    aggregate_store,
+    cost,
+    floods,
+    golang,
+    identity,
+    memory,
+    profiling,
+    python,
+    report,
+    rules,
+    start,
+    stream,
+    watches,
+)
 from bench.lab import Lab, open_lab, require
 from bench.processes import Failed
 from bench.subjects import (
@@ -34,8 +48,8 @@ from bench.subjects import (
 )
 
 RESULTS = Path(__file__).resolve().with_name("RESULTS.md")
-MEASUREMENTS = ("cost", "identity", "floods", "watches", "stream", "start", "rules", "memory")
-PROGRAMS = {"rules": (), "memory": (), "floods": ("taskset", "setpriv")}
+MEASUREMENTS = ("cost", "identity", "floods", "watches", "stream", "start", "rules", "memory", "aggregate-store")
+PROGRAMS = {"rules": (), "memory": (), "floods": ("taskset", "setpriv"), "aggregate-store": ("taskset", "setpriv")}
 """What a measurement needs beside Python; the others need all of `EVERY_PROGRAM`."""
 EVERY_PROGRAM = ("nginx", "wrk", "taskset", "setpriv")
 
@@ -102,6 +116,9 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
         "start": lambda lab: start.measure(lab, 20 if quick else 200, min(rounds, 5)),
         "rules": lambda lab: rules.measure(rounds, rng),
         "memory": lambda lab: memory.measure(lab, min(rounds, 3)),
+        "aggregate-store": lambda lab: aggregate_store.measure(
+            lab, 5000 if quick else aggregate_store.OBJECTS, min(rounds, 3)
+        ),
     }
 
 
@@ -145,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds",
         type=int,
-        help="rounds of cost, identity and rules (7), stream and start (5 of them at most), memory (3)",
+        help="rounds of cost, identity and rules (7), stream and start (at most 5), memory and aggregate-store (3)",
     )
     parser.add_argument(
         "--seconds",
