@@ -35,7 +35,10 @@ class StoreListener(Protocol):
         """One change. `store.version` is the event's here, also amid the difference that a relist made."""
 
     def store_progress(self, store: Store) -> None:
-        """The version moved without an event, or the store has become synced, available or unavailable."""
+        """The version moved without an event, or the store has become synced, available or unavailable.
+
+        When it becomes synced no events tell what it holds, which may be 100,000 objects: that is in the snapshot.
+        """
 
 
 class Store:
@@ -267,9 +270,6 @@ class Store:
         self._objects, self._state_version, self.columns = objects, version, columns
         self.synced = True
         self._log.reset(version)
-        if self._listeners:
-            items = sorted(objects, key=lambda item: item.version)
-            self._tell(Event(EventType.ADDED, item.version, item, None) for item in items)
         self._reached(version)
 
     def _reached(self, version: int) -> None:

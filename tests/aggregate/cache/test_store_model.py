@@ -71,7 +71,7 @@ class Follower:
     """A listener that keeps the state that events make."""
 
     def __init__(self, store: Store) -> None:
-        self.state: State = {}
+        self.state = state_of(store.snapshot())
         store.subscribe(self)
 
     def store_event(self, store: Store, event: Event) -> None:
@@ -97,9 +97,9 @@ class StoreModel(RuleBasedStateMachine):
         for name in written:
             self.member.write(name, delete=False)
         self.stores = [Store(Clock(), "east", PODS, limits=EventLogLimits(events=limit)) for _ in range(2)]
-        self.followers = [Follower(store) for store in self.stores]
         for store in self.stores:
             self.relist_store(store)
+        self.followers = [Follower(store) for store in self.stores]
         self.snapshots: list[tuple[Snapshot[Store], State]] = []
         self.seen = state_of(self.stores[0].snapshot())
         self.resume = self.stores[0].version
