@@ -67,12 +67,14 @@ def negotiate(
     custom: bool = False,
     list_of: tuple[str, str] | None = None,
     writable: Sequence[str] = (JSON,),
+    named: Sequence[str] = (),
 ) -> Accepted:
     """Return the representation for a request of a resource. Raises StatusError 406.
 
     `list_of` is the (group, kind) of what is listed, None for a single object or a watch; with it
     PartialObjectMetadataList may be asked for, without it PartialObjectMetadata. `writable` are the media types that
-    the server makes; `custom`: of a custom resource, which a kube-apiserver does not serve as protobuf.
+    the server makes, `named` those that a refusal names (by default the same). `custom`: of a custom resource, which a
+    kube-apiserver does not serve as protobuf.
     """
     if not accept:
         return Accepted()
@@ -89,7 +91,7 @@ def negotiate(
         streams = STREAM_TYPES if list_of is not None else ""
         text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(served)}{streams}"
         raise StatusError(406, text, details={}, indented=True)
-    raise only_accepted(served if YAML in writable else writable)
+    raise only_accepted(named or writable)
 
 
 def _allowed(params: Mapping[str, str], partial: str) -> bool:

@@ -24,7 +24,9 @@ PODS = ("", "Pod")
         ("", Accepted()),
         ("*/*", Accepted()),
         ("application/*", Accepted()),
-        (f"{YAML},{JSON}", Accepted()),
+        (f"{JSON},{YAML}", Accepted()),
+        (YAML, Accepted(YAML)),
+        (f"{JSON};q=0.1, {YAML}", Accepted(YAML)),
         (f"{PROTOBUF},{JSON}", Accepted()),
         ("text/html, */*;q=0.8", Accepted()),
         (f"{TABLE},{JSON}", Accepted(JSON, "Table", "v1")),
@@ -36,27 +38,28 @@ PODS = ("", "Pod")
     ],
 )
 def test_accepted(accept: str, expected: Accepted) -> None:
-    assert negotiate(accept) == expected
+    assert negotiate(accept, writable=CUSTOM_TYPES) == expected
 
 
-def test_yaml_where_the_server_writes_it() -> None:
-    assert negotiate(f"{JSON};q=0.1, {YAML}", writable=(JSON, YAML)) == Accepted(YAML)
+def test_yaml_where_the_server_does_not_write_it() -> None:
+    assert negotiate(f"{YAML}, {JSON};q=0.1", writable=(JSON,)) == Accepted()
+    with pytest.raises(StatusError, match=r"only the following media types are accepted: application/json$"):
+        negotiate(YAML, writable=(JSON,))
 
 
 @pytest.mark.parametrize(
     ("accept", "custom", "message"),
     [
         ("text/html", False, f"406: Not Acceptable\n\nAvailable representations: {', '.join(BUILTIN_TYPES)}"),
-        (PROTOBUF, False, f"only the following media types are accepted: {JSON}"),
-        (YAML, False, f"only the following media types are accepted: {JSON}"),
-        (PROTOBUF, True, f"only the following media types are accepted: {JSON}"),
-        ("text/html", True, f"only the following media types are accepted: {JSON}"),
-        (f"{JSON};as=Chair;v=v1;g=meta.k8s.io", False, f"only the following media types are accepted: {JSON}"),
+        (PROTOBUF, False, f"only the following media types are accepted: {JSON}, {YAML}"),
+        (PROTOBUF, True, f"only the following media types are accepted: {JSON}, {YAML}"),
+        ("text/html", True, f"only the following media types are accepted: {JSON}, {YAML}"),
+        (f"{JSON};as=Chair;v=v1;g=meta.k8s.io", False, f"only the following media types are accepted: {JSON}, {YAML}"),
     ],
 )
 def test_not_acceptable(accept: str, custom: bool, message: str) -> None:
     with pytest.raises(StatusError) as caught:
-        negotiate(accept, custom=custom)
+        negotiate(accept, custom=custom, writable=CUSTOM_TYPES)
     assert (caught.value.code, caught.value.reason, caught.value.message) == (406, "NotAcceptable", message)
     assert not caught.value.body().endswith(b"\n")
 
@@ -74,7 +77,7 @@ def test_refusals_are_those_of_a_kube_apiserver(name: str, custom: bool, list_of
     recorded = json.loads((GOLDEN / name).read_text())
     accept = dict(recorded["request"]["headers"])["Accept"]
     with pytest.raises(StatusError) as caught:
-        negotiate(accept, custom=custom, list_of=list_of, writable=CUSTOM_TYPES)
+        negotiate(accept, custom=custom, list_of=list_of, writable=CUSTOM_TYPES, named=BUILTIN_TYPES)
     assert caught.value.body().decode() == recorded["response"]["body"]
 
 
@@ -95,7 +98,7 @@ def test_a_header_of_thousands_of_entries_is_not_read_whole() -> None:
 def test_any_accept_header_is_understood_or_406(accept: str) -> None:
     code, found = 200, JSON
     try:
-        found = negotiate(accept).media_type
+        found = negotiate(accept, writable=(JSON,)).media_type
     except StatusError as error:
         code = error.code
     assert (code, found) in ((200, JSON), (406, JSON))

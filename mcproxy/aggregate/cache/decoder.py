@@ -269,7 +269,8 @@ class ObjectDecoder:
         if self.namespace and found.namespace != self.namespace:
             raise MalformedObject("it is of another namespace than was asked for")
         if not self._seen:
-            self._order_seen(item.startswith(b'{"apiVersion"'))
+            # A field of a custom resource may sort before apiVersion; a built-in object begins with kind or metadata.
+            self._order_seen(not item.startswith((b'{"kind"', b'{"metadata"')))
         return CachedObject(*found, cells, now)
 
     def _order_seen(self, alphabetical: bool) -> None:

@@ -8,9 +8,11 @@ Source: `reference/list-watch.md`, "Reads from cache"; apiserver `endpoints/hand
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.reads.continue_token import TOKEN_VERSION, ContinueToken, decode, listed_digest
+from mcproxy.aggregate.reads.formatting import formatted
 from mcproxy.aggregate.reads.freshness import Freshness, FreshnessWaiter, Probe
 from mcproxy.aggregate.reads.list_page import Batch, Lister, Page, Start
 from mcproxy.aggregate.reads.list_state import ListState, ListStates
@@ -27,10 +29,10 @@ from mcproxy.aggregate.representation.objects import (
 )
 from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
 from mcproxy.aggregate.warnings import block, left_out_text, warnings
-from mcproxy.kube import media_types
 from mcproxy.kube.errors import method_not_allowed, not_found
 from mcproxy.kube.list_options import ListOptions, parse
-from mcproxy.kube.query_parameters import parse_query
+from mcproxy.kube.media_types import JSON, YAML, negotiate
+from mcproxy.kube.query_parameters import boolean, parse_query
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
@@ -41,9 +43,18 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.view.view import MemberView, View
 
-_JSON = b"Content-Type: application/json\r\n"
 LeftOut = Sequence[tuple[str, str]]
 """Members whose objects the answer has not, each with the reason in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a request asks for, as far as gets and lists have it in common."""
+
+    query: dict[str, str]
+    namespace: str  # "" for all, and for resources that have none
+    media_type: str
+    wanted: Representation
 
 
 class Reads:
@@ -70,36 +81,29 @@ class Reads:
 
     async def get(self, request: AggregatedRequest, view: View, allowed: Sequence[str], left_out: LeftOut = ()) -> None:
         """Answer a get of one object with what the caches of the `allowed` members have. Raises StatusError."""
-        _only_get(request)
-        info = request.info
-        query = parse_query(request.target.partition(b"?")[2])
-        wanted = self._negotiate(request, view, query)
-        options = parse({key: query[key] for key in ("resourceVersion",) if key in query})
-        readable = await self._states.fresh(view, allowed, info.namespace, options.resource_version, info.name)
-        texts = [*readable.warnings, *(left_out_text(*item) for item in left_out)]
-        if not view.covers(info.namespace):
-            texts.append(_not_covered(info.namespace))
+        asked = _asked(request, view)
+        name, namespace = request.info.name, asked.namespace
+        text = asked.query.get("resourceVersion", "")
+        readable = await self._states.fresh(view, allowed, namespace, text, name)
+        texts = [*readable.warnings, *_own_warnings(view, namespace, left_out)]
         found = [
             (member, store, obj)
             for member in readable.members
-            for store in member.stores_of(info.namespace)
-            if (obj := store.get(info.namespace, info.name)) is not None
+            for store in member.stores_of(namespace)
+            if (obj := store.get(namespace, name)) is not None
         ]
         gvr = view.resource.gvr
         if not found:
-            error = not_found(gvr.group, gvr.resource, info.name)
+            error = not_found(gvr.group, gvr.resource, name)
             error.headers += tuple(warnings(texts))
             raise error
         member, store, obj = found[0]
         if len(found) > 1:
             others = ", ".join(other.name for other, _, _ in found[1:])
-            texts.append(f'{gvr} "{info.name}" is of cluster {member.name}; there is one of that name in {others}, too')
+            texts.append(f'{gvr} "{name}" is of cluster {member.name}; there is one of that name in {others}, too')
         request.served_by(member.name, cached=True)
-        body = self._object_body(view, member, store, obj, wanted)
-        fields = request.own_fields(_JSON + block(warnings(texts)))
-        sender = ResponseBody(self._clock, request.exchange, self._in_thread)
-        gzip = takes_gzip(request.head.header(b"accept-encoding"))
-        await sender.send(fields, iter(([body],)), gzip=gzip)
+        body = self._object_body(view, member, store, obj, asked.wanted)
+        await self._send(request, asked, texts, iter(([body],)))
 
     def _object_body(
         self, view: View, member: MemberView, store: Store, obj: CachedObject, wanted: Representation
@@ -127,16 +131,13 @@ class Reads:
 
         `known_field` says which paths the resource's published schema has, for field selectors.
         """
-        _only_get(request)
-        info, gvr = request.info, view.resource.gvr
-        query = parse_query(request.target.partition(b"?")[2])
-        wanted = self._negotiate(request, view, query, listing=True)
-        options = parse(query)
+        asked = _asked(request, view, listing=True)
+        options = parse(asked.query)
+        gvr, namespace = view.resource.gvr, asked.namespace
         custom = _is_custom(view)
         selection = parse_selection(
             options.label_selector, options.field_selector, gvr, custom=custom, known_field=known_field
         )
-        namespace = info.namespace if view.resource.namespaced else ""
         listed = listed_digest(*gvr, namespace, options.label_selector, options.field_selector)
         token = _token(options, listed)
         state = await self._states.find(view, allowed, namespace, options, selection.name or "", token)
@@ -151,15 +152,11 @@ class Reads:
             page = await lister.page(limit)
             if page.last is not None:
                 metadata = self._next_page(state, page, lister, selection, listed)
-        texts = [*state.warnings, *(left_out_text(*item) for item in left_out)]
-        if namespace and not view.covers(namespace):
-            texts.append(_not_covered(namespace))
         request.served_by(*dict.fromkeys(part.member.name for part in state.parts), cached=True)
-        fields = request.own_fields(_JSON + block(warnings(texts)))
         items = iter(page.items) if page is not None else lister.batches()
-        source = self._body(view, state, wanted, metadata, items, custom=custom)
-        sender = ResponseBody(self._clock, request.exchange, self._in_thread)
-        await sender.send(fields, source, gzip=takes_gzip(request.head.header(b"accept-encoding")))
+        source = self._body(view, state, asked.wanted, metadata, items, custom=custom)
+        texts = [*state.warnings, *_own_warnings(view, namespace, left_out)]
+        await self._send(request, asked, texts, source)
 
     def _next_page(self, state: ListState, page: Page, lister: Lister, selection: Selection, listed: str) -> ListMeta:
         assert page.last is not None
@@ -235,17 +232,42 @@ class Reads:
 
     # -- what both have ---------------------------------------------------------------------------------------
 
-    def _negotiate(
-        self, request: AggregatedRequest, view: View, query: dict[str, str], *, listing: bool = False
-    ) -> Representation:
-        accept = request.head.header(b"accept")
-        resource = view.resource
-        accepted = media_types.negotiate(
-            (accept or b"").decode("latin-1"),
-            custom=_is_custom(view),
-            list_of=(resource.gvr.group, resource.kind) if listing else None,
-        )
-        return representation(accepted, query.get("includeObject", ""))
+    async def _send(
+        self, request: AggregatedRequest, asked: _Asked, texts: Sequence[str], source: Iterator[Pieces]
+    ) -> None:
+        pretty = boolean(asked.query.get("pretty"))
+        source = await formatted(self._clock, self._in_thread, source, asked.media_type, pretty=pretty)
+        fields = b"Content-Type: %b\r\n" % asked.media_type.encode() + block(warnings(texts))
+        sender = ResponseBody(self._clock, request.exchange, self._in_thread)
+        gzip = takes_gzip(request.head.header(b"accept-encoding"))
+        await sender.send(request.own_fields(fields), source, gzip=gzip)
+
+
+def _asked(request: AggregatedRequest, view: View, *, listing: bool = False) -> _Asked:
+    """Read what is asked for. Raises StatusError 400, 405, 406."""
+    if request.exchange.head.method != b"GET":
+        raise method_not_allowed()
+    resource = view.resource
+    query = parse_query(request.target.partition(b"?")[2])
+    accepted = negotiate(
+        (request.head.header(b"accept") or b"").decode("latin-1"),
+        custom=_is_custom(view),
+        list_of=(resource.gvr.group, resource.kind) if listing else None,
+        writable=(JSON, YAML),
+    )
+    return _Asked(
+        query=query,
+        namespace=request.info.namespace if resource.namespaced else "",
+        media_type=accepted.media_type,
+        wanted=representation(accepted, query.get("includeObject", "")),
+    )
+
+
+def _own_warnings(view: View, namespace: str, left_out: LeftOut) -> Sequence[str]:
+    texts = [left_out_text(member, why) for member, why in left_out]
+    if not view.covers(namespace):
+        texts.append(f"namespace {namespace} is not read from any cluster's cache here")
+    return texts
 
 
 def _token(options: ListOptions, listed: str) -> ContinueToken | None:
@@ -265,12 +287,3 @@ def _token(options: ListOptions, listed: str) -> ContinueToken | None:
 def _is_custom(view: View) -> bool:
     """Whether the resource is a custom one, as its members write it."""
     return any(store.items_typed for member in view.members for store in member.stores)
-
-
-def _only_get(request: AggregatedRequest) -> None:
-    if request.exchange.head.method != b"GET":
-        raise method_not_allowed()
-
-
-def _not_covered(namespace: str) -> str:
-    return f"namespace {namespace} is not read from any cluster's cache here"

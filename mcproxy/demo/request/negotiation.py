@@ -53,7 +53,11 @@ def negotiate(call: Call, *, listing: bool = False) -> Accepted:
     kind = resource.kind if resource is not None else ""
     group = resource.group if resource is not None else ""
     return media_types.negotiate(
-        header, custom=not builtin, list_of=(group, kind) if listing else None, writable=(JSON, YAML)
+        header,
+        custom=not builtin,
+        list_of=(group, kind) if listing else None,
+        writable=(JSON, YAML),
+        named=BUILTIN_TYPES if builtin else CUSTOM_TYPES,
     )
 
 

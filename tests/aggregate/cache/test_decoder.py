@@ -584,3 +584,11 @@ def test_damaged_bytes_never_crash(noise: bytes, place: int, length: int) -> Non
     assert isinstance(found, CachedObject | MalformedItem)
     if isinstance(found, CachedObject):
         json.loads(found.json(b"", b"7"))
+
+
+def test_a_custom_resource_with_a_field_before_api_version_is_one() -> None:
+    gadgets = APIResource(GroupVersionResource("east.example.com", "v1beta1", "gadgets"), "Gadget", "", False, VERBS)
+    decode = ObjectDecoder("east", gadgets)
+    list(decode.decode_page(recorded("list/east/gadgets-cluster-scoped.json")["body"].encode(), 0.0))
+    assert decode.items_typed
+    assert decode.type_prefix == b'"apiVersion":"east.example.com/v1beta1","kind":"Gadget",'

@@ -7,8 +7,12 @@ import json
 from typing import Any
 
 import pytest
+import yaml
+from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.reads.freshness import Freshness
+from mcproxy.aggregate.reads.list_page import Lister
+from mcproxy.aggregate.reads.response_body import ResponseBody
 from mcproxy.config.model.aggregates import Unavailable
 from tests.aggregate.objects import NODES, WIDGETS, pod
 from tests.aggregate.reads.harness import Fleet, Response, query
@@ -517,3 +521,47 @@ def test_changes_while_a_list_is_sent_are_not_in_it() -> None:
     assert response.names[-1] == "west/p01999"
     assert version(response)[1:] == (10**6, 10**6)
     assert json.loads(response.body)
+
+
+def test_yaml_is_made_of_small_answers_alone() -> None:
+    found = big()
+    error = found.refusal(ALL, Accept="application/yaml")
+    assert (error.code, error.reason) == (406, "NotAcceptable")
+    small = found.read(query(ALL, limit=2), Accept="application/yaml")
+    assert small.field("Content-Type") == ["application/yaml"]
+    assert [item["metadata"]["name"] for item in yaml.safe_load(small.body)["items"]] == ["p00000", "p00001"]
+    assert found.read(ALL, Accept="application/yaml;q=0.5,application/json").json()["kind"] == "PodList"
+
+
+def test_pretty_is_for_small_answers_and_changes_nothing_else() -> None:
+    found = big()
+    target = query(ALL, limit=2)
+    pretty = found.read(target + "&pretty=true").body
+    assert pretty.startswith(b'{\n  "kind": "PodList",\n')
+    assert json.loads(pretty) == found.read(target).json()
+    assert found.read(target + "&pretty=false").body.startswith(b'{"kind"')
+    whole = big(3000)
+    assert whole.read(ALL + "?pretty=true").body == whole.read(ALL).body
+
+
+def test_an_error_while_a_body_is_made_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = big()
+    request, done = found.begin(ALL, slow=True)
+
+    def broken(*_: object) -> list[bytes]:
+        raise ValueError("a mistake")
+
+    handler = request.exchange.handler
+    assert isinstance(handler, ResponseBody)
+    monkeypatch.setattr(Lister, "_objects", broken)
+    for store in found.stores.values():
+        assert store.synced
+    with capturedLogs() as logs:
+        handler.resume_response()
+        for _ in range(10):
+            found.clock.advance(0)
+            handler.resume_response()
+    assert done.called
+    assert request.connection.aborted
+    assert any("please report it" in str(log.get("log_format")) for log in logs)
+    assert not request.response.complete
