@@ -125,20 +125,23 @@ def _asks_about_impersonation(
     return any("impersonate" in rule.verbs for rule in authorization.rules or ())
 
 
-#: What tells which resources a member has; by default every authenticated user has these rights (system:discovery).
-_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*")
+#: What tells which resources a cluster has, and their schemas. By default every authenticated user has these rights
+#: (system:discovery).
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi/v2", "/openapi/v3", "/openapi/v3/*", "/version")
 
 
 def _members(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
-    """Yield what the proxy needs to read a member of aggregates into its cache."""
-    aggregates = _aggregates(config, cluster)
-    if not aggregates:
+    """Yield what the proxy needs to know a cluster of aggregates, and to read a member into its cache."""
+    known = [one for one in _used_aggregates(config) if cluster.name in (*one.clusters, one.primary)]
+    if not known:
         return
-    members = f"(aggregate {', '.join(aggregate.name for aggregate in aggregates)})"
+    whose = f"(aggregate {', '.join(one.name for one in known)})"
     for path in _DISCOVERY:
-        yield Right(f"finds the resources of a member {members}", "get", path=path)
+        yield Right(f"finds its resources {whose}", "get", path=path)
     # Its uid stands for the cluster: behind the same address there may be another one.
-    yield Right(f"recognizes the member {members}", "get", "namespaces", name="kube-system")
+    yield Right(f"recognizes the cluster {whose}", "get", "namespaces", name="kube-system")
+    aggregates = _aggregates(config, cluster)
+    members = f"(aggregate {', '.join(aggregate.name for aggregate in aggregates)})"
     wanted = dict.fromkeys(key for aggregate in aggregates for key in _cached(aggregate, cluster.name))
     everywhere = {(group, resource) for group, resource, namespace in wanted if not namespace}
     for group, resource, namespace in wanted:
@@ -179,9 +182,13 @@ def _servers(config: model.Config, cluster: model.Cluster) -> tuple[model.Server
 
 def _aggregates(config: model.Config, cluster: model.Cluster) -> tuple[model.Aggregate, ...]:
     """The aggregates that have `cluster` as a member, and that a server has."""
+    return tuple(each for each in _used_aggregates(config) if cluster.name in each.clusters)
+
+
+def _used_aggregates(config: model.Config) -> tuple[model.Aggregate, ...]:
     backends = (server.backend for server in config.servers)
     used = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackend)}
-    return tuple(each for each in config.aggregates if each.name in used and cluster.name in each.clusters)
+    return tuple(each for each in config.aggregates if each.name in used)
 
 
 def _diversions(server: model.Server) -> Iterator[str]:

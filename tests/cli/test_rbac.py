@@ -186,6 +186,10 @@ ACTS_OF_FLEET = (
     Act("discovery, a version of the core group", reading("/api/v1")),
     Act("discovery, groups", reading("/apis")),
     Act("discovery, a group-version", reading("/apis/apps/v1")),
+    Act("OpenAPI v2", reading("/openapi/v2")),
+    Act("OpenAPI v3", reading("/openapi/v3")),
+    Act("OpenAPI v3, a group-version", reading("/openapi/v3/apis/apps/v1")),
+    Act("version", reading("/version")),
     Act("uid of the cluster", reading("/api/v1/namespaces/kube-system")),
     Act("list of all namespaces", reading("/api/v1/pods")),
     Act("watch of all namespaces", reading("/api/v1/pods?watch=1&timeoutSeconds=1")),
@@ -427,7 +431,9 @@ def test_a_health_check_of_a_resource_is_a_right_on_it() -> None:
 
 
 def aggregated(*entries: model.CachedResource, **fields: Any) -> model.Config:
-    fleet = model.Aggregate(name="fleet", clusters=("east", "west"), cache=model.Cache(resources=entries), **fields)
+    fleet = model.Aggregate(
+        name="fleet", clusters=("east", "west"), primary="hub", cache=model.Cache(resources=entries), **fields
+    )
     return model.Config(
         clusters=tuple(cluster_config(name, identity=model.Identity.PROXY) for name in ("east", "west", "hub")),
         aggregates=(fleet,),
@@ -438,14 +444,18 @@ def aggregated(*entries: model.CachedResource, **fields: Any) -> model.Config:
 
 
 PODS = model.CachedResource(group="", version="v1", resource="pods")
-MEMBER = ["get /readyz", "get /api", "get /api/*", "get /apis", "get /apis/*", "get namespaces"]
+KNOWN = [
+    "get /api", "get /api/*", "get /apis", "get /apis/*", "get /openapi/v2", "get /openapi/v3", "get /openapi/v3/*",
+    "get /version", "get namespaces",
+]  # fmt: skip
+MEMBER = ["get /readyz", *KNOWN]
 
 
-def test_a_member_is_read_with_the_rights_of_the_scope_and_a_primary_is_not() -> None:
+def test_a_member_is_read_with_the_rights_of_the_scope_and_a_primary_is_only_known() -> None:
     config = aggregated(PODS, model.CachedResource(group="apps", version="v1", resource="*", clusters=("west",)))
     assert rights(config) == [*MEMBER, "list pods", "watch pods"]
     assert rights(config, 1) == [*MEMBER, "list pods", "watch pods", "list *", "watch *"]
-    assert rights(config, 2) == ["get /readyz"]
+    assert rights(config, 2) == MEMBER
     assert rights(replace(config, servers=())) == ["get /readyz"]
 
 
