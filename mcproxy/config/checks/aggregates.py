@@ -43,19 +43,26 @@ def check_aggregates(
 
 
 def _credentials(context: Context, place: Place, aggregate: Aggregate, clusters: dict[str, Named[Cluster]]) -> None:
-    """Warn of members that the proxy would read as an anonymous user.
+    """Warn of clusters that the proxy would read as an anonymous user.
 
     Identity Impersonate without credentials is an error of the cluster, and reported there.
     """
     written = {item.string: item for item in place.children("clusters")}
-    for name in aggregate.clusters:
+    primary = place.get("primary")
+    if primary is not None and aggregate.primary is not None:
+        written.setdefault(aggregate.primary, primary)
+    for name in dict.fromkeys((*aggregate.clusters, *([aggregate.primary] if aggregate.primary is not None else ()))):
         cluster = clusters[name]
         if cluster.value is None or cluster.value.identity is Identity.IMPERSONATE:
             continue
         if credentials.are_missing(cluster.place, cluster.value.credentials):
             where = written.get(name) or place.get("clusterSelector") or place
-            what = f"member {name} has no credentials: the proxy reads it as an anonymous user"
-            right = f"give cluster {name} credentials that may get, list and watch what is cached"
+            if name in aggregate.clusters:
+                what = f"member {name} has no credentials: the proxy reads it as an anonymous user"
+                right = f"give cluster {name} credentials that may get, list and watch what is cached"
+            else:
+                what = f"primary {name} has no credentials: the proxy reads its discovery as an anonymous user"
+                right = f"give cluster {name} credentials that may read its discovery"
             context.warn(where, "no-credentials", what, right)
 
 
