@@ -54,9 +54,25 @@ def edit_rows(body: bytes, edit: MetadataEdit) -> bytes:
         found: list[_Change] = []
         for rows in _named(text, _begin(text), "rows"):
             for row, _ in elements(text, rows.value):
-                for each in _named(text, row, "object"):
-                    found += _metadata_changes(text, each.value, edit)
+                found += _row_changes(text, row, edit)
         return found
+
+    return _applied(body, text, _guarded(changes))
+
+
+def edit_row(row: bytes, edit: MetadataEdit) -> bytes:
+    """Return one row of a Table with the metadata of its `object` edited. Raises Malformed."""
+    text = row.decode(*_CODEC)
+    return _applied(row, text, _guarded(lambda: _row_changes(text, _begin(text), edit)))
+
+
+def replace(body: bytes, name: str, value: bytes) -> bytes:
+    """Return an object's JSON with the values of a member of it replaced by other JSON. Raises Malformed."""
+    text = body.decode(*_CODEC)
+
+    def changes() -> list[_Change]:
+        found = _named(text, _begin(text), name)
+        return [_Change(member.value, member.end, value.decode(*_CODEC)) for member in found]
 
     return _applied(body, text, _guarded(changes))
 
@@ -125,6 +141,11 @@ def elements(text: str, position: int) -> Iterator[tuple[int, int]]:
 def quoted(value: str) -> str:
     """Return a string as JSON."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def _row_changes(text: str, position: int, edit: MetadataEdit) -> list[_Change]:
+    found = _named(text, position, "object")
+    return [change for member in found for change in _metadata_changes(text, member.value, edit)]
 
 
 def _metadata_changes(text: str, position: int, edit: MetadataEdit) -> list[_Change]:

@@ -1,0 +1,167 @@
+"""What requests to members have in common: the fields that go with them, several at once, and answers handed back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, unquote_to_bytes
+
+from twisted.internet.defer import Deferred, FirstError, gatherResults
+
+from mcproxy.aggregate import warnings
+from mcproxy.http.messages import Header, split_fields
+from mcproxy.kube.media_types import JSON, PROTOBUF, clauses, matches, only_accepted
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.status_body import read_status
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
+
+Sending = Coroutine[Any, Any, "MemberResponse"]
+
+_CLIENT_FIELDS = frozenset(
+    {b"user-agent", b"audit-id", b"kubectl-command", b"kubectl-session", b"traceparent", b"tracestate"}
+)
+_PASSED_BACK = frozenset(
+    {
+        b"content-type",
+        b"warning",
+        b"retry-after",
+        b"www-authenticate",
+        b"x-content-type-options",
+        b"x-kubernetes-pf-flowschema-uid",
+        b"x-kubernetes-pf-prioritylevel-uid",
+    }
+)
+_MAX_PASSED_BACK = 100
+"""Fields of one response that are passed back; a member may send very many."""
+_MAX_STATUS = 64 * 1024  # bytes of a failure's body that are read
+_MAX_TEXT = 300  # … and shown, if it is no Status
+_PATH_SAFE = ":@!$&'()*+,;=~"  # RFC 3986 3.3; a name may hold them (RBAC's have colons)
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def client_fields(request: AggregatedRequest) -> list[Header]:
+    """Return the fields of the client's head that go to members: none of them says who it is or what it takes."""
+    return [(name.title(), value) for name, value in split_fields(request.head.fields) if name in _CLIENT_FIELDS]
+
+
+def accepted(request: AggregatedRequest, *, protobuf: bool) -> bytes:
+    """Return the Accept to send to members: what of the client's is JSON, in its order.
+
+    If there is none, protobuf if the client takes it and `protobuf` is True. Raises StatusError (406).
+    """
+    values = [value for name, value in split_fields(request.head.fields) if name == b"accept"]
+    text = b",".join(values).decode("latin-1")
+    if not text.strip():
+        return JSON.encode()
+    wanted = clauses(text)
+    found = [clause for clause in wanted if matches(JSON, clause.media_type)]
+    if found:
+        return ",".join(_written(clause.params) for clause in found).encode("latin-1")
+    if protobuf and any(clause.media_type == PROTOBUF and not clause.params for clause in wanted):
+        return PROTOBUF.encode()
+    raise only_accepted((JSON,))
+
+
+def _written(params: Mapping[str, str]) -> str:
+    return ";".join([JSON, *(f"{key}={value}" for key, value in params.items())])
+
+
+def object_path(collection: str, name: str) -> bytes:
+    """Return the path of an object with a name that may hold what must be escaped."""
+    return f"{collection}/{quote(name, safe=_PATH_SAFE)}".encode()
+
+
+async def ask_all(members: Sequence[str], send: Callable[[str], Sending]) -> list[MemberResponse | StatusError]:
+    """Call `send`, a coroutine function, for each member at once; return what each answered, or why it did not."""
+    waiting = [Deferred.fromCoroutine(_asked(send(member))) for member in members]
+    try:
+        return list(await gatherResults(waiting, consumeErrors=True))
+    except FirstError as error:
+        raise cast(BaseException, error.subFailure.value) from None
+
+
+async def _asked(waiting: Sending) -> MemberResponse | StatusError:
+    try:
+        return await waiting
+    except StatusError as refusal:
+        return refusal
+
+
+def is_success(answer: MemberResponse | StatusError) -> bool:
+    return not isinstance(answer, StatusError) and 200 <= answer.status < 300
+
+
+def code_of(answer: MemberResponse | StatusError) -> int:
+    """Return the HTTP status of an answer."""
+    return answer.code if isinstance(answer, StatusError) else answer.status
+
+
+def message_of(answer: MemberResponse | StatusError) -> str:
+    """Return why a request failed, in words."""
+    if isinstance(answer, StatusError):
+        return answer.message
+    status = read_status(answer.body[:_MAX_STATUS])
+    if status is not None:
+        return status.message
+    text = answer.body[:_MAX_TEXT].decode("utf-8", "replace").strip()
+    return text or f"HTTP status {answer.status}"
+
+
+def reason_of(answer: MemberResponse | StatusError) -> str:
+    """Return the reason of a failure ("Forbidden"), "" if it has none."""
+    if isinstance(answer, StatusError):
+        return answer.reason
+    status = read_status(answer.body[:_MAX_STATUS])
+    return "" if status is None else status.reason
+
+
+def hand_back(
+    request: AggregatedRequest,
+    answer: MemberResponse | StatusError,
+    *,
+    body: bytes | None = None,
+    more: Sequence[Header] = (),
+) -> None:
+    """Answer the client with a member's status, safe fields and body, or with `body`; `more` are fields to add.
+
+    Raises StatusError where the member gave no answer.
+    """
+    if isinstance(answer, StatusError):
+        raise answer
+    if answer.header(b"content-encoding") is not None:
+        raise StatusError(502, f'cluster "{answer.member}" answered in an encoding that was not asked for')
+    fields = [(name, value) for name, value in answer.fields if name.lower() in _PASSED_BACK][:_MAX_PASSED_BACK]
+    block = request.own_fields(warnings.block([*fields, *more]))
+    request.exchange.answer(answer.status, block, answer.body if body is None else body)
+
+
+def respond(
+    request: AggregatedRequest, status: int, body: bytes, more: Sequence[Header] = (), media_type: bytes = JSON.encode()
+) -> None:
+    """Answer the client with a body made here."""
+    fields = [(b"Content-Type", media_type), *more]
+    request.exchange.answer(status, request.own_fields(warnings.block(fields)), body)
+
+
+def edit_query(target: bytes, changes: dict[str, str | None]) -> bytes:
+    """Return a target with query parameters replaced, None: removed. Those that are not there are not added.
+
+    A parameter that stands several times, or in a form that Go drops, is changed wherever a server could read it.
+    """
+    path, question, query = target.partition(b"?")
+    if not question:
+        return target
+    pairs = []
+    for pair in query.split(b"&"):
+        key, _, _ = pair.partition(b"=")
+        name = unquote_to_bytes(key.replace(b"+", b" ")).decode("utf-8", "replace")
+        if name not in changes:
+            pairs.append(pair)
+            continue
+        value = changes[name]
+        if value is not None and b";" not in pair and not _BAD_ESCAPE.search(pair):
+            pairs.append(f"{name}={quote(value, safe='')}".encode())
+    return path + (b"?" + b"&".join(pairs) if pairs else b"")

@@ -1,0 +1,148 @@
+"""Lists that members answered to one request, merged into one: of objects, or rows of a Table. Pure.
+
+For what is not read from caches. Items stay as the members wrote them but for label, annotation and version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcproxy.aggregate.cache.object import CLUSTER_ANNOTATION, CLUSTER_LABEL
+from mcproxy.aggregate.representation.columns import Columns, go_escaped, parse_columns
+from mcproxy.kube import json_edit
+from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.status import StatusError
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.request import MemberResponse
+    from mcproxy.kube.resource import GroupVersionResource
+
+VersionOf = Callable[[str, str], str]
+"""Member and its own version of an object -> the version to write."""
+
+
+class ObjectMeta(msgspec.Struct):
+    """What is read of an item's metadata."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class Item(msgspec.Struct):
+    metadata: ObjectMeta | None = None
+
+
+class _List(msgspec.Struct):
+    kind: str = ""
+    api_version: str = msgspec.field(name="apiVersion", default="")
+    items: list[msgspec.Raw] | None = None
+    columns: msgspec.Raw = msgspec.field(name="columnDefinitions", default=msgspec.Raw(b""))
+    rows: list[msgspec.Raw] | None = None
+
+
+class _Row(msgspec.Struct):
+    cells: list[Any] | None = None
+
+
+_LIST = msgspec.json.Decoder(_List)
+_ITEM = msgspec.json.Decoder(Item)
+_ROW = msgspec.json.Decoder(_Row)
+_encode = msgspec.json.Encoder().encode
+
+
+class MemberList:
+    """One member's list."""
+
+    def __init__(self, answer: MemberResponse) -> None:
+        """Raises StatusError (502) for what is no list in JSON."""
+        self.member = answer.member
+        try:
+            found = _LIST.decode(answer.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise _malformed(answer.member, error) from None
+        self.kind, self.api_version = found.kind, found.api_version
+        self.is_table = found.kind == "Table"
+        self.columns = bytes(found.columns) or None
+        self.items = [bytes(item) for item in (found.rows if self.is_table else found.items) or ()]
+        if not self.is_table and found.items is None and not found.kind.endswith("List"):
+            raise _malformed(answer.member, f"it is a {found.kind or 'value without a kind'}")
+
+    def objects(self) -> list[ObjectMeta]:
+        """Return the metadata of the items of a list of objects. Raises StatusError (502)."""
+        try:
+            return [_ITEM.decode(item).metadata or ObjectMeta() for item in self.items]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise _malformed(self.member, error) from None
+
+
+def merged(
+    lists: Sequence[MemberList], gvr: GroupVersionResource, version_of: VersionOf, *, resource_version: str = ""
+) -> bytes:
+    """Return one list of the items of `lists`, which is not empty, in their order.
+
+    All of them are Tables, or none is. Raises StatusError (502) for an item that cannot be edited.
+    """
+    first = lists[0]
+    parts: list[bytes] = []
+    columns = b""
+    if first.is_table:
+        sources = [each.columns for each in lists]
+        union = Columns(sources, gvr, custom=False)
+        columns = b'"columnDefinitions":' + union.definitions + b","
+        same = all(source == sources[0] for source in sources)
+        for each in lists:
+            places = None if same else _places(each.columns, union.definitions)
+            parts += [_moved(row, places, each.member) for row in _edited(each, version_of)]
+    else:
+        for each in lists:
+            parts += _edited(each, version_of)
+    metadata = b'{"resourceVersion":%b}' % _encode(resource_version) if resource_version else b"{}"
+    return b'{"kind":%b,"apiVersion":%b,"metadata":%b,%b"%b":[%b]}\n' % (
+        _encode(first.kind),
+        _encode(first.api_version),
+        metadata,
+        columns,
+        b"rows" if first.is_table else b"items",
+        b",".join(parts),
+    )
+
+
+def _edited(source: MemberList, version_of: VersionOf) -> list[bytes]:
+    member = source.member
+    edit = MetadataEdit(
+        {CLUSTER_LABEL: member}, {CLUSTER_ANNOTATION: member}, lambda version: version_of(member, version)
+    )
+    change = json_edit.edit_row if source.is_table else json_edit.edit_metadata
+    try:
+        return [change(item, edit) for item in source.items]
+    except json_edit.Malformed as error:
+        raise _malformed(member, error) from None
+
+
+def _places(columns: bytes | None, union: bytes) -> tuple[int, ...]:
+    """Return the place in the union of each of a member's columns."""
+    places = {column.name: place for place, column in enumerate(parse_columns(union) or ())}
+    return (len(places), *(places[column.name] for column in parse_columns(columns) or ()))
+
+
+def _moved(row: bytes, places: tuple[int, ...] | None, member: str) -> bytes:
+    """Return a row with its cells where the union of the columns has them."""
+    if places is None:
+        return row
+    try:
+        cells = _ROW.decode(row).cells or []
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _malformed(member, error) from None
+    moved: list[Any] = [None] * places[0]
+    for place, cell in zip(places[1:], cells, strict=False):
+        moved[place] = cell
+    return json_edit.replace(row, "cells", go_escaped(_encode(moved)))
+
+
+def _malformed(member: str, problem: object) -> StatusError:
+    text = f'cluster "{member}" answered with a list that cannot be read: {problem}'
+    return StatusError(502, text[:500], reason="BadGateway")

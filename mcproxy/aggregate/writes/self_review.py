@@ -1,0 +1,160 @@
+"""Reviews that users ask for about themselves: `kubectl auth whoami` and `kubectl auth can-i`.
+
+The first is answered here, since the proxy knows who the user is. The others are asked of the primary and of every
+member with the user's identity. Source: authentication.k8s.io/v1 SelfSubjectReview; authorization.k8s.io/v1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcproxy.aggregate.member_requests import accepted, ask_all, client_fields, hand_back, is_success, respond
+from mcproxy.aggregate.writes.answers import media_type
+from mcproxy.aggregate.writes.body_reader import read_body
+from mcproxy.kube.media_types import JSON
+from mcproxy.kube.status import StatusError
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
+    from mcproxy.kube.user import UserInfo
+
+TIMEOUT = 10.0
+"""Seconds for each member."""
+_VERSIONS = ("v1", "v1beta1", "v1alpha1")
+_LISTS = ("resourceRules", "nonResourceRules")
+
+
+class _Status(msgspec.Struct):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct):
+    status: _Status | None = None
+
+
+_ACCESS_REVIEW = msgspec.json.Decoder(_AccessReview)
+
+
+async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], now: float) -> None:
+    """Answer a SelfSubjectReview; `clusters` are those that may know the user, `now` is seconds since 1970.
+
+    Raises StatusError.
+    """
+    accepted(request, protobuf=False)
+    await read_body(request.exchange)  # what kubectl sends has no content
+    if request.info.version not in _VERSIONS:
+        raise StatusError(404, "the server could not find the requested resource", details={})
+    user = _user(request, clusters)
+    info: dict[str, Any] = {"username": user.name}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.groups:
+        info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = {key: list(values) for key, values in user.extra}
+    body = {
+        "kind": "SelfSubjectReview",
+        "apiVersion": f"authentication.k8s.io/{request.info.version}",
+        "metadata": {"creationTimestamp": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")},
+        "status": {"userInfo": info},
+    }
+    respond(request, 201, _json(body))
+
+
+def _user(request: AggregatedRequest, clusters: Sequence[str]) -> UserInfo:
+    """Return the user with all groups: a cluster that is not the user's own does not get those of its home."""
+    known: list[UserInfo] = []
+    refusal: StatusError | None = None
+    for cluster in clusters:
+        try:
+            known.append(request.user_for(cluster))
+        except StatusError as error:
+            refusal = refusal or error
+    if not known:
+        raise refusal or StatusError(403, "no cluster of this server knows the user", details={})
+    return max(known, key=lambda user: len(user.groups))
+
+
+async def access_review(request: AggregatedRequest, clusters: Sequence[str]) -> None:
+    """Answer a SelfSubjectAccessReview: with the first that allows. Raises StatusError."""
+    answers = await _ask(request, clusters)
+    good = [answer for answer in answers if is_success(answer) and not isinstance(answer, StatusError)]
+    allowing = [answer for answer in good if _allows(answer)]
+    hand_back(request, (allowing or good or answers)[0])
+
+
+async def rules_review(request: AggregatedRequest, clusters: Sequence[str]) -> None:
+    """Answer a SelfSubjectRulesReview: with the rules of all. Raises StatusError."""
+    answers = await _ask(request, clusters)
+    good = [
+        (answer, review)
+        for answer in answers
+        if is_success(answer) and not isinstance(answer, StatusError) and (review := _object(answer)) is not None
+    ]
+    if not good:
+        hand_back(request, answers[0])
+        return
+    merged: dict[str, Any] = good[0][1]
+    statuses = [status for _, review in good if isinstance(status := review.get("status"), dict)]
+    union: dict[str, Any] = {name: _union([status.get(name) for status in statuses]) for name in _LISTS}
+    # Where a cluster was not asked, there may be more than is shown.
+    union["incomplete"] = len(good) < len(answers) or any(status.get("incomplete") is True for status in statuses)
+    errors = [error for status in statuses if isinstance(error := status.get("evaluationError"), str) and error]
+    if errors:
+        union["evaluationError"] = "; ".join(dict.fromkeys(errors))
+    merged["status"] = union
+    respond(request, 201, _json(merged))
+
+
+async def _ask(request: AggregatedRequest, clusters: Sequence[str]) -> list[MemberResponse | StatusError]:
+    """Send the client's body to the clusters. Raises StatusError if there is none to ask."""
+    accepted(request, protobuf=False)
+    body = await read_body(request.exchange)
+    fields = [(b"Accept", JSON.encode()), *client_fields(request)]
+    content_type = request.head.header(b"content-type")
+    if content_type is not None:
+        fields.append((b"Content-Type", content_type))
+    if not clusters:
+        raise StatusError(404, "the server could not find the requested resource", details={})
+
+    async def send(cluster: str) -> MemberResponse:
+        return await request.send(cluster, b"POST", request.target, fields=fields, body=body, timeout=TIMEOUT)
+
+    request.served_by(*clusters, cached=False)
+    return await ask_all(clusters, send)
+
+
+def _allows(answer: MemberResponse) -> bool:
+    try:
+        status = _ACCESS_REVIEW.decode(answer.body).status
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return status is not None and status.allowed
+
+
+def _object(answer: MemberResponse) -> dict[str, Any] | None:
+    if media_type(answer) != JSON:
+        return None
+    try:
+        found = msgspec.json.decode(answer.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _union(lists: Sequence[Any]) -> list[Any]:
+    """Return the entries of all lists, equal ones once, in their order."""
+    known: dict[bytes, Any] = {}
+    for entries in lists:
+        for entry in entries if isinstance(entries, list) else ():
+            known.setdefault(msgspec.json.encode(entry, order="sorted"), entry)
+    return list(known.values())
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
