@@ -5,6 +5,7 @@ Source: Kubernetes API concepts ("Discovery API"); recordings of a kube-apiserve
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Sequence
 
@@ -22,6 +23,8 @@ from mcproxy.kube.discovery import (
 )
 from mcproxy.kube.status import StatusError
 
+GZIP_FROM = 128 * 1024
+"""Bytes from which a kube-apiserver compresses what it is asked for."""
 _MAX_YAML = 256  # documents that are kept as YAML, too
 
 
@@ -66,11 +69,20 @@ def not_found() -> StatusError:
 class AggregatedDocument:
     """An APIGroupDiscoveryList; `etag` with its quotes."""
 
-    __slots__ = ("body", "etag")
+    __slots__ = ("_zipped", "body", "etag")
 
     def __init__(self, groups: tuple[APIGroupDiscovery, ...]) -> None:
         self.body = _line(APIGroupDiscoveryList(items=groups))
         self.etag = b'"%b"' % hashlib.sha512(self.body).hexdigest().upper().encode()
+        self._zipped = b""
+
+    def zipped(self) -> bytes | None:
+        """Return the body compressed with gzip; None for a small one, which a kube-apiserver does not compress."""
+        if len(self.body) <= GZIP_FROM:
+            return None
+        if not self._zipped:
+            self._zipped = gzip.compress(self.body, 1, mtime=0)
+        return self._zipped
 
 
 class DiscoveryDocuments:

@@ -7,9 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcproxy.aggregate.discovery.documents import DiscoveryDocuments, PageNotFound, VersionUnavailable
+from mcproxy.aggregate.discovery.documents import (
+    AggregatedDocument,
+    DiscoveryDocuments,
+    PageNotFound,
+    VersionUnavailable,
+)
+from mcproxy.aggregate.discovery.merged import Merge
 from mcproxy.aggregate.discovery.responses import (
+    PRIVATE,
     accept_of,
+    accepts_gzip,
     has_etag,
     send,
     send_not_modified,
@@ -34,10 +42,11 @@ def is_discovery(segments: list[str]) -> bool:
     return segments[:1] == ["apis"] and len(segments) <= 3
 
 
-def serve(request: AggregatedRequest, documents: DiscoveryDocuments, segments: list[str]) -> None:
+def serve(request: AggregatedRequest, merge: Merge, segments: list[str]) -> None:
     """Answer a discovery path. Raises StatusError 404, 405, 406."""
+    documents = merge.documents
     if len(segments) == 1:
-        _serve_root(request, documents, core=segments[0] == "api")
+        _serve_root(request, merge, core=segments[0] == "api")
         return
     if request.head.method != b"GET":
         raise method_not_allowed()
@@ -57,8 +66,9 @@ def serve(request: AggregatedRequest, documents: DiscoveryDocuments, segments: l
         _send_legacy(request, documents, body, form)
 
 
-def _serve_root(request: AggregatedRequest, documents: DiscoveryDocuments, *, core: bool) -> None:
+def _serve_root(request: AggregatedRequest, merge: Merge, *, core: bool) -> None:
     """Answer /api or /apis in the form that the client prefers."""
+    documents = merge.documents
     if request.head.method in (b"HEAD", b"OPTIONS"):
         raise method_not_allowed()
     form = _negotiate(request, aggregated=True)
@@ -66,12 +76,22 @@ def _serve_root(request: AggregatedRequest, documents: DiscoveryDocuments, *, co
         body = documents.core_versions(request.head.host.decode("latin-1")) if core else documents.group_list()
         _send_legacy(request, documents, body, form)
         return
-    document = documents.aggregated(core=core)
-    more = b"ETag: %b\r\nVary: Accept\r\n" % document.etag
+    _send_aggregated(request, documents.aggregated(core=core), merge)
+
+
+def _send_aggregated(request: AggregatedRequest, document: AggregatedDocument, merge: Merge) -> None:
+    """Send it; caches that several users share may keep it only if it is the same for them."""
+    cache_control = b"public" if merge.whole else PRIVATE
+    zipped = document.zipped()
+    vary = b"Vary: Accept\r\n" if zipped is None else b"Vary: Accept-Encoding\r\nVary: Accept\r\n"
+    more = b"ETag: %b\r\n%b" % (document.etag, vary)
     if has_etag(request, document.etag):
-        send_not_modified(request, more, cache_control=b"public")
+        send_not_modified(request, more, cache_control=cache_control)
+    elif zipped is not None and accepts_gzip(request):
+        more = b"Content-Encoding: gzip\r\n" + more
+        send(request, zipped, AGGREGATED_MEDIA_TYPE, more=more, cache_control=cache_control)
     else:
-        send(request, document.body, AGGREGATED_MEDIA_TYPE, more=more, cache_control=b"public")
+        send(request, document.body, AGGREGATED_MEDIA_TYPE, more=more, cache_control=cache_control)
 
 
 def _send_legacy(request: AggregatedRequest, documents: DiscoveryDocuments, body: bytes, form: str) -> None:

@@ -52,7 +52,7 @@ class AggregateDiscovery:
         segments = request.info.path.removeprefix("/").removesuffix("/").split("/")
         if group_discovery.is_discovery(segments):
             await self._merges.ready()
-            group_discovery.serve(request, self._merges.of(request.members).documents, segments)
+            group_discovery.serve(request, self._merges.of(request.members), segments)
         elif segments[0] == "openapi" and len(segments) > 1:
             await openapi_handler.serve(request, self._openapi, self._merges, segments)
         elif segments == ["version"]:

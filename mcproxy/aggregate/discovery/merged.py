@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -22,6 +23,8 @@ log = Logger()
 _MAX_KEPT = 8
 """Merges that are kept: of all members, and of the parts of them that policies let different users touch."""
 _RETRY_AFTER = 5  # seconds
+_RECENT = 5.0  # seconds for which what members said is served without asking them
+_PATIENCE = 1.0  # seconds to wait for members that are asked
 _POLL = 0.05  # seconds between two looks at members that are being read for the first time
 
 
@@ -52,12 +55,13 @@ class AggregateScope:
 
 
 class Merge:
-    """A merge and its documents."""
+    """A merge and its documents. `whole`: of all clusters, so the same for everybody who may see them all."""
 
-    __slots__ = ("documents", "merged")
+    __slots__ = ("documents", "merged", "whole")
 
-    def __init__(self, merged: MergedDiscovery) -> None:
+    def __init__(self, merged: MergedDiscovery, *, whole: bool) -> None:
         self.merged = merged
+        self.whole = whole
         self.documents = DiscoveryDocuments(merged.groups)
 
 
@@ -73,6 +77,7 @@ class AggregateMerges:
         self._scope: AggregateScope | None = None
         self._serves_stale = False
         self._waits_until = 0.0
+        self._asked_at: float | None = None
         self._kept: OrderedDict[tuple[str, ...], Merge] = OrderedDict()
         self._unsubscribe: list[Callable[[], None]] = []
         self._logged: frozenset[Conflict] = frozenset()
@@ -103,30 +108,46 @@ class AggregateMerges:
         return self.members if primary is None or primary in self.members else (*self.members, primary)
 
     async def ready(self) -> None:
-        """Wait for clusters that may still be read for the first time, at most `initialSyncTimeout` after the start.
+        """Wait until what is known is recent enough to be served.
 
-        Raises StatusError 503 if none was ever read.
+        Clusters that are being read for the first time are waited for, at most `initialSyncTimeout` after the start.
+        The others are asked anew if that was not done for some seconds, so that a definition which a client has just
+        installed is there when it asks for it; those that answer late are not waited for. Raises StatusError 503 if
+        none was ever read.
         """
         while self._clock.seconds() < self._waits_until and any(_is_beginning(source) for source in self.sources):
             await deferLater(self._clock, _POLL)
+        if self._asked_at is None or self._clock.seconds() - self._asked_at >= _RECENT:
+            self._asked_at = self._clock.seconds()
+            await self._ask_anew()
         if not any(source.discovery.known for source in self.sources):
             message = f"no cluster of the aggregate {self._name} has been reached yet: what it serves is not known"
             raise retry_after(503, message, _RETRY_AFTER)
+
+    async def _ask_anew(self) -> None:
+        waiting = [
+            source.discovery.refresh()
+            for source in self.sources
+            if source.discovery.known and source.unavailable_since is None
+        ]
+        whole = DeferredList(waiting, consumeErrors=True)
+        timer = self._clock.callLater(_PATIENCE, _cancel, waiting)
+        try:
+            await whole
+        finally:
+            if timer.active():
+                timer.cancel()
 
     def of(self, allowed: Collection[str]) -> Merge:
         """Return the merge of those members that a request may touch, and of the primary unless it is another one."""
         names = tuple(source.name for source in self.sources if self._may_show(source, allowed))
         kept = self._kept.get(names)
         if kept is None:
-            kept = self._kept[names] = Merge(self._merge(names))
+            kept = self._kept[names] = Merge(self._merge(names), whole=len(names) == len(self.sources))
             if len(self._kept) > _MAX_KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(names)
         return kept
-
-    def whole(self) -> Merge:
-        """Return the merge of all members."""
-        return self.of([source.name for source in self.sources])
 
     def _may_show(self, source: Source, allowed: Collection[str]) -> bool:
         return source.name in allowed or source not in self.members
@@ -166,3 +187,8 @@ def _documents(source: Source) -> MemberDocuments:
 
 def _is_beginning(source: Source) -> bool:
     return not source.discovery.known and source.unavailable_since is None
+
+
+def _cancel(waiting: Sequence[Deferred[None]]) -> None:
+    for deferred in waiting:
+        deferred.cancel()

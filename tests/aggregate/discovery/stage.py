@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -117,6 +117,10 @@ class FakeDiscovery:
     fresh: bool = True
     known: bool = True
     listeners: list[Callable[[Any], None]] = field(default_factory=list)
+    refreshes: int = 0
+    on_refresh: dict[str, Any] | None = None
+    """What a refresh finds."""
+    slow: bool = False
 
     @property
     def resources(self) -> Mapping[GroupVersionResource, APIResource]:
@@ -127,7 +131,10 @@ class FakeDiscovery:
         return lambda: self.listeners.remove(notify)
 
     def refresh(self) -> Deferred[None]:
-        raise AssertionError("nobody should ask")
+        self.refreshes += 1
+        if self.on_refresh is not None:
+            self.change(**self.on_refresh)
+        return Deferred() if self.slow else succeed(None)
 
     def change(self, **values: Any) -> None:
         for name, value in values.items():

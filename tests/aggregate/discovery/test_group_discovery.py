@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -12,7 +13,7 @@ from twisted.logger import capturedLogs
 
 from mcproxy.config.model.aggregates import CreateRule, Unavailable
 from mcproxy.kube.discovery import AGGREGATED_ACCEPT, AGGREGATED_MEDIA_TYPE, read_aggregated
-from tests.aggregate.discovery.recorded import GOLDEN, east, west
+from tests.aggregate.discovery.recorded import GOLDEN, east, group, resource, west
 from tests.aggregate.discovery.stage import (
     EverythingCached,
     FakeDiscovery,
@@ -96,9 +97,9 @@ def by_group(content: dict[str, Any]) -> dict[str, Any]:
 
 def items(response: Response) -> dict[tuple[str, str], Any]:
     found = {}
-    for group in json.loads(response.body)["items"]:
-        for version in group["versions"]:
-            found[group["metadata"].get("name", ""), version["version"]] = version
+    for item in json.loads(response.body)["items"]:
+        for version in item["versions"]:
+            found[item["metadata"].get("name", ""), version["version"]] = version
     return found
 
 
@@ -224,6 +225,55 @@ def test_nor_for_one_that_cannot_be_reached() -> None:
     nobody = now(ask(discovery_of(gone).serve, "/apis"))
     assert nobody.status == 503
     assert json.loads(nobody.body)["details"] == {"retryAfterSeconds": 5}
+
+
+def test_a_definition_that_was_just_installed_is_there() -> None:
+    clock = Clock()
+    east_, west_ = both()
+    groups = west_.discovery.groups
+    west_.discovery.groups = groups[:-1]
+    served = discovery_of(east_, west_, clock=clock)
+    assert now(ask(served.serve, "/apis/west.example.com")).status == 404
+    west_.discovery.on_refresh = {"groups": groups}
+    assert now(ask(served.serve, "/apis/west.example.com")).status == 404
+    clock.advance(5)
+    assert now(ask(served.serve, "/apis/west.example.com")).status == 200
+    assert west_.discovery.refreshes == 2
+
+
+def test_members_that_answer_late_are_not_waited_for() -> None:
+    clock = Clock()
+    east_, west_ = both()
+    west_.discovery.slow = True
+    served = discovery_of(east_, west_, clock=clock)
+    waiting = ask(served.serve, "/apis/west.example.com")
+    clock.advance(0.9)
+    assert not waiting.called
+    clock.advance(0.2)
+    assert now(waiting).status == 200
+    assert now(ask(served.serve, "/apis/west.example.com")).status == 200
+    west_.go_away()
+    clock.advance(10)
+    assert now(ask(served.serve, "/apis/west.example.com")).status == 200
+    assert west_.discovery.refreshes == 1
+
+
+def test_shared_caches_may_not_keep_what_is_not_the_same_for_all() -> None:
+    served = discovery_of(*both())
+    whole = now(ask(served.serve, "/apis", AGGREGATED_ACCEPT))
+    part = now(ask(served.serve, "/apis", AGGREGATED_ACCEPT, members=["east"]))
+    assert (whole.header("cache-control"), part.header("cache-control")) == ("public", "no-cache, private")
+
+
+def test_a_big_document_is_compressed() -> None:
+    many = [group(f"g{number}.io", "v1", resource("things", "Thing")) for number in range(1000)]
+    served = discovery_of(source("east", many))
+    plain = now(ask(served.serve, "/apis", AGGREGATED_ACCEPT))
+    zipped = now(ask(served.serve, "/apis", AGGREGATED_ACCEPT, Accept_Encoding="gzip"))
+    assert gzip.decompress(zipped.body) == plain.body
+    assert (zipped.header("content-encoding"), plain.header("content-encoding")) == ("gzip", None)
+    assert zipped.header("etag") == plain.header("etag")
+    assert [value for name, value in plain.fields if name == "vary"] == ["Accept-Encoding", "Accept"]
 
 
 def test_a_conflict_is_logged_once() -> None:

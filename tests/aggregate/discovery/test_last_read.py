@@ -1,0 +1,136 @@
+"""A document of each cluster, as last read: when it is read again, who waits, what stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from mcproxy.aggregate.discovery.last_read import LastRead
+from mcproxy.aggregate.discovery.source import Source
+from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.kube.discovery import DiscoveryError
+from mcproxy.net.failures import failure
+from tests.aggregate.discovery.stage import FakeSource, source
+
+
+class Script:
+    """Reads that the test answers."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.reads: list[tuple[str, str | None, Deferred[str]]] = []
+        self.documents: LastRead[str] = LastRead(self.clock, self.read, lifetime=10.0, patience=3.0)
+
+    async def read(self, cluster: Source, last: str | None) -> str:
+        deferred: Deferred[str] = Deferred()
+        self.reads.append((cluster.name, last, deferred))
+        return await deferred
+
+    def refresh(self, *sources: FakeSource, wait_for_old: bool = True) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.documents.refresh(sources, wait_for_old=wait_for_old))
+
+    def answer(self, content: Any, index: int = -1) -> None:
+        if isinstance(content, Exception):
+            self.reads[index][2].errback(failure(content))
+        else:
+            self.reads[index][2].callback(content)
+
+
+EAST, WEST = source("east", ()), source("west", ())
+
+
+def test_it_is_read_when_it_is_old() -> None:
+    script = Script()
+    first = script.refresh(EAST)
+    script.answer("1")
+    assert first.called
+    assert script.documents.known("east") == "1"
+    assert script.refresh(EAST).called
+    script.clock.advance(10)
+    script.refresh(EAST)
+    assert [(name, last) for name, last, _ in script.reads] == [("east", None), ("east", "1")]
+
+
+def test_all_are_read_at_once_and_each_once() -> None:
+    script = Script()
+    first, second = script.refresh(EAST, WEST), script.refresh(WEST)
+    assert [name for name, _, _ in script.reads] == ["east", "west"]
+    script.answer("w", 1)
+    assert (first.called, second.called) == (False, True)
+    script.answer("e", 0)
+    assert first.called
+
+
+def test_nobody_waits_longer_than_the_patience_and_the_read_goes_on() -> None:
+    script = Script()
+    waiting = script.refresh(EAST)
+    script.clock.advance(2.9)
+    assert not waiting.called
+    script.clock.advance(0.2)
+    assert waiting.called
+    script.answer("late")
+    assert script.documents.known("east") == "late"
+    assert script.clock.getDelayedCalls() == []
+
+
+def test_who_goes_away_leaves_the_read_to_others() -> None:
+    script = Script()
+    gone, stays = script.refresh(EAST), script.refresh(EAST)
+    gone.addErrback(lambda _: None)
+    gone.cancel()
+    script.answer("1")
+    assert stays.called
+    assert script.documents.known("east") == "1"
+    assert script.clock.getDelayedCalls() == []
+
+
+def test_what_is_only_old_need_not_be_waited_for() -> None:
+    script = Script()
+    script.refresh(EAST)
+    script.answer("1")
+    script.clock.advance(10)
+    assert script.refresh(EAST, wait_for_old=False).called
+    assert not script.refresh(EAST).called
+    assert len(script.reads) == 2
+
+
+def test_the_last_one_stays_and_a_failed_read_is_not_repeated_at_once() -> None:
+    script = Script()
+    script.refresh(EAST)
+    script.answer("1")
+    for error in (MemberError("broken"), DiscoveryError("malformed")):
+        script.clock.advance(10)
+        waiting = script.refresh(EAST)
+        script.answer(error)
+        assert waiting.called
+        assert script.documents.known("east") == "1"
+        before = len(script.reads)
+        assert script.refresh(EAST).called
+        assert len(script.reads) == before
+        script.clock.advance(2)
+        script.refresh(EAST)
+        assert len(script.reads) == before + 1
+        script.answer("1")
+
+
+def test_a_cluster_that_cannot_be_reached_is_not_asked() -> None:
+    script = Script()
+    away = source("away", ())
+    away.unavailable_since = 1.0
+    assert script.refresh(away).called
+    assert not script.reads
+
+
+def test_expire_and_forget() -> None:
+    script = Script()
+    script.refresh(EAST, WEST)
+    script.answer("e", 0)
+    script.answer("w", 1)
+    script.documents.expire(["east"])
+    script.refresh(EAST, WEST)
+    assert [name for name, _, _ in script.reads] == ["east", "west", "east"]
+    assert script.documents.known("east") == "e"
+    script.documents.forget(["west"])
+    assert (script.documents.known("east"), script.documents.known("west")) == (None, "w")
