@@ -106,14 +106,16 @@ def _negotiate(request: AggregatedRequest, *, aggregated: bool) -> str:
     accept = accept_of(request)
     if not accept:
         return JSON
-    for clause in media_types.clauses(accept):
+    clauses = media_types.clauses(accept)
+    for clause in clauses:
         if not clause.params.get("as") or not aggregated:
             form = next((one for one in (JSON, YAML) if media_types.matches(one, clause.media_type)), "")
         else:
             form = _AGGREGATED if _is_aggregated(clause) else ""
         if form:
             return form
-    raise media_types.only_accepted()
+    protobuf = any(clause.media_type == media_types.PROTOBUF for clause in clauses)
+    raise media_types.only_accepted(media_types.CUSTOM_TYPES if protobuf else media_types.BUILTIN_TYPES)
 
 
 def _is_aggregated(clause: Clause) -> bool:

@@ -87,7 +87,7 @@ class MemberDocuments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Members that have another kind or scope for a resource than the first one, which is served."""
+    """Clusters that have another kind or scope for a resource than the first member, whose is served."""
 
     gvr: GroupVersionResource
     served: str
@@ -241,6 +241,8 @@ def _add_forwarded(
             made.forwarded[entry.resource] = entry
         if known is None or _is_same(known.first, entry, group, version.version):
             has.add(entry.resource)
+        elif all(name != primary.name for name, _ in known.others):
+            known.others.append((primary.name, _described(entry)))
     if made.forwarded or not made.cached:
         made.of(primary.name, fresh=primary.fresh and version.freshness != STALE).update(has)
 

@@ -20,7 +20,7 @@ from mcproxy.kube.status import retry_after
 
 log = Logger()
 
-_MAX_KEPT = 8
+_MAX_KEPT = 32
 """Merges that are kept: of all members, and of the parts of them that policies let different users touch."""
 _RETRY_AFTER = 5  # seconds
 _RECENT = 5.0  # seconds for which what members said is served without asking them

@@ -305,5 +305,15 @@ def test_405(path: str, method: str) -> None:
     assert now(ask(discovery_of(one()).serve, path, method=method, Content_Length="0")).status == 405
 
 
+@pytest.mark.parametrize("path", ["/api", "/apis", "/apis/apps", "/apis/apps/v1"])
+def test_protobuf_is_not_made(path: str) -> None:
+    served = discovery_of(one()).serve
+    alone = now(ask(served, path, "application/vnd.kubernetes.protobuf"))
+    accepted = "only the following media types are accepted: application/json, application/yaml"
+    assert (alone.status, json.loads(alone.body)["message"]) == (406, accepted)
+    beside = now(ask(served, path, "application/vnd.kubernetes.protobuf,application/json"))
+    assert (beside.status, beside.header("content-type")) == (200, "application/json")
+
+
 def test_post_on_a_root_answers_as_get() -> None:
     assert now(ask(discovery_of(one()).serve, "/apis", method="POST", Content_Length="0")).status == 200

@@ -133,6 +133,17 @@ def test_a_conflict_of_kinds_or_scopes() -> None:
     assert merged.owners["x.io", "v1"] == ("a",)
 
 
+@pytest.mark.parametrize("is_member", [False, True])
+def test_a_conflict_with_the_primary(is_member: bool) -> None:
+    first = documents("a", [group("x.io", "v1", resource("things", "Thing"))])
+    primary = documents("p", [group("x.io", "v1", resource("things", "Gadget"))])
+    merged = merge(primary, [first, primary] if is_member else [first], EVERYTHING)
+    (conflict,) = merged.conflicts
+    assert conflict.others == (("p", "namespaced Gadget"),)
+    assert found(merged)[conflict.gvr].kind == "Thing"
+    assert merged.owners["x.io", "v1"] == ("a",)
+
+
 def test_an_explicit_group_version_of_a_kind_is_no_conflict() -> None:
     entry = resource("things", "Thing")
     explicit = msgspec.structs.replace(entry, response_kind=GroupVersionKind("x.io", "v1", "Thing"))
