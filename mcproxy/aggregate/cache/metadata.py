@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,8 +19,12 @@ from mcproxy.aggregate.cache.labels import ClusterMarks
 
 MAX_OBJECT_BYTES = 16 * 1024 * 1024
 """etcd takes 1.5 MB an object where it is not configured otherwise."""
-_MAX_SHALLOW_BYTES = 9_000
-"""A shorter object cannot be nested deeper than the 10,000 levels that Go's decoder reads."""
+MAX_DEPTH = 256
+"""Objects and arrays within one another. Python's decoders and encoders end at fewer than 1,000, Go's at 10,000."""
+_NO_OPENING = bytes(byte for byte in range(256) if byte not in b"{[")
+_NO_BRACKET = bytes(byte for byte in range(256) if byte not in b"{}[]")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_STEPS = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")  # up and down, as signed bytes
 _MAX_NAME = 1024
 _VERSION = re.compile(rb'"[1-9][0-9]{0,19}"')
 _NAME = re.compile(r"[^\x00-\x1f/%\x7f]+")
@@ -68,7 +73,7 @@ def canonical(item: bytes) -> bytes:
 
 
 def checked(item: bytes) -> bytes:
-    """Return JSON that is valid UTF-8, in one line, and not nested too deep to be read by clients."""
+    """Return JSON that a decoder has accepted, in one line. Raises MalformedObject: too large, too deep, not UTF-8."""
     if len(item) > MAX_OBJECT_BYTES:
         raise MalformedObject(f"it has {len(item)} bytes, more than {MAX_OBJECT_BYTES}")
     if not item.isascii():
@@ -77,10 +82,16 @@ def checked(item: bytes) -> bytes:
         except UnicodeDecodeError:
             raise MalformedObject("it is not UTF-8") from None
     if b"\n" in item or b"\r" in item:  # between tokens; a watch has an event in a line
-        return canonical(item)
-    if len(item) > _MAX_SHALLOW_BYTES and item.count(b"{") + item.count(b"[") > _MAX_SHALLOW_BYTES:
-        canonical(item)
+        item = canonical(item)
+    if len(item.translate(None, _NO_OPENING)) > MAX_DEPTH and _depth(item) > MAX_DEPTH:
+        raise MalformedObject(f"it is nested more than {MAX_DEPTH} levels deep")
     return item
+
+
+def _depth(item: bytes) -> int:
+    """Return how deep valid JSON is nested."""
+    steps = _STRING.sub(b"", item).translate(_STEPS, _NO_BRACKET)
+    return max(accumulate(memoryview(steps).cast("b")), default=0)
 
 
 def split(
@@ -90,9 +101,11 @@ def split(
 
     An object without kind and apiVersion, as items of built-in lists are, is taken as well. Raises MalformedObject.
     """
-    item = checked(item)
     try:
         fields = _FIELDS.decode(item)
+        text = checked(item)
+        if text is not item:
+            item, fields = text, _FIELDS.decode(text)
         metadata = _FIELDS.decode(fields.get("metadata", b"null"))
         plain = _length(fields) == len(item) and _length(metadata) == len(fields["metadata"])
         prefix = next((prefix for prefix in prefixes if item.startswith(prefix, 1)), b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -20,6 +21,7 @@ from mcproxy.aggregate.cache.decoder import (
     ObjectEvent,
     WatchError,
 )
+from mcproxy.aggregate.cache.metadata import MAX_DEPTH
 from mcproxy.aggregate.cache.object import CLUSTER_ANNOTATION, CLUSTER_LABEL, CachedObject, EventType
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from tests.aggregate.cache.objects import CONFIGMAPS, NODES, PODS, VERBS, WIDGETS, recorded
@@ -381,6 +383,42 @@ def test_a_malformed_object_is_one_value_with_a_short_message(text: str | bytes)
     assert isinstance(found, MalformedItem)
     assert 0 < len(found.message) < 300
     assert "\n" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("opening", "inner", "closing"), [("[", "", "]"), ('{"a":', "1", "}"), ('[{"a":[],"b":', "{}", ',"]]]}}}":0}]')]
+)
+def test_an_object_is_nested_at_most_as_deep_as_clients_can_read(opening: str, inner: str, closing: str) -> None:
+    levels = opening.count("[") + opening.count("{") - opening.count("[]")
+    most = (MAX_DEPTH - 1) // levels  # the object itself is a level
+    brackets = '"' + "[{" * 5000 + '\\"' + "}" * 5000 + '"'  # in a string they are none
+    for count, kept in ((most - 1, True), (most + 1, False)):
+        text = make("", f',"text":{brackets},"data":{opening * count}{inner}{closing * count}')
+        assert isinstance(decode_one(text), CachedObject) == kept
+        json.loads(text)
+
+
+LARGE = 2_000_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        json.dumps({f"k{number}": {"a": [1, {"b": []}]} for number in range(LARGE // 40)}),
+        "[" * LARGE + "]" * LARGE,
+        '{"a":' * (LARGE // 5) + "1" + "}" * (LARGE // 5),
+        "[" + "[],{}," * (LARGE // 6) + "0]",
+        '"' + '\\"' * LARGE + '"',
+        '"' + '\\"' * LARGE,
+        "[" * 300 + '"' + '\\"' * LARGE,
+        '"' + "\\\\" * LARGE,
+    ],
+)
+def test_no_object_is_slow_to_check(data: str) -> None:
+    text = make("", f',"data":{data}')
+    began = time.process_time()
+    decode_one(text)
+    assert time.process_time() - began < 3
 
 
 def test_an_object_that_is_too_large_is_left_out() -> None:
