@@ -38,6 +38,9 @@ def measure(lab: Lab, objects: int, rounds: int) -> Section:
         ("decode an event", "decode event us", 1.0, 1, "us"),
         ("apply it while a snapshot is held", "change us", 1.0, 1, "us"),
         ("take a snapshot", "snapshot us", 1.0, 2, "us"),
+        ("save it to a file, in a thread", "save s", 1.0, 1, "s"),
+        ("load it again, in a thread", "load s", 1.0, 1, "s"),
+        ("the longest that either stopped the reactor", "longest wait ms", 1.0, 0, "ms"),
     ):
         values = [each[key] for each in figures]
         section.rows.append([what, f"{spread(values).show(digits, scale)} {unit}"])

@@ -1,7 +1,8 @@
 """Fills one store of the aggregated API with pods and prints what that cost, as JSON: ``fill_store.py COUNT``.
 
 The pods come in Tables of 500 in the order of their names, as a kube-apiserver answers a reflector. Making them is not
-measured, and is done for 1,000 at a time, so that they do not count as memory of the store. Times are processor time.
+measured, and is done for 1,000 at a time, so that they do not count as memory of the store. Times are
+processor time but for saving and loading.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
 
 from twisted.internet.task import Clock
 
 from bench import pods
+from mcproxy.aggregate.cache import persistence
 from mcproxy.aggregate.cache.decoder import ObjectEvent
 from mcproxy.aggregate.cache.object import CachedObject
 from mcproxy.aggregate.cache.store import Store
@@ -29,6 +33,7 @@ PODS = APIResource(
 _PAGE = 500
 _BATCH = 1000  # pods of one namespace
 _CHANGES = 2000
+_TURN = 0.001  # seconds
 
 
 def main(arguments: list[str]) -> int:
@@ -44,6 +49,7 @@ def main(arguments: list[str]) -> int:
     figures["snapshot us"] = _each(lambda: store.snapshot(), 10_000)
     figures["change us"], figures["decode event us"] = change(store, min(_CHANGES, count))
     figures["relist us"] = relisted(store)["ingest us"]
+    figures["save s"], figures["load s"], figures["longest wait ms"] = saved(store)
     print(json.dumps(figures))
     return 0
 
@@ -77,6 +83,29 @@ def change(store: Store, changes: int) -> tuple[float, float]:
         decoded += middle - began
         assert snapshot.get(item.namespace, item.name) is not event.object
     return applied / len(known) * 1e6, decoded / len(known) * 1e6
+
+
+def saved(store: Store) -> tuple[float, float, float]:
+    """Return seconds of writing the store to a file and of reading it, in a thread; and by how many milliseconds that
+    kept this thread, which stands for the reactor, from running at its worst.
+    """
+    state, chunks = persistence.state_of(store, ""), store.snapshot().objects.chunks
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "store"
+        save, save_wait = _in_thread(lambda: persistence.write(path, state, chunks))
+        load, load_wait = _in_thread(lambda: persistence.read(path, state))
+    return save, load, max(save_wait, load_wait) * 1e3
+
+
+def _in_thread(work: Callable[[], object]) -> tuple[float, float]:
+    thread = Thread(target=work)
+    longest, began = 0.0, time.perf_counter()
+    thread.start()
+    while thread.is_alive():
+        before = time.perf_counter()
+        time.sleep(_TURN)
+        longest = max(longest, time.perf_counter() - before - _TURN)
+    return time.perf_counter() - began, longest
 
 
 def _list(store: Store, count: int) -> dict[str, float]:
