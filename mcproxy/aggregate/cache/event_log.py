@@ -20,11 +20,17 @@ NEVER = 2**64
 
 @dataclass(frozen=True, slots=True)
 class EventLogLimits:
-    """What one store remembers at most: the number of events, and the bytes of states that only they hold."""
+    """What one store remembers at most: the number of events, and the bytes of states that only they hold.
+
+    Events older than `age` seconds are dropped as new ones or bookmarks come, but for the last `ageless`: a
+    kube-apiserver forgets after 5 to 10 minutes (etcd is compacted), and keeps the last 100 in its watch cache.
+    """
 
     events: int = 10_000
     size: int = 32 * 1024 * 1024
     gaps: int = 64
+    age: float = 600.0
+    ageless: int = 100
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
@@ -32,6 +38,8 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     upto: int
     """Who has seen this version has seen the event: the event's own, or that of the list that showed it."""
     size: int
+    at: float
+    """When it came, seconds."""
 
 
 class EventLog:
@@ -69,12 +77,19 @@ class EventLog:
         self._size, self._gaps = 0, []
         self._floor = version
 
-    def append(self, event: Event, upto: int = 0) -> None:
-        """Add an event; `upto` is the version of the list that showed it, not lower than any before."""
+    def append(self, event: Event, upto: int, now: float) -> None:
+        """Add an event; `upto` is its version or that of the list that showed it, not lower than any before."""
         size = _size(event)
-        self._entries.append(_Entry(event, upto or event.version, size))
+        self._entries.append(_Entry(event, upto, size, now))
         self._size += size
         while len(self) > self._limits.events or self._size > self._limits.size:
+            self._drop_first()
+        self.forget_old(now)
+
+    def forget_old(self, now: float) -> None:
+        """Drop the events that are too old."""
+        oldest = now - self._limits.age
+        while len(self) > self._limits.ageless and self._entries[0].at < oldest:
             self._drop_first()
 
     def gap(self, start: int, end: int) -> None:

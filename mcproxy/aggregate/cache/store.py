@@ -195,7 +195,7 @@ class Store:
                 ]
         self._state_version = item.version
         for event in events:
-            self._log.append(event, item.version)
+            self._log.append(event, item.version, self.last_sign)
         self._tell(events)
         self._wake()
 
@@ -204,6 +204,7 @@ class Store:
         self.last_sign = self._clock.seconds()
         if self.synced and version > self.version:
             self._state_version = version
+            self._log.forget_old(self.last_sign)
             self._reached(version)
 
     def available(self) -> None:
@@ -260,7 +261,7 @@ class Store:
         self._objects, self._state_version, self.columns = objects, version, replacement.columns
         self._log.gap(known, version)
         for event in events:
-            self._log.append(event, version)
+            self._log.append(event, version, self.last_sign)
         if events and version == known:
             self._log.reset(version + 1)  # two states of one version: who has seen one cannot go on from it
         self._tell(events)

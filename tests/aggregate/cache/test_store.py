@@ -420,6 +420,24 @@ def test_the_log_is_bounded_by_the_bytes_that_only_it_holds() -> None:
     assert sum(event.previous.size for event in kept if event.previous) <= 10 * size
 
 
+def test_old_events_are_forgotten_but_for_the_last() -> None:
+    store, clock = new_store(EventLogLimits(age=60, ageless=3))
+    relist(store, 10)
+    for version in range(11, 21):
+        store.apply(ADDED, cached(f"n{version}", version))
+        clock.advance(1)
+    clock.advance(55)  # the first ones are 65 seconds old, the last 56
+    assert len(store.events_after(10)) == 10  # nothing came, so nothing was dropped
+    store.progress(21)
+    assert store.oldest_version == 15
+    assert [event.version for event in store.events_after(15)] == [16, 17, 18, 19, 20]
+    with pytest.raises(Expired):
+        store.events_after(14)
+    clock.advance(600)
+    store.apply(ADDED, cached("n22", 22))
+    assert [event.version for event in store.events_after(store.oldest_version)] == [19, 20, 22]
+
+
 def test_a_relist_larger_than_the_log_expires_what_was_before() -> None:
     store, _ = new_store(EventLogLimits(events=5))
     relist(store, 10, *(cached(f"n{number}", 1) for number in range(9)))
