@@ -27,7 +27,7 @@ def check_cached_resources(context: Context, places: Sequence[Place], entries: S
     for number, (place, entry) in enumerate(good):
         for other, (other_place, wider) in enumerate(good):
             # Of two that are the same the first counts.
-            if other != number and _has_all(wider, entry) and not (other > number and _has_all(entry, wider)):
+            if other != number and has_all(wider, entry) and not (other > number and has_all(entry, wider)):
                 what = f"adds nothing: {other_place.key} ({other_place.mark}) has all of it"
                 context.warn(place, "no-effect", what, "keep one of the two")
                 break
@@ -42,7 +42,8 @@ def _is_good(place: Place) -> bool:
     return not place.is_broken and all(place.has(key) for key in ("group", "version", "resource"))
 
 
-def _has_all(wider: CachedResource, entry: CachedResource) -> bool:
+def has_all(wider: CachedResource, entry: CachedResource) -> bool:
+    """Whether an entry has everything that another one has, whatever resources, namespaces and members there are."""
     return (
         wider.version == entry.version
         and has_resource(wider, entry.group, entry.resource)

@@ -19,12 +19,12 @@ def check_create_rules(
     for number, (place, rule) in enumerate(zip(places, rules, strict=True)):
         if place.is_broken:
             continue
-        earlier = [(places[i], one) for i, one in enumerate(rules[:number]) if _covers(one, rule)]
+        earlier = [(places[i], one) for i, one in enumerate(rules[:number]) if covers(one, rule)]
         if earlier:
             what = f"is never reached, because {earlier[0][0].key} ({earlier[0][0].mark}) matches all that it matches"
             context.warn(place, "shadowed-rule", what, "put it first, narrow the earlier one, or take it out")
             continue
-        matched = [entry for entry in cache.resources if _matches(rule, entry)]
+        matched = [entry for entry in cache.resources if matches(rule, entry)]
         if not matched and resources is not None and not resources.is_broken:
             what = "matches none of cache.resources, and what is not cached goes to the primary without a rule"
             context.warn(place, "matches-nothing", what, "take it out, or add the resource to cache.resources")
@@ -41,7 +41,7 @@ def check_create_rules(
             context.warn(to, "unseen-objects", what, f"name another member, or add {rule.to} to clusters of the entry")
 
 
-def _covers(one: CreateRule, other: CreateRule) -> bool:
+def covers(one: CreateRule, other: CreateRule) -> bool:
     """Whether `one` matches all that `other` does."""
     return all(
         "*" in mine or set(theirs) <= set(mine)
@@ -49,12 +49,8 @@ def _covers(one: CreateRule, other: CreateRule) -> bool:
     )
 
 
-def _matches(rule: CreateRule, entry: CachedResource) -> bool:
+def matches(rule: CreateRule, entry: CachedResource) -> bool:
     """Whether a rule matches some resource of an entry."""
     if "*" not in rule.api_groups and entry.group not in rule.api_groups:
         return False
-    return (
-        "*" in rule.resources
-        or entry.resource == "*"
-        or any(has_resource(entry, entry.group, resource) for resource in rule.resources)
-    )
+    return "*" in rule.resources or any(has_resource(entry, entry.group, resource) for resource in rule.resources)
