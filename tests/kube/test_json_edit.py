@@ -161,10 +161,19 @@ labels = st.dictionaries(st.text(max_size=5), st.text(max_size=5), min_size=1, m
 indents = st.sampled_from([None, 1, "\t"])
 
 
-@given(values, st.fixed_dictionaries({}, optional={"labels": labels, "annotations": labels, "x": values}), indents)
-def test_what_is_added_and_taken_off_again_changes_no_byte(rest: Any, metadata: dict[str, Any], indent: Any) -> None:
+@given(
+    values,
+    st.booleans(),
+    st.fixed_dictionaries({}, optional={"labels": labels, "annotations": labels, "x": values}),
+    indents,
+)
+def test_what_is_added_and_taken_off_again_changes_no_byte(
+    rest: Any, long: bool, metadata: dict[str, Any], indent: Any
+) -> None:
     document = {"spec": rest, "metadata": metadata | {"resourceVersion": "5"}, "kind": "A"}
-    before = json.dumps(document, indent=indent).encode()
+    if long:  # read in another way
+        document = {"first": "x" * 20_000, **document, "last": [[[]]]}
+    before = json.dumps(document, indent=indent, ensure_ascii=not long).encode("utf-8", "surrogatepass")
     edited = json_edit.edit_metadata(
         before, MetadataEdit(ADDED.labels, ADDED.annotations, lambda version: "1" + version)
     )
@@ -178,3 +187,26 @@ def test_what_is_added_and_taken_off_again_changes_no_byte(rest: Any, metadata: 
         edited, MetadataEdit(REMOVED.labels, REMOVED.annotations, lambda version: version[1:])
     )
     assert back == before
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        b'"n":12,"n":1',
+        b'"n":1,"n":12',
+        b'"metadata":{"labels":{"mcproxy.io/cluster":"x"}}',
+        b'"a":{"metadata":{}}',
+        b'"x":"\xff"',
+    ],
+)
+def test_a_long_text_with_doubled_names(more: bytes) -> None:
+    body = b'{"long":"' + b"x" * 20_000 + b'",' + more + b',"metadata":{"labels":{"mcproxy.io/cluster":"x"}}}'
+    edited = json_edit.edit_metadata(body, REMOVED)
+    assert LABEL.encode() not in edited
+    assert edited.endswith(b',"metadata":{}}')
+    assert more.partition(b"{")[0] in edited
+
+
+def test_a_very_long_text_that_is_no_json_is_refused_at_once() -> None:
+    with pytest.raises(Malformed):
+        json_edit.edit_metadata(b'{"a":[' + b"[]," * 300_000 + b'"\xff"]}', REMOVED)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from mcproxy.kube.resource import APIResource, GroupVersionResource
 
 _STREAMING = STREAM_SUBRESOURCES | {"log", "proxy"}
+_ANSWERED_BY_STATUS = frozenset({"eviction", "binding"})
+"""Subresources that change the object itself, of which the answer does not tell the version."""
 _CREATED_BY_PUT = frozenset(
     {
         ("", "endpoints"),
@@ -194,7 +196,7 @@ class _Write:
             absent = await lookup.may_see(found)
             if absent is not None:
                 raise _with_warnings(absent.refusal, [*self._warnings, *absent.warnings])
-        await self._answer(found.member, response, body)
+        await self._answer(found.member, response, body, found.cached)
 
     def _may_create(self, body: RequestBody) -> bool:
         """Whether the request, at a member that does not have the object, would create it."""
@@ -240,7 +242,7 @@ class _Write:
             self._request.served_by(name, cached=False)
             hand_back(self._request, response, more=self._warnings)
             return
-        await self._answer(member, await self._send(member, accept, body, None), body)
+        await self._answer(member, await self._send(member, accept, body, None), body, None)
 
     def _part(self, name: str) -> MemberView | None:
         member = self._view.member(name)
@@ -284,8 +286,10 @@ class _Write:
             return BodyKind.DELETE_OPTIONS
         return BodyKind.EVICTION if self._subresource == "eviction" else BodyKind.OBJECT
 
-    async def _answer(self, member: MemberView, response: MemberResponse, body: RequestBody) -> None:
-        """Hand a member's answer back, once the cache shows what it says."""
+    async def _answer(
+        self, member: MemberView, response: MemberResponse, body: RequestBody, cached: CachedObject | None
+    ) -> None:
+        """Hand a member's answer back, once the cache shows what it says; `cached` is the object before."""
         request, view = self._request, self._view
         request.served_by(member.name, cached=False)
         if not is_success(response) or self._subresource == "token":
@@ -294,7 +298,7 @@ class _Write:
         reads = self._method in (b"GET", b"HEAD")
         written = answers.read(response)
         if not reads and not self._is_dry_run(body):
-            await self._until_visible(member, written)
+            await self._until_visible(member, written, cached)
 
         def version(number: int) -> str:
             if reads:
@@ -304,12 +308,17 @@ class _Write:
 
         hand_back(request, response, body=answers.edited(response, version), more=self._warnings)
 
-    async def _until_visible(self, member: MemberView, written: answers.WrittenObject) -> None:
+    async def _until_visible(
+        self, member: MemberView, written: answers.WrittenObject, cached: CachedObject | None
+    ) -> None:
         stores = member.stores_of(self._namespace)
         if self._method == b"DELETE" and not self._subresource and not written.stays:
             await visibility.until_gone(stores, {(self._namespace, self._name): written.uid}, self._clock)
         elif written.version:
             await visibility.until_version(stores, written.version)
+        elif self._subresource in _ANSWERED_BY_STATUS and cached is not None and not visibility.is_deleted(cached):
+            key = self._namespace, self._name
+            await visibility.until_changed(stores, {key: cached.version}, self._clock)
 
     def _is_dry_run(self, body: RequestBody) -> bool:
         if "dryRun" in parse_query(self._request.target.partition(b"?")[2]):

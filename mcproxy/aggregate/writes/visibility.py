@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]
 """Namespace and name."""
+Test = Callable[["CachedObject | None"], bool]
+"""Whether the present state of an object is what is waited for; None if there is none."""
+T = TypeVar("T")
 
 TIMEOUT = 3.0
 """Seconds; a write is answered then all the same, since it has been done."""
@@ -25,7 +28,7 @@ class _Pending:
     def __init__(
         self,
         store: Store,
-        wanted: Mapping[Key, Callable[[CachedObject | None], bool]],
+        wanted: Mapping[Key, Test],
         clock: IReactorTime,
         timeout: float,
     ) -> None:
@@ -86,22 +89,47 @@ async def until_gone(
 
     `objects` has the uid by key; "" is whichever object has that name. Returns whether that came in time.
     """
+    return await _until(stores, objects, _gone, clock, timeout)
+
+
+async def until_changed(
+    stores: Sequence[Store], objects: Mapping[Key, int], clock: IReactorTime, timeout: float = TIMEOUT
+) -> bool:
+    """Wait until the stores have newer states than these versions of objects; return whether they have."""
+    return await _until(stores, objects, lambda _, version: _newer(version), clock, timeout)
+
+
+def is_deleted(found: CachedObject) -> bool:
+    """Whether an object is marked as deleted: a finalizer, or its grace period, holds it."""
+    return b'"deletionTimestamp":"' in found.head + found.tail
+
+
+async def _until(
+    stores: Sequence[Store],
+    objects: Mapping[Key, T],
+    test: Callable[[CachedObject | None, T], Test],
+    clock: IReactorTime,
+    timeout: float,
+) -> bool:
     for store in stores:
         if store.unavailable_since is not None or not store.synced:
             return False
-        wanted = {key: _gone(store.get(*key), uid) for key, uid in objects.items()}
+        wanted = {key: test(store.get(*key), value) for key, value in objects.items()}
         if not await _Pending(store, wanted, clock, timeout).done:
             return False
     return True
 
 
-def _gone(known: CachedObject | None, uid: str) -> Callable[[CachedObject | None], bool]:
+def _newer(version: int) -> Test:
+    return lambda found: found is None or found.version > version
+
+
+def _gone(known: CachedObject | None, uid: str) -> Test:
     version = known.version if known is not None else 0
 
     def test(found: CachedObject | None) -> bool:
         if found is None or (uid and found.uid != uid):
             return True
-        # A finalizer holds it: it has been marked as deleted since.
-        return found.version > version and b'"deletionTimestamp":"' in found.head + found.tail
+        return found.version > version and is_deleted(found)
 
     return test

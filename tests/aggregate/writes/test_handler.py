@@ -507,6 +507,18 @@ class TestReadYourWrites:
         west.catch_up()
         assert request.recorded.status == 200
 
+    @pytest.mark.parametrize("subresource", ["eviction", "binding"])
+    def test_what_is_answered_by_a_status_alone_is_seen_too(self, subresource: str) -> None:
+        fleet = Fleet()
+        west = fleet.members["west"]
+        west.put("a")
+        west.rule = lambda *_: (201, {"kind": "Status", "status": "Success"})
+        request, _ = fleet.begin("POST", f"{OBJECT}/{subresource}", {"metadata": {"name": "a"}})
+        assert request.recorded.status == 0
+        west.put("a", metadata={"deletionTimestamp": "2026-11-21T09:38:32Z", "finalizers": ["x"]})
+        assert request.recorded.status == 201
+        assert fleet.asks("POST", f"{OBJECT}/{subresource}", {"metadata": {"name": "a"}}).code == 201
+
     @pytest.mark.parametrize("how", ["query", "options"])
     def test_a_dry_run_does_not_wait(self, how: str) -> None:
         fleet = Fleet()
