@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
-from twisted.internet.defer import DeferredLock
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
@@ -56,15 +56,18 @@ class StoreFiles:
     Core secrets are only written, and only read, where `secrets` is given; without it a file with them is removed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, in_thread: Callable[..., Deferred[Any]] = deferToThread) -> None:
+        """`in_thread` calls a function with arguments in a thread."""
         self._folder = folder
+        self._in_thread = in_thread
         self._lock = DeferredLock()
         self._failing: set[Path] = set()
 
     def path_of(self, store: Store) -> Path:
         """Return the file of a store; the names in it are for people, the digest makes it the store's alone."""
         gvr = store.resource.gvr
-        digest = hashlib.sha256("\n".join((store.member, *gvr, store.namespace)).encode()).hexdigest()[:20]
+        dropped = "dropped" if store.decoder.drop_managed_fields else ""
+        digest = hashlib.sha256("\n".join((store.member, *gvr, store.namespace, dropped)).encode()).hexdigest()[:20]
         words = (_UNSAFE.sub("-", word)[:40] for word in (store.member, gvr.resource, gvr.group) if word)
         return self._folder / f"{'.'.join(words)}.{digest}{_SUFFIX}"
 
@@ -79,7 +82,7 @@ class StoreFiles:
         state, chunks = state_of(store, cluster_uid), store.snapshot().objects.chunks
         await self._lock.acquire()
         try:
-            await deferToThread(write, path, state, chunks)
+            await self._in_thread(write, path, state, chunks)
         except OSError as error:
             if path not in self._failing:
                 self._failing.add(path)
@@ -108,7 +111,7 @@ class StoreFiles:
         wanted = state_of(store, "")
         await self._lock.acquire()
         try:
-            found = await deferToThread(read, path, wanted)
+            found: tuple[StoreState, ObjectSequence] | None = await self._in_thread(read, path, wanted)
         finally:
             self._lock.release()
         if found is None:

@@ -262,6 +262,15 @@ async def test_a_save_that_fails_leaves_the_last_state(tmp_path: Path, monkeypat
     assert os.listdir(tmp_path) == [files.path_of(store).name]
 
 
+async def test_stores_with_and_without_managed_fields_have_files_of_their_own(tmp_path: Path) -> None:
+    files, whole, dropped = StoreFiles(tmp_path), filled(count=5), filled(count=7, drop_managed_fields=True)
+    await files.save(whole, "u")
+    await files.save(dropped, "u")
+    for restored, count in ((new(), 5), (new(drop_managed_fields=True), 7)):
+        assert await files.load(restored) == "u"
+        assert len(restored) == count
+
+
 async def test_files_of_stores_that_are_gone_are_removed(tmp_path: Path) -> None:
     files, stays, goes = StoreFiles(tmp_path), filled(count=5), filled(count=5, member="west")
     for store in (stays, goes):
