@@ -21,6 +21,8 @@ PATCH_TYPES = (
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
 )
+CUSTOM_PATCH_TYPES = PATCH_TYPES[:3]
+"""Those of custom resources: kubectl takes from here whether it may send a strategic merge patch."""
 MEDIA_TYPES = ("application/json", "application/vnd.kubernetes.protobuf", "application/yaml")
 WRITE_PARAMETERS = (
     (
@@ -109,7 +111,7 @@ def _operation(
         "description": words[verb],
         "operationId": _operation_id(info, verb, sub, all_namespaces=all_namespaces),
         "parameters": _parameters(verb, answer, version),
-        **_bodies(verb, answer, version),
+        **_bodies(verb, answer, version, PATCH_TYPES if info.builtin else CUSTOM_PATCH_TYPES),
         "x-kubernetes-action": {"create": "post", "update": "put"}.get(verb, verb),
         "x-kubernetes-group-version-kind": {"group": group, "version": kind_version, "kind": kind},
     }
@@ -146,12 +148,12 @@ def _parameters(verb: str, answer: str, version: int) -> list[JSONDict]:
     return out
 
 
-def _bodies(verb: str, answer: str, version: int) -> JSONDict:
+def _bodies(verb: str, answer: str, version: int, patch_types: tuple[str, ...]) -> JSONDict:
     """Return requestBody and responses (v3), or consumes, produces and responses (v2)."""
     if version == 2:
         good = {"description": "OK", "schema": {"$ref": f"#/definitions/{answer}"}}
         return {
-            "consumes": list(PATCH_TYPES) if verb == "patch" else ["*/*"],
+            "consumes": list(patch_types) if verb == "patch" else ["*/*"],
             "produces": list(MEDIA_TYPES),
             "schemes": ["https"],
             "responses": {"200": good, "401": {"description": "Unauthorized"}},
@@ -161,7 +163,7 @@ def _bodies(verb: str, answer: str, version: int) -> JSONDict:
     out: JSONDict = {}
     if verb == "patch":
         patch = {"schema": {"$ref": f"#/components/schemas/{META}Patch"}}
-        out["requestBody"] = {"content": dict.fromkeys(PATCH_TYPES, patch), "required": True}
+        out["requestBody"] = {"content": dict.fromkeys(patch_types, patch), "required": True}
     elif verb in ("create", "update"):
         out["requestBody"] = {"content": {"*/*": reference}, "required": True}
     return {**out, "responses": {"200": good, "401": {"description": "Unauthorized"}}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.discovery import openapi
 from mcproxy.demo.fixtures import demo_objects
 from mcproxy.demo.registry import crd
+
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 @pytest.fixture
@@ -48,6 +52,21 @@ def test_paths_carry_what_kubectl_looks_for(cluster: SimulatedCluster) -> None:
     assert patch["x-kubernetes-group-version-kind"] == {"group": "apps", "version": "v1", "kind": "Deployment"}
     assert {"dryRun", "fieldValidation", "force"} <= {item["name"] for item in patch["parameters"]}
     assert patch["operationId"] == "patchAppsV1NamespacedDeployment"
+
+
+def test_custom_resources_take_no_strategic_merge_patch(cluster: SimulatedCluster) -> None:
+    """As recorded; kubectl apply would send one otherwise, which is 415."""
+    recorded = json.loads(json.loads((GOLDEN / "openapi" / "v3-crd.json").read_text())["response"]["body"])
+    path = "/apis/example.com/v1/namespaces/{namespace}/widgets/{name}"
+    custom, builtin = openapi.openapi_v3(cluster, "apis/example.com/v1"), openapi.openapi_v3(cluster, "apis/apps/v1")
+    assert custom is not None
+    assert builtin is not None
+    types = set(custom["paths"][path]["patch"]["requestBody"]["content"])
+    assert types == set(recorded["paths"][path]["patch"]["requestBody"]["content"])
+    deployment = builtin["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]
+    strategic = "application/strategic-merge-patch+json"
+    assert set(deployment["patch"]["requestBody"]["content"]) == types | {strategic}
+    assert strategic not in openapi.openapi_v2(cluster)["paths"][path]["patch"]["consumes"]
 
 
 def test_an_unserved_group_version_has_no_document(cluster: SimulatedCluster) -> None:
