@@ -170,8 +170,14 @@ class OpenAPI:
 
     # -- v2 --------------------------------------------------------------------------------------------------
 
-    async def document_v2(self, merges: AggregateMerges, allowed: Collection[str], form: str) -> Document:
-        """Return the v2 document, as JSON or V2_PROTOBUF. Raises MemberError, DiscoveryError and NoSuchForm."""
+    async def document_v2(
+        self, merges: AggregateMerges, allowed: Collection[str], form: str, *, partial: bool = False
+    ) -> Document:
+        """Return the v2 document, as JSON or V2_PROTOBUF. Raises MemberError, DiscoveryError and NoSuchForm.
+
+        A merged one is not made as protobuf; `partial`: then return that of the cluster that describes most. (Clients
+        that take nothing else, kubectl before 1.27, do not validate what they find no schema of.)
+        """
         self._follow(merges)
         owners = merges.of(allowed).merged.owners
         counted = Counter(name for clusters in owners.values() for name in clusters)
@@ -187,7 +193,7 @@ class OpenAPI:
         ]
         whole = len(taken) == 1 and _has_all(known[0][0], taken[0][1])
         if form != JSON:
-            if not whole:
+            if not whole and not partial:
                 raise NoSuchForm
             return await self._v2_protobuf(*known[0])
 

@@ -112,6 +112,8 @@ async def _serve_document(request: AggregatedRequest, openapi: OpenAPI, merges: 
 async def _serve_v2(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges) -> None:
     forms = _forms(accept_of(request), V2_PROTOBUF)
     found = await _first(forms, partial(openapi.document_v2, merges, request.members))
+    if found is None:
+        found = await _first(forms, partial(openapi.document_v2, merges, request.members, partial=True))
     if found is not None and has_etag(request, found[0].etag):
         more = b"ETag: %b\r\nVary: Accept-Encoding\r\nVary: Accept\r\n" % found[0].etag
         send_not_modified(request, more, cache_control=PRIVATE)

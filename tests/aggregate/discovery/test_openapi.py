@@ -347,7 +347,7 @@ def test_v2_documents_are_merged() -> None:
     }
     assert document["definitions"] == {"Thing": {"description": "a"}, "Thing_v2": {"description": "b"}}
     assert document["paths"]["/version/"]["get"]["d"] == "a"
-    assert now(ask(served.serve, "/openapi/v2", V2_PROTOBUF, members=["a", "b"])).status == 406
+    assert now(ask(served.serve, "/openapi/v2", V2_PROTOBUF, members=["a", "b"])).status == 406  # they give none
     same = now(ask(served.serve, "/openapi/v2", members=["a", "b"], If_None_Match=str(response.header("etag"))))
     assert same.status == 304
 
@@ -379,6 +379,19 @@ def test_v2_as_protobuf_is_the_clusters_own() -> None:
     one.answers["/openapi/v2"] = ControlResponse(200, ((b"Content-Type", V2_PROTOBUF.encode()),), b"\x01")
     response = now(ask(served.serve, "/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"))
     assert (response.status, response.body, response.header("content-type")) == (200, b"\x01", V2_PROTOBUF)
+
+
+def test_v2_as_protobuf_alone_is_of_the_cluster_that_describes_most() -> None:
+    a, b = v2("a", "x.io"), v2("b", "y.io", "z.io")
+    served = discovery_of(a, b)
+    merged = now(ask(served.serve, "/openapi/v2"))
+    for one in (a, b):
+        answer = ControlResponse(200, ((b"Content-Type", V2_PROTOBUF.encode()),), one.name.encode())
+        one.answers["/openapi/v2"] = answer
+    response = now(ask(served.serve, "/openapi/v2", V2_PROTOBUF))
+    assert (response.status, response.body, response.header("etag")) == (200, b"b", '"B"')
+    both = now(ask(served.serve, "/openapi/v2", f"{V2_PROTOBUF}, application/json"))
+    assert both.body == merged.body
 
 
 def test_v2_of_nobody() -> None:
