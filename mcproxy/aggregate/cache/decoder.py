@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.aggregate.cache.labels import ClusterMarks
-from mcproxy.aggregate.cache.metadata import MalformedObject, checked, split, version_of
+from mcproxy.aggregate.cache.metadata import MalformedObject, checked, refuse_crowded, split, version_of
 from mcproxy.aggregate.cache.object import CachedObject, EventType
 from mcproxy.kube.resource import APIResource
 
@@ -22,6 +22,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends the initial events of a WatchList (KEP-3157)."""
 _MAX_CONTINUE = 16 * 1024
 _MAX_MESSAGE = 1024
+_MAX_PAGE_COMMAS = 4_000_000  # of 64 MB, with objects as small as they can be, a quarter
 _LIST_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,252}", re.ASCII)
 _TABLE_GROUP = "meta.k8s.io/"
 
@@ -185,6 +186,7 @@ class ObjectDecoder:
         Raises MalformedResponse for anything else.
         """
         try:
+            refuse_crowded(data, _MAX_PAGE_COMMAS)
             page = msgspec.json.decode(data, type=_Page)
             if page.kind == "Status":
                 raise MalformedResponse(f"a Status instead of a list: {page.message[:_MAX_MESSAGE]}")
@@ -211,6 +213,7 @@ class ObjectDecoder:
     def decode_event(self, line: bytes, now: float) -> WatchEvent:
         """Read one line of a watch; `now` is seconds since 1970. Raises MalformedResponse for what is no event."""
         try:
+            refuse_crowded(line)
             event = msgspec.json.decode(line, type=_Line)
             if event.type == "BOOKMARK":
                 return self._bookmark(event.object)

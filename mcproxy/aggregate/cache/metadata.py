@@ -17,10 +17,12 @@ from msgspec import Raw
 
 from mcproxy.aggregate.cache.labels import ClusterMarks
 
-MAX_OBJECT_BYTES = 16 * 1024 * 1024
+MAX_OBJECT_BYTES = 8 * 1024 * 1024
 """etcd takes 1.5 MB an object where it is not configured otherwise."""
 MAX_DEPTH = 256
 """Objects and arrays within one another. Python's decoders and encoders end at fewer than 1,000, Go's at 10,000."""
+MAX_COMMAS = 1_000_000
+"""In one object; each element of JSON may take a hundred bytes while it is decoded, however few it has."""
 _NO_OPENING = bytes(byte for byte in range(256) if byte not in b"{[")
 _NO_BRACKET = bytes(byte for byte in range(256) if byte not in b"{}[]")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -72,6 +74,16 @@ def canonical(item: bytes) -> bytes:
         raise MalformedObject(f"it cannot be decoded: {type(error).__name__}") from None
 
 
+def refuse_crowded(data: bytes, most: int = MAX_COMMAS) -> None:
+    """Raise MalformedObject for JSON with so many elements that decoding it takes far more memory than it has bytes,
+    and msgspec.DecodeError for what is no JSON.
+    """
+    if len(data) > 2 * most and data.count(b",") > most:
+        msgspec.json.decode(data, type=Raw)  # strings are only found at once in what is valid
+        if _STRING.sub(b"", data).count(b",") > most:
+            raise MalformedObject(f"it has more than {most} elements")
+
+
 def checked(item: bytes) -> bytes:
     """Return JSON that a decoder has accepted, in one line. Raises MalformedObject: too large, too deep, not UTF-8."""
     if len(item) > MAX_OBJECT_BYTES:
@@ -102,6 +114,7 @@ def split(
     An object without kind and apiVersion, as items of built-in lists are, is taken as well. Raises MalformedObject.
     """
     try:
+        refuse_crowded(item)
         fields = _FIELDS.decode(item)
         text = checked(item)
         if text is not item:

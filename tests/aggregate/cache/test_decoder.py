@@ -422,7 +422,7 @@ def test_no_object_is_slow_to_check(data: str) -> None:
 
 
 def test_an_object_that_is_too_large_is_left_out() -> None:
-    found = decode_one(make("", ',"data":"%s"' % ("x" * 16 * 1024 * 1024)))
+    found = decode_one(make("", ',"data":"%s"' % ("x" * 8 * 1024 * 1024)))
     assert isinstance(found, MalformedItem)
     assert "bytes" in found.message
 
@@ -630,3 +630,62 @@ def test_a_custom_resource_with_a_field_before_api_version_is_one() -> None:
     list(decode.decode_page(recorded("list/east/gadgets-cluster-scoped.json")["body"].encode(), 0.0))
     assert decode.items_typed
     assert decode.type_prefix == b'"apiVersion":"east.example.com/v1beta1","kind":"Gadget",'
+
+
+def test_elements_that_cost_more_memory_than_bytes_are_bounded() -> None:
+    crowd = "0," * 1_000_001 + "0"
+    found = decode_one(make("", f',"data":[{crowd}]'))
+    assert isinstance(found, MalformedItem)
+    assert "elements" in found.message
+    with pytest.raises(MalformedResponse, match="elements"):
+        decoder().decode_event(f'{{"type":"ADDED","object":{{"kind":"Table","rows":[{crowd}]}}}}'.encode(), NOW)
+    with pytest.raises(MalformedResponse, match="elements"):
+        decoder().decode_page(page_of(*["0" for _ in range(4_000_002)]), NOW)
+    text = '"' + "0," * 1_000_000 + '"'  # commas in a string are none
+    page = decoder().decode_page(page_of(*[make("", f',"data":{text}')] * 5), NOW)
+    assert [type(item) for item in page] == [CachedObject] * 5
+
+
+PAGE = page_of(make(), make(',"labels":{"a":"b"}'))
+ROW = f'{{"cells":["x"],"object":{make()}}}'
+TABLE = f'{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"9"}},"rows":[{ROW}]}}'.encode()
+BOOKMARK = b'{"metadata":{"resourceVersion":"5","annotations":{"k8s.io/initial-events-end":"true"}}}'
+STATUS = b'{"kind":"Status","code":410,"reason":"Expired","details":{"retryAfterSeconds":5}}'
+LINES = [
+    b'{"type":"MODIFIED","object":%s}' % make().encode(),
+    b'{"type":"ADDED","object":%s}' % TABLE,
+    b'{"type":"BOOKMARK","object":%s}' % BOOKMARK,
+    b'{"type":"ERROR","object":%s}' % STATUS,
+]
+NOISE = st.binary(max_size=10) | st.sampled_from(
+    [
+        b"null",
+        b"[]",
+        b"{}",
+        b'"x"',
+        b"1e999",
+        b"9" * 40,
+        b'"\\u0000"',
+        b"[" * 50,
+        b"\n",
+        b",",
+        b'"metadata":',
+        b'"rows":',
+    ]
+)
+
+
+@given(st.sampled_from([PAGE, TABLE, *LINES]), NOISE, st.integers(0, 500), st.integers(0, 30))
+def test_damaged_pages_and_lines_never_crash(data: bytes, noise: bytes, place: int, length: int) -> None:
+    place %= len(data)
+    damaged = data[:place] + noise + data[place + length :]
+    found: list[object] = []
+    try:
+        if data in LINES:
+            found.append(decoder().decode_event(damaged, NOW))
+        else:
+            found += decoder().decode_page(damaged, NOW)
+    except MalformedResponse as error:
+        found.append(error)
+    for item in found:
+        assert not isinstance(item, CachedObject) or json.loads(item.json(b"", b"7"))
