@@ -201,6 +201,13 @@ class Exchange:
         else:
             self._out.append(data)
 
+    def write_shared(self, data: bytes, chunk: bytes) -> None:
+        """Send a piece of the body that many exchanges get; `chunk` is `data` as `framing.encode_chunk` makes it."""
+        if not self.ended:
+            self.bytes_out += len(data)
+            self._out.append(chunk if self._chunked else data)
+            self.flush()
+
     def flush(self) -> None:
         """Send what was written since the last flush."""
         out = self._out

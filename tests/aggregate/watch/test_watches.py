@@ -1,0 +1,604 @@
+"""Watches on a view: the rules of the reference page "list-watch"."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcproxy.aggregate.watch.watches import WatchSettings
+from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.kube.status import StatusError
+from tests.aggregate.view.fakes import FakeMember
+from tests.aggregate.watch.room import RecordedExchange, Room
+
+INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+ALL = [("ADDED", "east/a", "3"), ("ADDED", "east/b", "7"), ("ADDED", "west/a", "90")]
+END = ("BOOKMARK", "", "")
+
+
+def two(**arguments: Any) -> Room:
+    room = Room("east", "west", **arguments)
+    room.sync("east", 10, ("a", 3), ("b", 7))
+    room.sync("west", 100, ("a", 90))
+    return room
+
+
+def code(room: Room, query: str) -> tuple[int, str]:
+    with pytest.raises(StatusError) as refused:
+        room.watch(query)
+    return refused.value.code, refused.value.reason
+
+
+def vector(room: Room, exchange: RecordedExchange, number: int = -1) -> dict[str, int] | None:
+    return room.view.reader.read(exchange.events[number]["object"]["metadata"]["resourceVersion"])
+
+
+# -- where it begins ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", ["", "resourceVersion=", "resourceVersion=0"])
+def test_a_watch_without_a_version_begins_with_what_is_cached(query: str) -> None:
+    room = two()
+    exchange = room.watch(query)
+    assert exchange.brief() == ALL
+    room.put("east", "c", 11)
+    room.put("west", "a", 101)
+    room.delete("east", "a", 12)
+    room.run()
+    assert exchange.brief()[3:] == [
+        ("ADDED", "east/c", "11"),
+        ("MODIFIED", "west/a", "101"),
+        ("DELETED", "east/a", "3"),
+    ]
+    assert not exchange.ended
+
+
+def test_a_watch_from_a_version_has_every_change_behind_it_once() -> None:
+    room = two()
+    version = room.version()
+    room.put("east", "c", 11)
+    room.put("west", "c", 101)
+    exchange = room.watch(f"resourceVersion={version}")
+    room.put("east", "c", 12)
+    room.run()
+    assert exchange.brief() == [("ADDED", "east/c", "11"), ("ADDED", "west/c", "101"), ("MODIFIED", "east/c", "12")]
+    assert [vector(room, exchange, number) for number in range(3)] == [
+        {"east": 11, "west": 100},
+        {"east": 11, "west": 101},
+        {"east": 12, "west": 101},
+    ]
+
+
+def test_the_lead_of_an_event_is_its_owners_version() -> None:
+    room = two()
+    exchange = room.watch(f"resourceVersion={room.version()}")
+    room.put("east", "a", 11)
+    room.run()
+    assert exchange.version == room.view.format.whole((11, 100), 11)
+
+
+def test_the_response_begins_at_once() -> None:
+    request = two().open(INITIAL)
+    assert request.recorded.head_written is not None
+    status, fields = request.recorded.head_written
+    assert status == 200
+    assert b"Content-Type: application/json\r\n" in fields
+    assert request.begun
+    assert request.served == ("east", "west")
+
+
+def test_a_member_without_a_part_begins_with_its_objects() -> None:
+    room = two()
+    version = room.version(["west"])
+    room.put("west", "b", 101)
+    exchange = room.watch(f"resourceVersion={version}")
+    assert exchange.brief() == [*ALL[:2], ("ADDED", "west/b", "101")]
+
+
+def test_a_version_that_is_older_than_the_log_is_410_before_the_response_begins() -> None:
+    room = two()
+    assert code(room, f"resourceVersion={room.view.format.whole((9, 100))}") == (410, "Expired")
+
+
+def test_a_version_of_unknown_members_is_410_and_no_version_is_400() -> None:
+    room = two()
+    other = Room("north", "west", "east")
+    assert code(room, f"resourceVersion={other.view.format.whole((1, 2, 3))}") == (410, "Expired")
+    assert code(room, "resourceVersion=100") == (410, "Expired")
+    assert code(room, "resourceVersion=abc")[0] == 400
+    assert len(room.watches) == 0
+
+
+def test_a_plain_number_is_the_owners_where_one_object_is_watched() -> None:
+    room = two()
+    room.put("west", "a", 101)
+    exchange = room.watch("fieldSelector=metadata.name%3Da&resourceVersion=100", namespace="demo")
+    assert ("MODIFIED", "west/a", "101") not in exchange.brief()  # the first in order has it: east, which is at 10
+    room = Room("east", "west")
+    room.sync("east", 10, ("b", 3))
+    room.sync("west", 100, ("a", 90))
+    room.put("west", "a", 101)
+    exchange = room.watch("fieldSelector=metadata.name%3Da&resourceVersion=100", namespace="demo")
+    assert exchange.brief() == [("MODIFIED", "west/a", "101")]
+
+
+def test_the_only_member_keeps_its_own_versions() -> None:
+    room = Room("east")
+    room.sync("east", 10, ("a", 3))
+    exchange = room.watch("resourceVersion=10")
+    room.put("east", "a", 12)
+    room.run()
+    assert exchange.version == "12"
+    room.put("east", "a", 13)
+    assert room.watch("resourceVersion=12").brief() == [("MODIFIED", "east/a", "13")]
+
+
+def test_without_initial_events_it_begins_now() -> None:
+    room = two()
+    exchange = room.watch("sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
+    assert exchange.brief() == []
+    room.put("east", "c", 11)
+    room.run()
+    assert exchange.brief() == [("ADDED", "east/c", "11")]
+
+
+def test_a_version_of_a_replica_that_is_ahead_is_waited_for_silently() -> None:
+    room = two()
+    room.probed["east"] = 12
+    exchange = room.watch(f"resourceVersion={room.view.format.whole((12, 100))}")
+    room.put("east", "c", 11)
+    room.put("east", "d", 12)
+    room.put("west", "b", 101)
+    room.run()
+    assert exchange.brief() == [("ADDED", "west/b", "101")]
+    room.put("east", "e", 13)
+    room.run()
+    assert exchange.brief()[1:] == [("ADDED", "east/e", "13")]
+    assert vector(room, exchange) == {"east": 13, "west": 101}
+
+
+def test_a_version_that_the_member_itself_has_not_reached_is_of_another_cluster() -> None:
+    room = two()
+    exchange = room.watch(f"resourceVersion={room.view.format.whole((5000, 100))}")
+    assert exchange.brief() == [("ERROR", "410", "Expired")]
+    assert exchange.ended
+
+
+def test_earlier_layouts_are_read_and_what_was_added_since_begins_with_its_objects() -> None:
+    room = Room("east")
+    room.sync("east", 10, ("a", 3))
+    exchange = room.watch("resourceVersion=10")
+    room.recompose("east", "west")
+    version = room.version(["east"])
+    room.sync("west", 100, ("a", 90))
+    room.run()
+    assert exchange.brief() == [("ADDED", "west/a", "90")]
+    assert room.watch(f"resourceVersion={version}").brief() == [("ADDED", "west/a", "90")]
+
+
+@pytest.mark.parametrize("karmada", [False, True])
+def test_both_forms_are_read_whatever_is_written(karmada: bool) -> None:
+    room = two(karmada=karmada)
+    other = two(karmada=not karmada)
+    room.put("east", "c", 11)
+    for version in (room.view.format.whole((10, 100)), other.view.format.whole((10, 100))):
+        assert room.watch(f"resourceVersion={version}").brief() == [("ADDED", "east/c", "11")]
+
+
+# -- streaming lists and bookmarks ----------------------------------------------------------------------------------
+
+
+def test_a_streaming_list_ends_its_initial_events_with_one_bookmark() -> None:
+    room = two()
+    exchange = room.watch(INITIAL)
+    assert exchange.brief(bookmarks=True) == [*ALL, END]
+    last = exchange.events[-1]["object"]
+    assert last["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert last["metadata"]["resourceVersion"] == room.version()
+    assert room.fresh.calls == ["current"]
+    room.put("east", "c", 11)
+    room.run()
+    assert exchange.brief(bookmarks=True)[4:] == [("ADDED", "east/c", "11")]
+
+
+def test_without_bookmarks_there_is_no_end_marker() -> None:
+    exchange = two().watch("sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+    assert exchange.brief(bookmarks=True) == ALL
+
+
+def test_a_streaming_list_at_a_version_waits_for_it() -> None:
+    room = two()
+    text = room.view.format.whole((10, 100))
+    assert room.watch(f"{INITIAL}&resourceVersion={text}").brief(bookmarks=True) == [*ALL, END]
+    assert room.fresh.calls == [{"east": 10, "west": 100}]
+    room.fresh.error = StatusError(504, "Timeout: Too large resource version", reason="Timeout")
+    exchange = room.watch(f"{INITIAL}&resourceVersion={text}")
+    assert exchange.brief() == [("ERROR", "504", "Timeout")]
+    assert exchange.ended
+
+
+def test_a_streaming_list_waits_for_every_member_that_can_be_reached() -> None:
+    room = Room("east", "west")
+    room.sync("east", 10, ("a", 3))
+    exchange = room.watch(INITIAL)
+    assert exchange.brief(bookmarks=True) == [("ADDED", "east/a", "3")]
+    assert vector(room, exchange) == {"east": 10}
+    room.sync("west", 100, ("a", 90))
+    room.run()
+    assert exchange.brief(bookmarks=True)[1:] == [("ADDED", "west/a", "90"), END]
+
+
+def test_a_member_that_is_down_does_not_hold_a_streaming_list_back() -> None:
+    room = Room("east", "west")
+    room.sync("east", 10, ("a", 3))
+    exchange = room.watch(INITIAL)
+    room.store("west").unavailable("refused")
+    room.run()
+    assert exchange.brief(bookmarks=True)[1:] == [END]
+    assert vector(room, exchange) == {"east": 10}
+    room.store("west").available()
+    room.sync("west", 100, ("a", 90))
+    room.run()
+    assert exchange.brief(bookmarks=True)[2:] == [("ADDED", "west/a", "90")]
+
+
+def test_a_member_of_which_nothing_is_known_is_waited_for_as_long_as_is_set() -> None:
+    room = Room("east", settings=WatchSettings(initial_sync_timeout=5))
+    room.undiscovered = (FakeMember("far"),)
+    room.recompose("east", layout=("east", "far"))
+    room.sync("east", 10, ("a", 3))
+    exchange = room.watch(INITIAL)
+    assert exchange.brief(bookmarks=True) == [("ADDED", "east/a", "3")]
+    room.run(6)
+    assert exchange.brief(bookmarks=True)[1:] == [END]
+
+
+def test_bookmarks_come_about_once_a_minute_and_before_the_end() -> None:
+    room = two()
+    exchange = room.watch(f"resourceVersion={room.version()}&allowWatchBookmarks=true&timeoutSeconds=90")
+    room.run(50)
+    room.store("west").progress(150)
+    assert exchange.events == []
+    room.run(20)
+    assert exchange.brief(bookmarks=True) == [END]
+    assert vector(room, exchange) == {"east": 10, "west": 150}
+    room.run(17.5)
+    assert len(exchange.events) == 1
+    room.run(1.5)
+    assert len(exchange.events) == 2
+    assert not exchange.ended
+    room.run(2)
+    assert exchange.ended
+    assert not exchange.aborted
+
+
+def test_resuming_from_a_bookmark_loses_nothing() -> None:
+    room = two()
+    exchange = room.watch(f"resourceVersion={room.version()}&allowWatchBookmarks=true")
+    room.put("east", "c", 11)
+    room.run(70)
+    version = exchange.version
+    assert exchange.brief(bookmarks=True) == [("ADDED", "east/c", "11"), END]
+    room.put("west", "c", 101)
+    room.put("east", "c", 12)
+    resumed = room.watch(f"resourceVersion={version}").brief()
+    assert sorted(resumed) == [("ADDED", "west/c", "101"), ("MODIFIED", "east/c", "12")]
+
+
+@pytest.mark.parametrize(("query", "seconds"), [("timeoutSeconds=3", 3), ("", 2700)])
+def test_how_long_a_watch_lasts(query: str, seconds: int) -> None:
+    room = two()
+    exchange = room.watch(query)
+    room.clock.advance(seconds - 1)
+    room.run(0.3)
+    assert not exchange.ended
+    room.run(1.5)
+    assert exchange.ended
+    assert len(room.watches) == 0
+
+
+# -- selection ------------------------------------------------------------------------------------------------------
+
+
+def test_transitions_of_a_label_selector() -> None:
+    room = Room("east", "west")
+    room.sync("east", 10)
+    room.sync("west", 100)
+    exchange = room.watch("labelSelector=phase%3Da")
+    room.put("east", "x", 11, phase="a")
+    room.put("east", "x", 12, phase="b")
+    room.put("east", "x", 13, phase="b")
+    room.put("east", "x", 14, phase="a")
+    room.delete("east", "x", 15)
+    room.put("east", "y", 16, phase="b")
+    room.run()
+    assert exchange.brief() == [
+        ("ADDED", "east/x", "11"),
+        ("DELETED", "east/x", "11"),
+        ("ADDED", "east/x", "14"),
+        ("DELETED", "east/x", "14"),
+    ]
+    assert [vector(room, exchange, number) for number in range(4)] == [
+        {"east": 11, "west": 100},
+        {"east": 12, "west": 100},
+        {"east": 14, "west": 100},
+        {"east": 15, "west": 100},
+    ]
+
+
+def test_selectors_by_cluster_by_field_and_by_namespace() -> None:
+    room = two()
+    assert room.watch("labelSelector=mcproxy.io/cluster%3Dwest").brief() == ALL[2:]
+    assert room.watch("fieldSelector=metadata.name%3Da").brief() == [ALL[0], ALL[2]]
+    assert room.watch("fieldSelector=data.v%3D7").brief() == ALL[1:2]
+    assert room.watch("", namespace="demo").brief() == ALL
+    assert room.watch("", namespace="other").brief() == []
+    assert code(room, "labelSelector=%21%21")[0] == 400
+
+
+def test_the_path_of_one_object() -> None:
+    room = two()
+    exchange = room.watch(path="/api/v1/watch/namespaces/demo/configmaps/b")
+    room.put("west", "b", 101)
+    room.put("west", "c", 102)
+    room.run()
+    assert exchange.brief() == [("ADDED", "east/b", "7"), ("ADDED", "west/b", "101")]
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("sendInitialEvents=true", 422),
+        ("resourceVersionMatch=NotOlderThan", 422),
+        ("timeoutSeconds=x", 400),
+        ("fieldSelector=a", 400),
+    ],
+)
+def test_invalid_options(query: str, status: int) -> None:
+    assert code(two(), query)[0] == status
+
+
+@pytest.mark.parametrize("accept", ["application/vnd.kubernetes.protobuf", "application/yaml", "text/html"])
+def test_a_media_type_that_cannot_be_made_is_406(accept: str) -> None:
+    with pytest.raises(StatusError) as refused:
+        two().watch(accept=accept)
+    assert refused.value.code == 406
+
+
+def test_protobuf_with_json_beside_it_is_json() -> None:
+    exchange = two().watch(accept="application/vnd.kubernetes.protobuf,application/json")
+    assert exchange.brief() == ALL
+
+
+# -- members that are down, come and go -----------------------------------------------------------------------------
+
+
+def test_a_member_that_is_down_does_not_end_the_watch_and_what_it_did_meanwhile_arrives() -> None:
+    room = two()
+    exchange = room.watch(f"resourceVersion={room.version()}")
+    room.store("east").unavailable("refused")
+    room.put("west", "b", 101)
+    room.run()
+    assert exchange.brief() == [("ADDED", "west/b", "101")]
+    room.sync("east", 20, ("b", 15), ("c", 12))
+    room.store("east").available()
+    room.run()
+    assert exchange.brief()[1:] == [("DELETED", "east/a", "3"), ("ADDED", "east/c", "12"), ("MODIFIED", "east/b", "15")]
+    # Who resumes behind the last of them need not list anew, although the versions within the outage are not known.
+    assert vector(room, exchange) == {"east": 20, "west": 101}
+    assert room.watch(f"resourceVersion={exchange.version}").brief() == []
+
+
+def test_stale_objects_are_shown_with_a_warning() -> None:
+    room = two()
+    room.store("west").unavailable("refused")
+    request = room.open()
+    room.run()
+    assert request.recorded.brief() == ALL
+    assert request.recorded.head_written is not None
+    assert b'Warning: 299 - "cluster west: unavailable since 2026-' in request.recorded.head_written[1]
+    assert b"showing its last known objects" in request.recorded.head_written[1]
+
+
+def test_partial_leaves_out_what_is_down_until_it_is_back() -> None:
+    room = two(settings=WatchSettings(unavailable=Unavailable.PARTIAL))
+    room.store("west").unavailable("refused")
+    exchange = room.watch(INITIAL)
+    assert exchange.brief(bookmarks=True) == [*ALL[:2], END]
+    assert vector(room, exchange) == {"east": 10}
+    room.put("east", "c", 11)
+    room.run()
+    room.store("west").available()
+    room.run()
+    assert exchange.brief()[2:] == [("ADDED", "east/c", "11"), ("ADDED", "west/a", "90")]
+    assert vector(room, exchange) == {"east": 11, "west": 100}
+
+
+def test_partial_goes_on_from_a_version_of_a_member_that_is_down() -> None:
+    room = two(settings=WatchSettings(unavailable=Unavailable.PARTIAL))
+    version = room.version()
+    room.store("west").unavailable("refused")
+    exchange = room.watch(f"resourceVersion={version}")
+    room.sync("west", 110, ("a", 105))
+    room.store("west").available()
+    room.run()
+    assert exchange.brief() == [("MODIFIED", "west/a", "105")]
+
+
+def test_fail_refuses_new_watches_and_leaves_running_ones() -> None:
+    room = two(settings=WatchSettings(unavailable=Unavailable.FAIL))
+    exchange = room.watch()
+    room.store("west").unavailable("refused")
+    room.put("east", "c", 11)
+    room.run()
+    assert exchange.brief() == [*ALL, ("ADDED", "east/c", "11")]
+    assert code(room, "")[0] == 503
+
+
+def test_a_removed_member_is_deleted() -> None:
+    room = two()
+    exchange = room.watch()
+    version = room.version()
+    room.recompose("east")
+    room.run()
+    assert exchange.brief()[3:] == [("DELETED", "west/a", "90")]
+    room.put("east", "c", 11)
+    room.run()
+    assert exchange.brief()[4:] == [("ADDED", "east/c", "11")]
+    assert exchange.version == "11"
+    assert code(room, f"resourceVersion={version}") == (410, "Expired")
+
+
+def test_a_resume_amid_the_deletions_of_a_removed_member_is_410() -> None:
+    room = Room("east", "west")
+    room.sync("east", 10)
+    room.sync("west", 100, ("a", 90), ("b", 91))
+    exchange = room.watch()
+    room.recompose("east")
+    room.run()
+    assert exchange.brief()[2:] == [("DELETED", "west/a", "90"), ("DELETED", "west/b", "91")]
+    amid = exchange.events[2]["object"]["metadata"]["resourceVersion"]
+    assert code(room, f"resourceVersion={amid}") == (410, "Expired")
+
+
+def test_an_added_member_is_added_with_the_rights_to_it() -> None:
+    room = two()
+    exchange = room.watch()
+    denied = room.watch()
+    room.rights.denied = {"north"}
+    room.recompose("east", "west", "north")
+    room.sync("north", 50, ("a", 40))
+    room.run()
+    assert exchange.brief() == ALL
+    room.rights.denied = set()
+    room.run(31)
+    assert exchange.brief()[3:] == denied.brief()[3:] == [("ADDED", "north/a", "40")]
+    assert vector(room, exchange) == {"east": 10, "west": 100, "north": 50}
+
+
+def test_of_a_cluster_that_was_swapped_nothing_survives() -> None:
+    room = two()
+    exchange = room.watch()
+    old = exchange.version
+    room.store("west").clear()
+    room.run()
+    assert exchange.brief()[3:] == [("DELETED", "west/a", "90")]
+    room.sync("west", 30, ("z", 20))
+    room.put("west", "z", 31)
+    room.run()
+    assert exchange.brief()[4:] == [("ADDED", "west/z", "31")]
+    assert vector(room, exchange) == {"east": 10, "west": 31}
+    assert room.watch(f"resourceVersion={old}").brief() == [("ERROR", "410", "Expired")]
+
+
+def test_a_definition_that_is_deleted_ends_the_watch_after_its_objects() -> None:
+    room = two()
+    exchange = room.watch()
+    room.view.close(gone=True)
+    room.run()
+    assert exchange.brief()[3:] == [(("DELETED"), place, data) for _, place, data in ALL]
+    assert exchange.ended
+    assert not exchange.aborted
+    assert len(room.watches) == 0
+
+
+def test_the_end_of_the_aggregate_says_nothing_of_objects() -> None:
+    room = two()
+    exchange = room.watch()
+    room.view.close(gone=False)
+    room.run()
+    assert exchange.brief() == ALL
+    assert exchange.ended
+
+
+# -- rights ---------------------------------------------------------------------------------------------------------
+
+
+def test_members_that_the_user_may_not_read_are_left_out() -> None:
+    room = two()
+    room.rights.denied = {"west"}
+    request = room.open()
+    room.put("west", "b", 101)
+    room.run()
+    assert request.recorded.brief() == ALL[:2]
+    assert request.recorded.head_written is not None
+    assert b"cluster west: its objects are left out: no" in request.recorded.head_written[1]
+    assert vector(room, request.recorded) == {"east": 10}
+
+
+def test_nobody_allowed_is_403() -> None:
+    room = two()
+    room.rights.denied = {"east", "west"}
+    assert code(room, "")[0] == 403
+
+
+def test_a_version_with_a_part_that_may_not_be_read_is_410_so_that_nothing_of_it_is_kept() -> None:
+    room = two()
+    version = room.version()
+    room.rights.denied = {"west"}
+    assert code(room, f"resourceVersion={version}") == (410, "Expired")
+    assert room.watch(f"resourceVersion={room.version(['east'])}").brief() == []
+
+
+def test_who_loses_a_member_lists_anew_and_who_loses_all_is_ended() -> None:
+    room = two()
+    exchange = room.watch()
+    room.run(35)
+    assert not exchange.ended
+    room.rights.denied = {"west"}
+    room.run(31)
+    assert exchange.brief()[3:] == [("ERROR", "410", "Expired")]
+    assert exchange.ended
+    exchange = room.watch()
+    room.rights.denied = {"east", "west"}
+    room.run(31)
+    assert exchange.brief()[2:] == [("ERROR", "403", "Forbidden")]
+    assert exchange.ended
+
+
+# -- the client -----------------------------------------------------------------------------------------------------
+
+
+def test_the_drain_ends_a_watch_between_two_events() -> None:
+    room = two()
+    exchange = room.watch()
+    assert exchange.handler is not None
+    exchange.handler.finish_up()
+    assert exchange.ended
+    assert exchange.brief() == ALL
+    assert len(room.watches) == 0
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
+    room = two()
+    exchange = room.watch()
+    assert exchange.handler is not None
+    exchange.handler.cancelled()
+    room.put("east", "c", 11)
+    room.run()
+    assert exchange.brief() == ALL
+    assert len(room.watches) == 0
+    room.run(2)
+    assert room.clock.getDelayedCalls() == []
+
+
+def test_the_end_of_all_watches() -> None:
+    room = two()
+    first, second = room.watch(), room.watch("labelSelector=a")
+    room.watches.stop()
+    assert first.ended
+    assert second.ended
+    assert not first.aborted
+
+
+def test_objects_are_the_members_bytes_but_for_label_annotation_and_version() -> None:
+    room = Room("east")
+    room.sync("east", 10, ("a", 3))
+    (line,) = room.watch().lines
+    obj = json.loads(line)["object"]
+    assert line.startswith(b'{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a",')
+    assert obj["metadata"]["labels"] == {"mcproxy.io/cluster": "east"}
+    assert obj["metadata"]["annotations"] == {"resource.karmada.io/cached-from-cluster": "east"}
+    assert obj["metadata"]["resourceVersion"] == "3"
