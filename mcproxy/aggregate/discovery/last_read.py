@@ -7,10 +7,13 @@ from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 from mcproxy.aggregate.discovery.source import Source
-from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.aggregate.reflector.errors import MemberError, MemberUnreachable
 from mcproxy.kube.discovery import DiscoveryError
+
+log = Logger()
 
 T = TypeVar("T")
 
@@ -26,13 +29,18 @@ class LastRead(Generic[T]):
 
     def __init__(
         self,
+        what: str,
         clock: IReactorTime,
         read: Callable[[Source, T | None], Coroutine[Deferred[Any], Any, T]],
         *,
         lifetime: float,
         patience: float,
     ) -> None:
-        """`lifetime`: seconds for which a document is new; `patience`: seconds that `refresh` waits for a cluster."""
+        """`what` names the document in the log.
+
+        `lifetime`: seconds for which a document is new; `patience`: seconds that `refresh` waits for a cluster.
+        """
+        self._what = what
         self._clock = clock
         self._read = read
         self._lifetime = lifetime
@@ -40,6 +48,7 @@ class LastRead(Generic[T]):
         self._known: dict[str, T] = {}
         self._read_at: dict[str, float] = {}
         self._reading: dict[str, Deferred[None]] = {}
+        self._logged: dict[str, str] = {}
 
     def known(self, name: str) -> T | None:
         """Return the last document of a cluster, None if it was never read."""
@@ -55,6 +64,7 @@ class LastRead(Generic[T]):
         for name in set(self._known) - set(kept):
             del self._known[name]
             self._read_at.pop(name, None)
+            self._logged.pop(name, None)
 
     async def refresh(self, sources: Sequence[Source], *, wait_for_old: bool = True) -> None:
         """Read what is old of the clusters that can be reached, and wait for it.
@@ -92,11 +102,27 @@ class LastRead(Generic[T]):
     async def _read_one(self, source: Source) -> None:
         try:
             document = await self._read(source, self._known.get(source.name))
-        except (MemberError, DiscoveryError, CancelledError):
+        except (MemberError, DiscoveryError, CancelledError) as error:
             self._read_at[source.name] = self._clock.seconds() - self._lifetime + min(_RETRY, self._lifetime)
+            self._log(source.name, error)
             return
         self._known[source.name] = document
         self._read_at[source.name] = self._clock.seconds()
+        self._logged.pop(source.name, None)
+
+    def _log(self, name: str, error: Exception) -> None:
+        """Write one line for each cause that is new; that a cluster cannot be reached is in the log already."""
+        cause = error.cause if isinstance(error, MemberError) else str(error)
+        if isinstance(error, (CancelledError, MemberUnreachable)) or self._logged.get(name) == cause:
+            return
+        self._logged[name] = cause
+        log.warn(
+            "{what} of cluster {cluster} cannot be read: {cause}",
+            what=self._what,
+            cluster=name,
+            cause=cause,
+            todo="see that the proxy's user may read it (`mcproxy rbac` prints its rights), and the API server's log",
+        )
 
 
 def _waiter(reading: Deferred[None]) -> Deferred[None]:

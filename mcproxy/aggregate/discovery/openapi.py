@@ -63,8 +63,12 @@ class OpenAPI:
     def __init__(self, clock: IReactorTime, in_thread: InThread) -> None:
         self._clock = clock
         self._in_thread = in_thread
-        self._indexes = LastRead(clock, _read_index, lifetime=_INDEX_LIFETIME, patience=_INDEX_PATIENCE)
-        self._v2 = LastRead(clock, self._read_v2, lifetime=_V2_LIFETIME, patience=_V2_PATIENCE)
+        self._indexes = LastRead(
+            "the index of OpenAPI documents", clock, _read_index, lifetime=_INDEX_LIFETIME, patience=_INDEX_PATIENCE
+        )
+        self._v2 = LastRead(
+            "the OpenAPI v2 document", clock, self._read_v2, lifetime=_V2_LIFETIME, patience=_V2_PATIENCE
+        )
         self._cache = DocumentCache(_MAX_KEPT)
         self._schemas: OrderedDict[tuple[str, Published, str], SchemaNode | None] = OrderedDict()
         self._generation = -1

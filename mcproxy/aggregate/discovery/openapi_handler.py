@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from mcproxy.aggregate.discovery.merged import AggregateMerges
 from mcproxy.aggregate.discovery.openapi import JSON, V2_PROTOBUF, V3_PROTOBUF, DocumentChanged, NoSuchForm, OpenAPI
@@ -34,9 +35,12 @@ from mcproxy.kube import media_types
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.errors import method_not_allowed
 from mcproxy.kube.status import retry_after
+from mcproxy.net.client_table import UNIX
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
+
+log = Logger()
 
 _HASH = re.compile(rb"(?:^|&)hash=([A-Za-z0-9]{1,200})(?=&|$)")
 _YEAR = timedelta(days=365)
@@ -60,7 +64,14 @@ async def serve(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateM
             await _serve_document(request, openapi, merges, "/".join(segments[2:]))
         else:
             send_page_not_found(request)
-    except (MemberError, DiscoveryError):
+    except (MemberError, DiscoveryError) as error:
+        log.warn(
+            "an OpenAPI document cannot be read: {cause}",
+            path=request.info.path,
+            cause=error.cause if isinstance(error, MemberError) else str(error),
+            client=str(getattr(request.exchange.connection.client, "host", UNIX)),
+            todo="see the log of the API server whose document it is",
+        )
         raise retry_after(503, "the OpenAPI document cannot be read from its cluster now", _RETRY_AFTER) from None
 
 

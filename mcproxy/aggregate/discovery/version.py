@@ -39,7 +39,7 @@ class Versions:
     """The versions of the clusters of one aggregate, as last read."""
 
     def __init__(self, clock: IReactorTime) -> None:
-        self._versions = LastRead(clock, _read, lifetime=_LIFETIME, patience=_PATIENCE)
+        self._versions = LastRead("the version", clock, _read, lifetime=_LIFETIME, patience=_PATIENCE)
 
     async def current(self, primary: Source | None, members: Sequence[Source]) -> bytes:
         """Return the document of /version. Raises StatusError 503 if no cluster has ever told its version."""

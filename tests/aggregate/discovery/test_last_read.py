@@ -6,10 +6,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
 from mcproxy.aggregate.discovery.last_read import LastRead
 from mcproxy.aggregate.discovery.source import Source
-from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.aggregate.reflector.errors import MemberError, MemberUnreachable
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.net.failures import failure
 from tests.aggregate.discovery.stage import FakeSource, source
@@ -21,7 +22,7 @@ class Script:
     def __init__(self) -> None:
         self.clock = Clock()
         self.reads: list[tuple[str, str | None, Deferred[str]]] = []
-        self.documents: LastRead[str] = LastRead(self.clock, self.read, lifetime=10.0, patience=3.0)
+        self.documents: LastRead[str] = LastRead("the document", self.clock, self.read, lifetime=10.0, patience=3.0)
 
     async def read(self, cluster: Source, last: str | None) -> str:
         deferred: Deferred[str] = Deferred()
@@ -134,3 +135,22 @@ def test_expire_and_forget() -> None:
     assert script.documents.known("east") == "e"
     script.documents.forget(["west"])
     assert (script.documents.known("east"), script.documents.known("west")) == (None, "w")
+
+
+def test_each_new_cause_is_logged_once() -> None:
+    script = Script()
+
+    def fail(error: Exception | str) -> list[str]:
+        with capturedLogs() as events:
+            script.refresh(EAST)
+            script.answer(error)
+        script.clock.advance(10)
+        return [str(formatEvent(event)) for event in events]
+
+    first = "the document of cluster east cannot be read: the cluster answered 403 on /x"
+    assert fail(DiscoveryError("the cluster answered 403 on /x")) == [first]
+    assert fail(DiscoveryError("the cluster answered 403 on /x")) == []
+    assert fail(MemberError("broken")) == ["the document of cluster east cannot be read: broken"]
+    assert fail(MemberUnreachable("no endpoint is ready")) == []
+    assert fail("well") == []
+    assert fail(MemberError("broken")) == ["the document of cluster east cannot be read: broken"]

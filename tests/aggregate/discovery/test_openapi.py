@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.discovery.handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.openapi import V2_PROTOBUF, V3_PROTOBUF
@@ -222,9 +223,12 @@ def test_the_last_known_document_is_served_while_its_owner_is_away() -> None:
 def test_a_document_that_cannot_be_read_is_503() -> None:
     one = recorded_east()
     one.answers[f"{INDEX}/{PATH}?hash={CRD}"] = MemberError("connection reset by 192.0.2.9")
-    response = now(ask(discovery_of(one).serve, f"{INDEX}/{PATH}?hash={CRD}"))
+    with capturedLogs() as events:
+        response = now(ask(discovery_of(one).serve, f"{INDEX}/{PATH}?hash={CRD}"))
     assert response.status == 503
     assert b"192.0.2.9" not in response.body
+    (event,) = events
+    assert (event["cause"], event["client"]) == ("connection reset by 192.0.2.9", "192.0.2.7")
 
 
 @pytest.mark.parametrize("content", [b"no json", b"[]", b"\xff"])
