@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import (
+    aggregate_reflectors,
     aggregate_store,
     cost,
     floods,
@@ -48,8 +49,9 @@ from bench.subjects import (
 )
 
 RESULTS = Path(__file__).resolve().with_name("RESULTS.md")
-MEASUREMENTS = ("cost", "identity", "floods", "watches", "stream", "start", "rules", "memory", "aggregate-store")
-PROGRAMS = {"rules": (), "memory": (), "floods": ("taskset", "setpriv"), "aggregate-store": ("taskset", "setpriv")}
+_AGGREGATES = ("aggregate-store", "aggregate-reflectors")
+MEASUREMENTS = ("cost", "identity", "floods", "watches", "stream", "start", "rules", "memory", *_AGGREGATES)
+PROGRAMS = {"rules": (), "memory": (), **dict.fromkeys(("floods", *_AGGREGATES), ("taskset", "setpriv"))}
 """What a measurement needs beside Python; the others need all of `EVERY_PROGRAM`."""
 EVERY_PROGRAM = ("nginx", "wrk", "taskset", "setpriv")
 
@@ -116,6 +118,9 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
         "start": lambda lab: start.measure(lab, 20 if quick else 200, min(rounds, 5)),
         "rules": lambda lab: rules.measure(rounds, rng),
         "memory": lambda lab: memory.measure(lab, min(rounds, 3)),
+        "aggregate-reflectors": lambda lab: aggregate_reflectors.measure(
+            lab, 5 if quick else 50, 20, 5 if quick else max(seconds, 60)
+        ),
         "aggregate-store": lambda lab: aggregate_store.measure(
             lab, 5000 if quick else aggregate_store.OBJECTS, min(rounds, 3)
         ),

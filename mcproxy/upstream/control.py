@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ControlClient", "ControlError", "ControlResponse"]
 
 _IDLE_CONNECTIONS = 2  # kept for each endpoint
-_IDLE_SECONDS = 30.0
+_IDLE_SECONDS = 45.0  # longer than the time between two polls of discovery, shorter than what load balancers allow
 _MAX_BODY = 4 * 1024 * 1024
 
 

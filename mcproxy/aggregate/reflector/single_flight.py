@@ -50,9 +50,9 @@ class SingleFlight(Generic[T]):
 
     def _finished(self, result: T | Failure) -> None:
         served, self._served = self._served, []
-        self._running = None
-        if self._waiting:
-            self._begin()
         for waiter in served:
             if not waiter.called:  # one that is called may cancel another
                 waiter.callback(result)  # a Failure given to `callback` fails it
+        self._running = None
+        if self._waiting:
+            self._begin()

@@ -1,0 +1,224 @@
+"""The owner of reflectors: counted by use, kept over reloads, few initial lists at a time, probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, gatherResults
+
+from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.aggregate.reflector.reflectors import Reflectors, StoreOptions
+from mcproxy.kube.resource import APIResource, GroupVersionResource
+from tests.aggregate.reflector.harness import (
+    CONFIG_MAPS,
+    Site,
+    cluster_config,
+    config_map,
+    names,
+    options,
+    reads,
+)
+from tests.simulated_cluster.control_client import ControlClient
+from tests.simulated_cluster.process import SimulatedClusterProcess
+
+PATH = "/api/v1/configmaps"
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}}
+
+
+@pytest.fixture
+def site(reactor: Any, nothing_left_open: None) -> Iterator[Site]:
+    site = Site(reactor)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def east() -> Iterator[SimulatedClusterProcess]:
+    with SimulatedClusterProcess("east", options=options()) as process:
+        yield process
+
+
+@pytest.fixture
+def control(east: SimulatedClusterProcess) -> ControlClient:
+    return ControlClient(east.control_url)
+
+
+async def test_equal_options_share_a_store_and_the_last_release_ends_it(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient
+) -> None:
+    mark = control.mark()
+    store = site.follow(east, CONFIG_MAPS)
+    reflectors = site.reflectors
+    assert reflectors.acquire("east", CONFIG_MAPS, "", StoreOptions()) is store
+    other = reflectors.acquire("east", CONFIG_MAPS, "", StoreOptions(drop_managed_fields=True))
+    assert other is not store
+    assert await store.when_synced(10)
+    assert await other.when_synced(10)
+    reflectors.release(store)
+    reflectors.release(other)
+    await site.wait(0.1)
+    assert len(reads(control, mark, PATH)) == 2
+    version = control.create([config_map("a")])
+    assert await store.when_version(version, 5)
+    await site.wait(0.1)
+    assert names(other) == []
+    reflectors.release(store)
+    assert reflectors.acquire("east", CONFIG_MAPS, "", StoreOptions()) is store  # in the same turn
+    await site.wait(0.1)
+    assert len(reads(control, mark, PATH)) == 2
+    reflectors.release(store)
+    await site.wait(0.1)
+    version = store.version
+    control.create([config_map("b")])
+    await site.wait(0.2)
+    assert store.version == version
+    assert [options for _, options in reflectors.stores] == []
+
+
+async def test_a_reload_that_leaves_a_member_as_it_is_makes_no_request(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient
+) -> None:
+    with SimulatedClusterProcess("west", options=options()) as west:
+        store = site.follow(east, CONFIG_MAPS)
+        assert await store.when_synced(10)
+        first = site.clusters[0]
+        mark = control.mark()
+        second = site.cluster(cluster_config(west))
+        site.reflectors.update({"east": first, "west": second})
+        added = site.reflectors.acquire("west", CONFIG_MAPS, "", StoreOptions())
+        assert site.reflectors.acquire("east", CONFIG_MAPS, "", StoreOptions()) is store
+        site.reflectors.release(store)
+        assert await added.when_synced(10)
+        site.reflectors.update({"east": first})
+        site.reflectors.release(added)
+        version = control.create([config_map("a")])
+        assert await store.when_version(version, 5)
+        assert reads(control, mark, PATH, probes=True) == []
+
+
+async def test_other_settings_of_a_cluster_resume_the_watch_without_a_list(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient
+) -> None:
+    store = site.follow(east, CONFIG_MAPS)
+    assert await store.when_synced(10)
+    first = site.clusters[0]
+    config = cluster_config(east)
+    mark = control.mark()
+    second = site.cluster(replace(config, connections=replace(config.connections, connect_timeout=3.0)), first)
+    site.reflectors.update({"east": second})
+    first.stop(second)
+    version = control.create([config_map("a")])
+    assert await store.when_version(version, 5)
+    for query in reads(control, mark, PATH):
+        assert f"resourceVersion={store.version - 1}" in query
+        assert "sendInitialEvents" not in query
+
+
+async def test_few_initial_lists_of_a_member_at_a_time(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient
+) -> None:
+    site.reflectors = Reflectors(site.shared, max_initial_lists=2)
+    resources = [
+        APIResource(GroupVersionResource("", "v1", plural), kind, "", True, frozenset({"list", "watch"}))
+        for plural, kind in (
+            ("configmaps", "ConfigMap"),
+            ("pods", "Pod"),
+            ("secrets", "Secret"),
+            ("services", "Service"),
+            ("endpoints", "Endpoints"),
+        )
+    ]
+    paths = [resource.gvr.path() for resource in resources]
+    control.fault("blackHole", paths=paths)
+    mark = control.mark()
+    cluster = site.cluster(cluster_config(east))
+    site.reflectors.update({"east": cluster})
+    stores = [site.reflectors.acquire("east", resource, "", StoreOptions()) for resource in resources]
+    await site.until(lambda: len(control.audit(mark, path=paths[1])) == 1)
+    await site.wait(0.3)
+    assert [len(control.audit(mark, path=path)) for path in paths] == [1, 1, 0, 0, 0]
+    control.clear_faults()
+    for store in stores:
+        assert await store.when_synced(20)
+
+
+async def test_a_probe_tells_the_version_now_and_the_store_follows_though_nothing_changed(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient
+) -> None:
+    store = site.follow(east, CONFIG_MAPS)
+    assert await store.when_synced(10)
+    before = store.version
+    version = control.create([SECRET])
+    assert await site.reflectors.probe(store, 3.0) == version
+    assert store.version == before
+    assert await store.when_version(version, 3)
+    sign = store.last_sign
+    assert await site.reflectors.probe(store, 3.0) == version
+    assert store.last_sign > sign
+    mark = control.mark()
+    control.reset_connections(0)
+    await site.until(lambda: reads(control, mark, PATH))
+    assert f"resourceVersion={before}" in reads(control, mark, PATH)[0], "resumed from what no watch has told"
+
+
+async def test_probes_are_shared_by_who_came_before_they_were_sent(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient
+) -> None:
+    store = site.follow(east, CONFIG_MAPS)
+    assert await store.when_synced(10)
+    mark = control.mark()
+    probes = [Deferred.fromCoroutine(site.reflectors.probe(store, 3.0)) for _ in range(50)]
+    versions = await gatherResults(probes)
+    assert set(versions) == {store.version}
+    assert len(reads(control, mark, PATH, probes=True)) == 2  # the first one's, and one for all who came after it
+
+
+async def test_a_probe_that_has_no_answer_is_an_error_in_time(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient
+) -> None:
+    store = site.follow(east, CONFIG_MAPS)
+    assert await store.when_synced(10)
+    control.fault("blackHole", paths=[PATH])
+    with pytest.raises(MemberError, match=r"within 0\.3 s"):
+        await site.reflectors.probe(store, 0.3)
+    control.clear_faults()
+    control.fault("status", paths=[PATH], code=500)
+    with pytest.raises(MemberError):
+        await site.reflectors.probe(store, 3.0)
+
+
+async def test_an_event_behind_a_probe_that_the_store_took_for_seen_makes_a_relist(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient
+) -> None:
+    store = site.follow(east, CONFIG_MAPS)
+    assert await store.when_synced(10)
+    store.progress(
+        store.version + 2
+    )  # as a probe does whose answer overtook the watch by more than a tenth of a second
+    mark = control.mark()
+    control.create([config_map("late")])
+    await site.until(lambda: names(store) == ["late"])
+    assert any("sendInitialEvents" in query for query in reads(control, mark, PATH))
+
+
+async def test_a_definition_that_is_made_is_discovered_before_the_next_poll(
+    site: Site, east: SimulatedClusterProcess
+) -> None:
+    from tests.aggregate.reflector.harness import WIDGETS, crd, send
+
+    definitions = APIResource(
+        GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
+        "CustomResourceDefinition",
+        "customresourcedefinition",
+        False,
+        frozenset({"list", "watch"}),
+    )
+    store = site.follow(east, definitions)
+    assert await store.when_synced(10)
+    member = site.reflectors.member("east")
+    await site.until(lambda: member.discovery.known)
+    assert send(east, "POST", definitions.gvr.path(), crd())[0] == 201
+    await site.until(lambda: WIDGETS.gvr in member.discovery.resources, 8)
