@@ -24,6 +24,8 @@ AGGREGATED_ACCEPT += ",application/json"
 CURRENT, STALE = "Current", "Stale"
 """`freshness` of a group-version: known now, or the last known state of a server that cannot be reached."""
 
+_MAX_COMMAS = 1_000_000
+"""In one document; each element may take a hundred bytes while it is decoded. A resource has about thirty."""
 _VERSION = re.compile(r"v([0-9]{1,9})(?:(alpha|beta)([0-9]{1,9}))?")
 _STAGES = {None: 0, "beta": 1, "alpha": 2}
 _GROUP = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -283,6 +285,8 @@ def _subresource(group: str, version: str, entry: APISubresourceDiscovery) -> AP
 
 
 def _decode(body: bytes, expected: type[T]) -> T:
+    if body.count(b",") > _MAX_COMMAS:
+        raise DiscoveryError(f"it has more than {_MAX_COMMAS} elements")
     try:
         return msgspec.json.decode(body, type=expected)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

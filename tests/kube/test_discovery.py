@@ -141,6 +141,11 @@ def test_what_is_no_document_is_refused(broken: bytes) -> None:
             read_groups(broken)
 
 
+def test_the_elements_of_a_document_are_bounded() -> None:
+    with pytest.raises(DiscoveryError, match="more than 1000000 elements"):
+        read_aggregated(document(resource(verbs=["get"] * 1_000_001)))
+
+
 def test_the_resources_of_another_group_version_are_refused() -> None:
     with pytest.raises(DiscoveryError, match="expected the APIResourceList of batch/v1"):
         read_resources(body("discovery/apis-apps-v1"), "batch", "v1")

@@ -37,7 +37,7 @@ V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _INDEX_LIFETIME, _INDEX_PATIENCE = 10.0, 3.0  # seconds
 _V2_LIFETIME, _V2_PATIENCE = 60.0, 20.0
 _MAX_INDEX = 8 * 1024 * 1024  # bytes
-_MAX_DOCUMENT = 64 * 1024 * 1024
+_MAX_DOCUMENT = 32 * 1024 * 1024
 _MAX_KEPT = 32 * 1024 * 1024  # compressed
 _MAX_SCHEMAS = 32
 
@@ -48,6 +48,10 @@ class DocumentChanged(Exception):
 
 class NoSuchForm(Exception):
     """A document that is merged cannot be had as protobuf."""
+
+
+class _Object(msgspec.Struct):
+    """Any JSON object; its fields are skipped, not kept."""
 
 
 class _V2(NamedTuple):
@@ -254,7 +258,7 @@ def _pack(bodies: Sequence[bytes], form: str) -> tuple[bytes, bytes, int]:
         (body,) = bodies
         if form == JSON:
             try:
-                msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+                msgspec.json.decode(body, type=_Object)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise DiscoveryError(f"not an OpenAPI document: {error}") from None
     return _digest(body), compress(body), len(body)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from mcproxy.kube.discovery import DiscoveryError
+from mcproxy.aggregate.discovery.openapi_merge import decode
 
 _KINDS = "x-kubernetes-group-version-kind"
 _PREFIX = "#/components/schemas/"
@@ -44,11 +42,7 @@ class SchemaNode:
 
 def read_schema(document: bytes, group: str, version: str, kind: str) -> SchemaNode | None:
     """Return the schema of a kind in an OpenAPI v3 document, None if it has none. Raises DiscoveryError."""
-    try:
-        content = msgspec.json.decode(document)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DiscoveryError(f"not an OpenAPI document: {error}") from None
-    components = _mapping(_mapping(content).get("components"))
+    components = _mapping(decode(document).get("components"))
     schemas = _mapping(components.get("schemas"))
     wanted = {"group": group, "version": version, "kind": kind}
     for schema in schemas.values():

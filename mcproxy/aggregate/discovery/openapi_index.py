@@ -47,6 +47,8 @@ class Published(NamedTuple):
 
 def read_index(body: bytes) -> Index:
     """Read the answer of /openapi/v3; entries that could not stand in a path are left out. Raises DiscoveryError."""
+    if body.count(b",") > 2 * _MAX_PATHS:
+        raise DiscoveryError(f"more than {_MAX_PATHS} OpenAPI documents")
     try:
         root = msgspec.json.decode(body, type=_Root)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

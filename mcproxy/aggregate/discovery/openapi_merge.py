@@ -18,6 +18,8 @@ JSONDict = dict[str, Any]
 
 _KINDS = "x-kubernetes-group-version-kind"
 _MAX_NAMES = 1000
+_MAX_COMMAS = 1_000_000
+"""In one document; each element may take a hundred bytes while it is decoded. A kube-apiserver's own v2 has 40,000."""
 
 
 class Spec(NamedTuple):
@@ -34,7 +36,14 @@ def everything(path: str) -> bool:
 
 def merge_specs(specs: Sequence[Spec]) -> bytes:
     """Return one document of several of the same version of OpenAPI. Raises DiscoveryError."""
-    documents = [_decode(spec.body) for spec in specs]
+    try:
+        return _merge(specs)
+    except RecursionError:
+        raise DiscoveryError("an OpenAPI document is nested too deeply") from None
+
+
+def _merge(specs: Sequence[Spec]) -> bytes:
+    documents = [decode(spec.body) for spec in specs]
     v3 = "openapi" in documents[0]
     if any(("openapi" in document) != v3 for document in documents):
         raise DiscoveryError("OpenAPI documents of different versions")
@@ -57,17 +66,7 @@ def merge_specs(specs: Sequence[Spec]) -> bytes:
 def _add(paths: JSONDict, schemas: JSONDict, added: JSONDict, known: Mapping[str, Any], prefix: str) -> None:
     """Add the paths `added` and those of the definitions `known` that they need."""
     needed = _closure(added, known, prefix)
-    changed = {name for name in needed if name in schemas and schemas[name] != known[name]}
-    # What refers to a definition that is renamed has other content, too.
-    grows = True
-    while grows:
-        more = {
-            name
-            for name in needed - changed
-            if name in schemas and not changed.isdisjoint(_references(known[name], prefix))
-        }
-        changed |= more
-        grows = bool(more)
+    changed = _changed(needed, schemas, known)
     names = {prefix + name: prefix + _free_name(name, schemas, known) for name in sorted(changed)}
     kinds = {_kind(kind) for schema in schemas.values() for kind in _kinds_of(schema)}
     for name in needed:
@@ -83,16 +82,33 @@ def _add(paths: JSONDict, schemas: JSONDict, added: JSONDict, known: Mapping[str
     paths.update((path, _renamed(item, names)) for path, item in added.items())
 
 
-def _closure(roots: Any, known: Mapping[str, Any], prefix: str) -> set[str]:
-    """Return the names of all definitions that are referred to, directly or not."""
-    found: set[str] = set()
+def _closure(roots: Any, known: Mapping[str, Any], prefix: str) -> dict[str, set[str]]:
+    """Return all definitions that are referred to, directly or not, each with those that it refers to."""
+    found: dict[str, set[str]] = {}
     waiting = list(_references(roots, prefix))
     while waiting:
         name = waiting.pop()
         if name in known and name not in found:
-            found.add(name)
-            waiting.extend(_references(known[name], prefix))
+            found[name] = set(_references(known[name], prefix))
+            waiting.extend(found[name])
     return found
+
+
+def _changed(needed: Mapping[str, set[str]], schemas: Mapping[str, Any], known: Mapping[str, Any]) -> set[str]:
+    """Return the names that `schemas` has with other content, or with references to such a one."""
+    referrers: dict[str, list[str]] = {}
+    for name, references in needed.items():
+        if name in schemas:
+            for reference in references:
+                referrers.setdefault(reference, []).append(name)
+    changed: set[str] = set()
+    waiting = [name for name in needed if name in schemas and schemas[name] != known[name]]
+    while waiting:
+        name = waiting.pop()
+        if name not in changed:
+            changed.add(name)
+            waiting.extend(referrers.get(name, ()))
+    return changed
 
 
 def _references(value: Any, prefix: str) -> Iterator[str]:
@@ -138,7 +154,10 @@ def _kind(kind: Any) -> tuple[Any, ...]:
     return tuple(str(kind.get(key)) for key in ("group", "version", "kind")) if isinstance(kind, dict) else ()
 
 
-def _decode(body: bytes) -> JSONDict:
+def decode(body: bytes) -> JSONDict:
+    """Return an OpenAPI document. Raises DiscoveryError for what is none, and for too many elements."""
+    if body.count(b",") > _MAX_COMMAS:
+        raise DiscoveryError(f"an OpenAPI document with more than {_MAX_COMMAS} elements")
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -154,7 +173,7 @@ def _paths(document: Mapping[str, Any]) -> JSONDict:
 
 def _schemas(document: Mapping[str, Any], *, v3: bool) -> JSONDict:
     found = _mapping(document.get("components")).get("schemas") if v3 else document.get("definitions")
-    return _mapping(found)
+    return {name: schema for name, schema in _mapping(found).items() if isinstance(schema, dict)}
 
 
 def _mapping(value: Any) -> JSONDict:

@@ -129,6 +129,38 @@ def test_what_is_no_document_is_refused(broken: bytes) -> None:
         merged(v2({}), broken)
 
 
+def test_a_document_of_too_many_elements_is_refused() -> None:
+    with pytest.raises(DiscoveryError, match="elements"):
+        merged(v2({}), b'{"paths":[' + b"0," * 1_000_001 + b"0]}")
+
+
+@pytest.mark.parametrize("depth", [100, 300, 500, 900, 5000, 100_000])
+def test_a_document_that_is_nested_deeply_is_merged_or_refused(depth: int) -> None:
+    nested = b'{"swagger":"2.0","paths":{"/x":%b{"$ref":"#/definitions/A"}%b},"definitions":{"A":{"x":%b{}%b}}}' % (
+        b'{"a":' * depth,
+        b"}" * depth,
+        b"[" * depth,
+        b"]" * depth,
+    )
+    try:
+        document = merged(v2({"/a": "A"}, A=obj()), nested)
+    except DiscoveryError:
+        assert depth > 100
+    else:
+        assert set(document["definitions"]) == {"A", "A_v2"}
+
+
+def test_a_long_chain_of_definitions_takes_no_quadratic_time() -> None:
+    """Each refers to the next, and the last one differs: all are renamed."""
+    count = 20_000
+    chain = {f"D{number}": obj(next=f"D{number + 1}") for number in range(count)}
+    first = v2({"/a": "D0"}, **chain, **{f"D{count}": {"description": "new"}})
+    second = v2({"/b": "D0"}, **chain, **{f"D{count}": {"description": "old"}})
+    document = merged(first, second)
+    assert len(document["definitions"]) == 2 * (count + 1)
+    assert target(document, "/b")["properties"]["next"]["$ref"] == V2 + "D1_v2"
+
+
 def test_versions_do_not_mix() -> None:
     with pytest.raises(DiscoveryError, match="different versions"):
         merged(v2({}), b'{"openapi":"3.0.0"}')
