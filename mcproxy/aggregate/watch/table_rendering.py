@@ -5,11 +5,12 @@ Source: Kubernetes API concepts ("Receiving resources as Tables"), and recording
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from mcproxy.aggregate.representation.columns import Columns, parse_columns
+import msgspec
+
+from mcproxy.aggregate.representation.columns import Columns, go_escaped, parse_columns
 from mcproxy.aggregate.representation.objects import NONE, OBJECT, Representation, row_conditions, row_object, table_row
 from mcproxy.aggregate.watch.rendering import bookmark_object
 
@@ -69,16 +70,30 @@ class TableRendering:
         return self._line(b"BOOKMARK", version, table_row(self._empty_cells(), obj), first=first)
 
     def _empty_cells(self) -> bytes:
-        """Return the cells of an object in which nothing is set."""
+        """Return the cells of an object in which nothing is set: 0 where others have a number.
+
+        The type of a column does not say that: the column Data of config maps is a string by its definition.
+        """
+        sample = self._sample()
         cells: list[object] = []
-        for column in parse_columns(self._columns.definitions) or ():
-            if column.type in _NUMBERS:
-                cells.append(0)
-            elif column.type == "boolean":
+        for place, column in enumerate(parse_columns(self._columns.definitions) or ()):
+            cell = sample[place] if place < len(sample) else 0 if column.type in _NUMBERS else ""
+            if isinstance(cell, bool):
                 cells.append(False)
+            elif isinstance(cell, int | float):
+                cells.append(0)
             else:
                 cells.append("<unknown>" if column.name == "Age" else "")
-        return json.dumps(cells, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e").encode()
+        return go_escaped(msgspec.json.encode(cells))
+
+    def _sample(self) -> list[object]:
+        """Return the cells of some object."""
+        for store in self._stores():
+            obj = next(iter(store.snapshot()), None)
+            if obj is not None and store.columns in self._sources:
+                cells: list[object] = msgspec.json.decode(self._columns.printer(store.columns).cells(obj, self._now()))
+                return cells
+        return []
 
     def _line(self, kind: bytes, version: bytes, row: bytes, *, first: bool) -> bytes:
         return (
