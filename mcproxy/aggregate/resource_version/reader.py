@@ -65,11 +65,20 @@ class VersionReader:
         return parts
 
     def owner_part(self, text: str, member: str, subject: str = "the object") -> str:
-        """Return the part of `text` that the member itself understands: what goes on to it with a write.
+        """Return what the member, which owns an object, calls the version of it: what goes on to it with a write.
 
-        "" and "0" stay what they are, and so does a plain number. `subject` names the object in the error:
-        `pods "web"`. Raises StatusError: 409 for a version without a part of the member, 400 for what is no version.
+        "" and "0" stay what they are, and so does a plain number. Of a numeric one it is the lead, which is the owner's
+        version in every form that an object has; its part in an event may be an older one, to resume from. `subject`
+        names the object in the error: `pods "web"`. Raises StatusError: 409 for a version without a part of the member,
+        400 for what is no version.
         """
+        part = self.list_part(text, member, subject)
+        if len(text) > PART_DIGITS and _DIGITS.fullmatch(text):
+            return text[HEAD_DIGITS : HEAD_DIGITS + PART_DIGITS].lstrip("0") or part
+        return part
+
+    def list_part(self, text: str, member: str, subject: str = "the list") -> str:
+        """Return the member's part of a list's version; errors as of `owner_part`."""
         try:
             parts = self._parts(text)
         except Expired:

@@ -99,7 +99,7 @@ class DeleteCollection:
             changes: dict[str, str | None] = {"labelSelector": selector or None}
             version = self._query.get("resourceVersion")
             if version:
-                changes["resourceVersion"] = self._view.reader.owner_part(version, member.name, self._subject)
+                changes["resourceVersion"] = self._view.reader.list_part(version, member.name, self._subject)
             if selector == self._query.get("labelSelector", ""):
                 del changes["labelSelector"]
             targets[member.name] = edit_query(self._request.target, changes)

@@ -8,63 +8,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from twisted.internet.task import Clock
 
 from mcproxy.aggregate.cache.event_log import EventLogLimits
-from mcproxy.aggregate.cache.object import CachedObject, Event, EventType
+from mcproxy.aggregate.cache.object import Event, EventType
 from mcproxy.aggregate.cache.snapshot import Snapshot
 from mcproxy.aggregate.cache.store import OutOfOrder, Store
 from mcproxy.aggregate.resource_version.reader import Expired
-from tests.aggregate.cache.objects import PODS, cached
+from tests.aggregate.cache.member import Member, State, followed, state_of
+from tests.aggregate.cache.objects import PODS
 
-State = dict[str, tuple[str, int]]  # name: uid and version
 NAMES = st.sampled_from([f"n{number}" for number in range(8)])
 REPLICAS = st.integers(0, 1)
-
-
-class Member:
-    """A cluster: its objects now, at every version before, and the events between."""
-
-    def __init__(self) -> None:
-        self.version = 1
-        self.objects: dict[str, CachedObject] = {}
-        self.states: dict[int, State] = {1: {}}
-        self.events: list[tuple[EventType, CachedObject]] = []
-
-    def write(self, name: str, delete: bool) -> None:
-        known = self.objects.get(name)
-        if delete and known is None:
-            return
-        self.version += 1
-        if delete:
-            assert known is not None
-            self.events.append((EventType.DELETED, cached(name, self.version, uid=known.uid)))
-            del self.objects[name]
-        else:
-            uid = known.uid if known else f"uid-{self.version}"
-            event_type = EventType.MODIFIED if known else EventType.ADDED
-            self.objects[name] = cached(name, self.version, uid=uid)
-            self.events.append((event_type, self.objects[name]))
-        self.states[self.version] = self.state()
-
-    def pass_version(self) -> None:
-        """Something else in the cluster was written."""
-        self.version += 1
-        self.states[self.version] = self.state()
-
-    def state(self) -> State:
-        return {name: (item.uid, item.version) for name, item in self.objects.items()}
-
-
-def state_of(snapshot: Snapshot[Store]) -> State:
-    return {item.name: (item.uid, item.version) for item in snapshot}
-
-
-def followed(state: State, event: Event) -> State:
-    """Return the state of an informer after one event."""
-    state = dict(state)
-    if event.type is EventType.DELETED:
-        state.pop(event.object.name, None)
-    else:
-        state[event.object.name] = (event.object.uid, event.object.version)
-    return state
 
 
 class Follower:

@@ -103,7 +103,7 @@ def test_a_version_from_when_there_was_one_member_more() -> None:
     with pytest.raises(Expired):
         reader.read(before.whole((12, 34)))
     assert reader.read(before.whole((12, 0))) == {"east": 12}
-    assert reader.owner_part(before.whole((12, 34)), "east") == "12"
+    assert reader.list_part(before.whole((12, 34)), "east") == "12"
 
 
 @pytest.mark.parametrize("names", [["west", "east"], ["east", "north"], ["east", "west", "north"], ["east"]])
@@ -134,6 +134,14 @@ def test_a_write_with_no_part_of_the_owner_is_a_conflict(text: str) -> None:
     with pytest.raises(StatusError, match='pods "web"') as raised:
         READER.owner_part(text, "west", 'pods "web"')
     assert (raised.value.code, raised.value.reason) == (409, "Conflict")
+
+
+def test_a_write_sends_the_objects_version_where_the_event_had_an_older_one_to_resume_from() -> None:
+    # A member with several stores (namespaces) has the least of their versions as its part.
+    text = NUMBER.whole((90, 34), 100)
+    assert READER.owner_part(text, "east") == "100"
+    assert READER.list_part(text, "east") == "90"
+    assert READER.read(text) == {"east": 90, "west": 34}
 
 
 @pytest.mark.parametrize("name", ["rv/configmaps-rv-bogus.json", "rv/configmaps-rv-negative.json"])
@@ -240,4 +248,4 @@ def test_whatever_a_replica_wrote_is_read_back_or_410_after_any_reloads(
                 with pytest.raises(Expired):
                     reader.read(text)
             for name, version in expected.items():
-                assert reader.owner_part(text, name) == str(version)
+                assert reader.list_part(text, name) == str(version)
