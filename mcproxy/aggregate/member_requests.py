@@ -146,6 +146,12 @@ def respond(
     request.exchange.answer(status, request.own_fields(warnings.block(fields)), body)
 
 
+def warnings_of(answers: Sequence[MemberResponse]) -> list[Header]:
+    """Return the Warning fields of several answers, equal ones once."""
+    found = [(name, value) for answer in answers for name, value in answer.fields if name.lower() == b"warning"]
+    return list({value: (name, value) for name, value in found}.values())[: warnings.MAX_WARNINGS]
+
+
 def edit_query(target: bytes, changes: dict[str, str | None]) -> bytes:
     """Return a target with query parameters replaced, None: removed. Those that are not there are not added.
 

@@ -1,4 +1,4 @@
-"""Lists that members answered to one request, merged into one: of objects, or rows of a Table. Pure.
+"""Lists that members answered to one request, merged into one: of objects, or rows of a Table.
 
 For what is not read from caches. Items stay as the members wrote them but for label, annotation and version.
 """
@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 
+from mcproxy.aggregate.cache.metadata import MalformedObject, refuse_crowded
 from mcproxy.aggregate.cache.object import CLUSTER_ANNOTATION, CLUSTER_LABEL
 from mcproxy.aggregate.representation.columns import Columns, go_escaped, parse_columns
 from mcproxy.kube import json_edit
@@ -48,6 +51,9 @@ class _Row(msgspec.Struct):
     cells: list[Any] | None = None
 
 
+_ITEMS_A_TURN = 200  # of the reactor, which take about 20 ms
+_MAX_COMMAS = 2_000_000
+"""In one list: hundreds of thousands of objects, each of which costs memory until the answer is sent."""
 _LIST = msgspec.json.Decoder(_List)
 _ITEM = msgspec.json.Decoder(Item)
 _ROW = msgspec.json.Decoder(_Row)
@@ -61,8 +67,9 @@ class MemberList:
         """Raises StatusError (502) for what is no list in JSON."""
         self.member = answer.member
         try:
+            refuse_crowded(answer.body, _MAX_COMMAS)
             found = _LIST.decode(answer.body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except (MalformedObject, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise _malformed(answer.member, error) from None
         self.kind, self.api_version = found.kind, found.api_version
         self.is_table = found.kind == "Table"
@@ -79,27 +86,36 @@ class MemberList:
             raise _malformed(self.member, error) from None
 
 
-def merged(
-    lists: Sequence[MemberList], gvr: GroupVersionResource, version_of: VersionOf, *, resource_version: str = ""
+async def merged(
+    lists: Sequence[MemberList],
+    gvr: GroupVersionResource,
+    version_of: VersionOf,
+    clock: IReactorTime,
+    *,
+    resource_version: str = "",
 ) -> bytes:
     """Return one list of the items of `lists`, which is not empty, in their order.
 
-    All of them are Tables, or none is. Raises StatusError (502) for an item that cannot be edited.
+    All of them are Tables, or none is. Other work is done between the items of a long list. Raises StatusError (502)
+    for an item that cannot be edited.
     """
     first = lists[0]
-    parts: list[bytes] = []
     columns = b""
+    union: Columns | None = None
     if first.is_table:
-        sources = [each.columns for each in lists]
-        union = Columns(sources, gvr, custom=False)
+        union = Columns([each.columns for each in lists], gvr, custom=False)
         columns = b'"columnDefinitions":' + union.definitions + b","
-        same = all(source == sources[0] for source in sources)
-        for each in lists:
-            places = None if same else _places(each.columns, union.definitions)
-            parts += [_moved(row, places, each.member) for row in _edited(each, version_of)]
-    else:
-        for each in lists:
-            parts += _edited(each, version_of)
+    parts: list[bytes] = []
+    done = 0
+    for each in lists:
+        places = None
+        if union is not None and any(other.columns != first.columns for other in lists):
+            places = _places(each.columns, union.definitions)
+        for begin in range(0, len(each.items), _ITEMS_A_TURN):
+            if len(parts) - done >= _ITEMS_A_TURN:
+                done = len(parts)
+                await deferLater(clock, 0.0)
+            parts += _edited(each, each.items[begin : begin + _ITEMS_A_TURN], version_of, places)
     metadata = b'{"resourceVersion":%b}' % _encode(resource_version) if resource_version else b"{}"
     return b'{"kind":%b,"apiVersion":%b,"metadata":%b,%b"%b":[%b]}\n' % (
         _encode(first.kind),
@@ -111,16 +127,19 @@ def merged(
     )
 
 
-def _edited(source: MemberList, version_of: VersionOf) -> list[bytes]:
+def _edited(
+    source: MemberList, items: Sequence[bytes], version_of: VersionOf, places: tuple[int, ...] | None
+) -> list[bytes]:
     member = source.member
     edit = MetadataEdit(
         {CLUSTER_LABEL: member}, {CLUSTER_ANNOTATION: member}, lambda version: version_of(member, version)
     )
     change = json_edit.edit_row if source.is_table else json_edit.edit_metadata
     try:
-        return [change(item, edit) for item in source.items]
+        edited = [change(item, edit) for item in items]
     except json_edit.Malformed as error:
         raise _malformed(member, error) from None
+    return edited if places is None else [_moved(row, places, member) for row in edited]
 
 
 def _places(columns: bytes | None, union: bytes) -> tuple[int, ...]:
@@ -129,10 +148,8 @@ def _places(columns: bytes | None, union: bytes) -> tuple[int, ...]:
     return (len(places), *(places[column.name] for column in parse_columns(columns) or ()))
 
 
-def _moved(row: bytes, places: tuple[int, ...] | None, member: str) -> bytes:
+def _moved(row: bytes, places: tuple[int, ...], member: str) -> bytes:
     """Return a row with its cells where the union of the columns has them."""
-    if places is None:
-        return row
     try:
         cells = _ROW.decode(row).cells or []
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

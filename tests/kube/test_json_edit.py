@@ -210,3 +210,10 @@ def test_a_long_text_with_doubled_names(more: bytes) -> None:
 def test_a_very_long_text_that_is_no_json_is_refused_at_once() -> None:
     with pytest.raises(Malformed):
         json_edit.edit_metadata(b'{"a":[' + b"[]," * 300_000 + b'"\xff"]}', REMOVED)
+
+
+def test_too_many_members() -> None:
+    with pytest.raises(Malformed, match="more than 10000 members"):
+        json_edit.edit_metadata(b'{"metadata":{"labels":{' + b'"a":"b",' * 10_001 + b'"a":"b"}}}', REMOVED)
+    data = b'{"data":{' + b'"a":"b",' * 20_000 + b'"a":"b"},"metadata":{"labels":{"mcproxy.io/cluster":"x"}}}'
+    assert json_edit.edit_metadata(data, REMOVED).endswith(b',"metadata":{}}')

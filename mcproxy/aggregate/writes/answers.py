@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mcproxy.aggregate.cache.metadata import MAX_OBJECT_BYTES
 from mcproxy.aggregate.cache.object import CLUSTER_ANNOTATION, CLUSTER_LABEL
 from mcproxy.kube import json_edit, protobuf
 from mcproxy.kube.media_types import JSON, PROTOBUF
@@ -72,6 +73,8 @@ class WrittenObject(msgspec.Struct, frozen=True):
 
 def read(answer: MemberResponse) -> WrittenObject:
     """Read an answer; one that cannot be read says nothing."""
+    if len(answer.body) > MAX_OBJECT_BYTES:
+        return WrittenObject()
     try:
         if media_type(answer) == PROTOBUF:
             return _read_protobuf(answer.body)
@@ -110,6 +113,8 @@ def edited(answer: MemberResponse, version: Callable[[int], str]) -> bytes:
         number = version_number(text)
         return version(number) if number else text
 
+    if len(answer.body) > MAX_OBJECT_BYTES:
+        raise StatusError(502, f'cluster "{member}" answered with an object that is too large', reason="BadGateway")
     edit = MetadataEdit({CLUSTER_LABEL: member}, {CLUSTER_ANNOTATION: member}, change)
     try:
         if media_type(answer) == PROTOBUF:

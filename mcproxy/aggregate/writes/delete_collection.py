@@ -21,6 +21,7 @@ from mcproxy.aggregate.member_requests import (
     message_of,
     reason_of,
     respond,
+    warnings_of,
 )
 from mcproxy.aggregate.member_selection import selector_for
 from mcproxy.aggregate.merged_list import MemberList, merged
@@ -159,8 +160,8 @@ class DeleteCollection:
             await self._until_gone(lists)
         versions = view.versions_of(frozenset(result.member for result in results), self._namespace)
         version = view.format.whole(versions)
-        body = merged(lists, self._gvr, self._version_of, resource_version=version)
-        respond(request, 200, body, [*_passed_warnings(results), *self._left_out()])
+        body = await merged(lists, self._gvr, self._version_of, self._clock, resource_version=version)
+        respond(request, 200, body, [*warnings_of(results), *self._left_out()])
 
     def _version_of(self, name: str, text: str) -> str:
         member, number = self._view.member(name), answers.version_number(text)
@@ -184,8 +185,3 @@ class DeleteCollection:
     def _left_out(self) -> list[Header]:
         texts = [f"cluster {member}: its objects were left: {why}" for member, why in self._request.left_out]
         return list(warnings.warnings(texts))
-
-
-def _passed_warnings(results: Sequence[MemberResponse]) -> list[Header]:
-    found = [(name, value) for result in results for name, value in result.fields if name.lower() == b"warning"]
-    return found[: warnings.MAX_WARNINGS]

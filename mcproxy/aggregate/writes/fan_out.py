@@ -9,6 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from twisted.internet.interfaces import IReactorTime
+
 from mcproxy.aggregate import warnings
 from mcproxy.aggregate.member_requests import (
     accepted,
@@ -20,6 +22,7 @@ from mcproxy.aggregate.member_requests import (
     is_success,
     message_of,
     respond,
+    warnings_of,
 )
 from mcproxy.aggregate.member_selection import selector_for
 from mcproxy.aggregate.merged_list import MemberList, merged
@@ -45,10 +48,11 @@ Answered = Sequence[tuple[str, "MemberResponse | StatusError"]]
 class FanOut:
     """One such request."""
 
-    def __init__(self, request: AggregatedRequest, resource: APIResource, parts: Parts) -> None:
+    def __init__(self, request: AggregatedRequest, resource: APIResource, parts: Parts, clock: IReactorTime) -> None:
         """`parts` may name members that the request may not touch: they are left out with a Warning."""
         self._request = request
         self._resource = resource
+        self._clock = clock
         self._parts = [(member, namespaces) for member, namespaces in parts if member in request.members]
         left_out = dict(request.left_out)
         self._notes = [
@@ -97,15 +101,14 @@ class FanOut:
         self._note_failures(found)
         if len({each.is_table for each in lists}) > 1:  # a member that makes no Tables
             found = await self._ask(targets, JSON.encode())
-            lists = [
-                MemberList(answer) for _, answer in found if is_success(answer) and not isinstance(answer, StatusError)
-            ]
+            lists = _lists(found)
         request.served_by(*dict.fromkeys(each.member for each in lists), cached=False)
         if lists and len({each.is_table for each in lists}) == 1:
-            body = merged(lists, self._resource.gvr, lambda _, version: version)
+            body = await merged(lists, self._resource.gvr, lambda _, version: version, self._clock)
         else:
             body = self._empty()
-        respond(request, 200, body, warnings.warnings(self._notes))
+        passed = warnings_of([answer for _, answer in found if not isinstance(answer, StatusError)])
+        respond(request, 200, body, [*passed, *warnings.warnings(self._notes)])
 
     def _list_targets(self) -> list[tuple[str, bytes]]:
         """Return the requests to send: one for each member, or one for each of its namespaces in scope."""
@@ -160,6 +163,10 @@ class FanOut:
         gvr = self._resource.gvr
         body = {"kind": self._resource.list_kind, "apiVersion": gvr.api_version, "metadata": {}, "items": []}
         return json.dumps(body, separators=(",", ":")).encode() + b"\n"
+
+
+def _lists(found: Answered) -> list[MemberList]:
+    return [MemberList(answer) for _, answer in found if is_success(answer) and not isinstance(answer, StatusError)]
 
 
 def raise_failure(request: AggregatedRequest, found: Answered, missing: StatusError | None) -> None:

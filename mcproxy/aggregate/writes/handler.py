@@ -77,7 +77,7 @@ class Writes:
 
     async def fan_out(self, request: AggregatedRequest, resource: APIResource) -> None:
         """Answer a get or list with what all members answer now. Raises StatusError."""
-        fan_out = FanOut(request, resource, self._parts(resource))
+        fan_out = FanOut(request, resource, self._parts(resource), self._clock)
         await (fan_out.get() if request.info.verb == "get" else fan_out.list_all())
 
     async def self_review(self, request: AggregatedRequest) -> None:

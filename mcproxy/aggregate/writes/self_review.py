@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
     from mcproxy.kube.user import UserInfo
 
-TIMEOUT = 10.0
+TIMEOUT = 5.0
 """Seconds for each member."""
 _VERSIONS = ("v1", "v1beta1", "v1alpha1")
 _LISTS = ("resourceRules", "nonResourceRules")

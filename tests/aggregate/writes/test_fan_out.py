@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -64,12 +65,21 @@ def test_the_lists_are_merged() -> None:
     assert room.members["east"].sent[0][1] == f"{NODES}?labelSelector=a%3Db".encode()
 
 
+def test_other_work_is_done_between_the_items_of_a_long_list() -> None:
+    room = fleet(east=metrics_list(*(f"e{number}" for number in range(450))), west=metrics_list("w1"))
+    request, _ = room.begin("GET", NODES)
+    assert request.recorded.status == 0
+    room.clock.advance(0)
+    assert len(json.loads(request.recorded.body)["items"]) == 451
+
+
 def test_members_that_fail_are_left_out_with_a_warning() -> None:
     """Elsewhere one failing member failed all."""
     room = fleet(east=lambda *_: StatusError(503, "no endpoint"), west=metrics_list("w1"), north=forbids())
     answer = room.asks("GET", NODES)
     assert [item["metadata"]["name"] for item in answer.json["items"]] == ["w1"]
     assert answer.warnings == [
+        '299 - "of the member"',
         '299 - "cluster east: its objects are left out: no endpoint"',
         '299 - "cluster north: its objects are left out: no: Forbidden"',
     ]
@@ -140,13 +150,18 @@ def test_members_outside_the_scope_and_left_out_ones_are_not_asked() -> None:
     room.left_out = (("north", "policy"),)
     answer = room.asks("GET", NODES)
     assert [item["metadata"]["name"] for item in answer.json["items"]] == ["east"]
-    assert answer.warnings == ['299 - "cluster north: its objects are left out: policy"']
+    assert answer.warnings == ['299 - "of the member"', '299 - "cluster north: its objects are left out: policy"']
 
 
 def test_only_json_is_made_of_several_lists() -> None:
     room = fleet(east=metrics_list("e1"))
     assert room.asks("GET", NODES, b"", (b"Accept", b"application/vnd.kubernetes.protobuf")).code == 406
     assert room.members["east"].sent == []
+
+
+def test_a_list_of_too_many_elements_is_refused_before_it_takes_their_memory() -> None:
+    body = b'{"kind":"NodeMetricsList","items":[' + b"1," * 2_500_000 + b"1]}"
+    assert fleet(east=lambda *_: (200, body)).asks("GET", NODES).code == 502
 
 
 @pytest.mark.parametrize("body", [b"[]", b"<html>", b'{"kind":"NodeMetricsList","items":[1}', b'{"kind":"Secret"}'])

@@ -273,6 +273,13 @@ class TestAnswer:
         fleet.members["east"].rule = lambda *_: (422, status(422, "Invalid"))
         assert fleet.asks("PUT", OBJECT, config_map()).json == status(422, "Invalid")
 
+    @pytest.mark.parametrize("body", [b'{"kind":', b'{"metadata":{]}', b'{"a":"' + b"x" * (9 * 1024 * 1024) + b'"}'])
+    def test_one_that_cannot_be_read_is_502(self, body: bytes) -> None:
+        fleet = Fleet()
+        fleet.members["east"].put("a")
+        fleet.members["east"].rule = lambda *_: (200, body)
+        assert fleet.asks("PATCH", OBJECT, {}, MERGE).code == 502
+
     def test_a_table(self) -> None:
         fleet = Fleet()
         east = fleet.members["east"]
