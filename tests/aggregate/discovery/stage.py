@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.discovery.handler import AggregateDiscovery
+from mcproxy.aggregate.discovery.merged import CacheScope
 from mcproxy.aggregate.discovery.openapi import InThread
 from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, CreateRule
 from mcproxy.http.exchange import Exchange
@@ -210,7 +211,7 @@ def fleet(**values: Any) -> Aggregate:
 def discovery_of(
     *sources: FakeSource,
     config: Aggregate | None = None,
-    scope: EverythingCached | None = None,
+    scope: CacheScope | None = None,
     clock: Clock | None = None,
     in_thread: InThread = maybeDeferred,
 ) -> AggregateDiscovery:

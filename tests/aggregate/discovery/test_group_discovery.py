@@ -11,7 +11,8 @@ import yaml
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
-from mcproxy.config.model.aggregates import CreateRule, Unavailable
+from mcproxy.aggregate.view.scope import Scope
+from mcproxy.config.model.aggregates import CachedResource, CreateRule, Unavailable
 from mcproxy.kube.discovery import AGGREGATED_ACCEPT, AGGREGATED_MEDIA_TYPE, read_aggregated
 from tests.aggregate.discovery.recorded import GOLDEN, east, group, resource, west
 from tests.aggregate.discovery.stage import (
@@ -182,6 +183,16 @@ def test_without_a_primary_only_the_scope_is_served() -> None:
     assert [group["name"] for group in json.loads(now(ask(served.serve, "/apis")).body)["groups"]] == ["apps"]
     assert json.loads(now(ask(served.serve, "/api")).body)["versions"] == []
     assert now(ask(served.serve, "/api/v1")).status == 404
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_secrets_are_in_scope_only_if_they_are_named(named: bool) -> None:
+    entries = [CachedResource(group="", version="v1", resource="*")]
+    entries += [CachedResource(group="", version="v1", resource="secrets", clusters=("east",))] if named else []
+    served = discovery_of(*both(), scope=Scope(entries))
+    names = {entry["name"] for entry in json.loads(now(ask(served.serve, "/api/v1")).body)["resources"]}
+    assert ("secrets" in names) is named
+    assert "pods" in names
 
 
 def test_a_reload_is_followed() -> None:

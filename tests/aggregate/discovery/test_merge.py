@@ -6,7 +6,7 @@ import itertools
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.aggregate.discovery.merge import Conflict, MemberDocuments, MergedDiscovery, merge
@@ -240,6 +240,7 @@ def clusters(lists: list[list[APIGroupDiscovery]]) -> list[MemberDocuments]:
     return [documents(f"m{index}", groups, fresh=index % 3 != 2) for index, groups in enumerate(lists)]
 
 
+@settings(max_examples=40)
 @given(st.lists(DOCUMENTS, max_size=4), st.none() | DOCUMENTS, st.booleans())
 def test_nothing_is_invented(
     lists: list[list[APIGroupDiscovery]], primary: list[APIGroupDiscovery] | None, all_: bool
@@ -261,6 +262,7 @@ def test_nothing_is_invented(
         assert listed <= set(itertools.chain(*(one.resources for one in known if one.name in owners)))
 
 
+@settings(max_examples=40)
 @given(st.lists(DOCUMENTS, max_size=4))
 def test_the_order_of_a_members_documents_does_not_matter(lists: list[list[APIGroupDiscovery]]) -> None:
     members = clusters(lists)
@@ -279,6 +281,7 @@ def joined(merged: MergedDiscovery) -> MemberDocuments:
     return documents("joined", merged.groups)
 
 
+@settings(max_examples=40)
 @given(st.lists(DOCUMENTS, min_size=3, max_size=3))
 def test_the_merge_is_associative(lists: list[list[APIGroupDiscovery]]) -> None:
     """Merging the first two, or the last two, and then the other one, is merging all three."""
