@@ -39,6 +39,12 @@ class VersionFormat(Protocol):
     def object_template(self, member: int) -> Callable[[int], bytes]:
         """Return `object` of one member, as bytes: what writes the items of a list."""
 
+    def event(self, versions: Versions, member: int, version: int) -> str:
+        """Return the version of an event whose object is `member`'s, with `version`; `versions` is where to resume.
+
+        A write with it must reach the member with `version`, and a watch from it must miss nothing.
+        """
+
     def written(self, versions: Versions, member: int, version: int) -> str:
         """Return the version in the answer to a write that `member` answered with `version`."""
 
@@ -73,6 +79,9 @@ class NumberFormat:
 
         return write
 
+    def event(self, versions: Versions, member: int, version: int) -> str:
+        return self.whole(versions, version)
+
     def written(self, versions: Versions, member: int, version: int) -> str:
         return self.whole((*versions[:member], version, *versions[member + 1 :]), version)
 
@@ -103,6 +112,11 @@ class KarmadaFormat:
 
         return write
 
+    def event(self, versions: Versions, member: int, version: int) -> str:
+        # There is no lead, so the owner's part is for writes, too. A lower one than that to resume from repeats
+        # events at most; a higher one would lose some, and there a write is a conflict until the client has read.
+        return self.whole((*versions[:member], min(version, versions[member]), *versions[member + 1 :]))
+
     def written(self, versions: Versions, member: int, version: int) -> str:
         return self.object(member, version)  # the owner's part alone, as Karmada answers
 
@@ -118,6 +132,9 @@ class PlainFormat:
 
     def object_template(self, member: int) -> Callable[[int], bytes]:
         return _plain
+
+    def event(self, versions: Versions, member: int, version: int) -> str:
+        return str(version)
 
     def written(self, versions: Versions, member: int, version: int) -> str:
         return str(version)

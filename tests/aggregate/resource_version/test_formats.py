@@ -16,7 +16,8 @@ from mcproxy.aggregate.resource_version.formats import (
     VersionFormat,
     version_format,
 )
-from mcproxy.aggregate.resource_version.layout import Layout
+from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
+from mcproxy.aggregate.resource_version.reader import VersionReader
 from tests.aggregate.resource_version.comparison import compare
 
 EAST_WEST = Layout(["east", "west"])
@@ -50,10 +51,26 @@ def test_the_number_is_a_digit_a_crc_a_lead_and_a_part_for_each_member() -> None
     assert form.written((10, 345), 0, 12) == form.whole((12, 345), 12)
 
 
+@pytest.mark.parametrize("form", [NumberFormat(EAST_WEST), KarmadaFormat(EAST_WEST)])
+@given(st.tuples(st.integers(1, 99), st.integers(1, 99)), st.integers(1, 99))
+def test_an_event_resumes_no_later_than_it_may_and_its_write_reaches_the_owner(
+    form: VersionFormat, versions: tuple[int, int], version: int
+) -> None:
+    reader = VersionReader(LayoutHistory(EAST_WEST))
+    text = form.event(versions, 0, version)
+    parts = reader.read(text)
+    assert parts is not None
+    assert parts["east"] <= versions[0]
+    assert parts["west"] == versions[1]
+    if version <= versions[0] or isinstance(form, NumberFormat):
+        assert reader.owner_part(text, "east") == str(version)
+
+
 def test_one_member_keeps_its_numbers() -> None:
     form = PlainFormat()
     assert (form.whole((7,)), form.whole((9,), 7), form.object(0, 7), form.written((5,), 0, 7)) == ("7", "7", "7", "7")
     assert form.object_template(0)(7) == b"7"
+    assert form.event((9,), 0, 7) == "7"
 
 
 @pytest.mark.parametrize(
