@@ -57,7 +57,7 @@ _CREATED_BY_PUT = frozenset(
         ("rbac.authorization.k8s.io", "roles"),
     }
 )
-"""Resources of which a PUT makes what does not exist (`AllowCreateOnUpdate` of their strategies)."""
+"""Resources of which a PUT makes what does not exist (`AllowCreateOnUpdate` of their strategies); no custom ones."""
 
 
 class Writes:
@@ -202,13 +202,7 @@ class _Write:
         """Whether the request, at a member that does not have the object, would create it."""
         if self._method == b"PATCH":
             return body.is_apply
-        if self._method != b"PUT":
-            return False
-        if (self._gvr.group, self._gvr.resource) in _CREATED_BY_PUT:
-            return True
-        return any(
-            rule for rule in self._aggregate.create if create_rules.matches(rule, self._gvr)
-        )  # else the usual 404 of a PUT
+        return self._method == b"PUT" and (self._gvr.group, self._gvr.resource) in _CREATED_BY_PUT
 
     # -- create -----------------------------------------------------------------------------------------------
 

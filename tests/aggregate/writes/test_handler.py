@@ -382,7 +382,10 @@ class TestCreate:
         assert Fleet().asks("PUT", lease, body).code == 405
 
     def test_a_put_of_what_a_put_does_not_create_is_404(self) -> None:
-        assert Fleet().asks("PUT", OBJECT, config_map()).code == 404
+        for rules in ([], [rule("west")], [rule("Label")]):
+            fleet = Fleet(create=rules)
+            assert fleet.asks("PUT", OBJECT, config_map()).code == 404
+            assert fleet.writes_to("west") == []
 
 
 class TestScope:
