@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import (
+    aggregate_lists,
     aggregate_reflectors,
     aggregate_store,
     cost,
@@ -50,8 +51,16 @@ from bench.subjects import (
 
 RESULTS = Path(__file__).resolve().with_name("RESULTS.md")
 _AGGREGATES = ("aggregate-store", "aggregate-reflectors")
-MEASUREMENTS = ("cost", "identity", "floods", "watches", "stream", "start", "rules", "memory", *_AGGREGATES)
-PROGRAMS = {"rules": (), "memory": (), **dict.fromkeys(("floods", *_AGGREGATES), ("taskset", "setpriv"))}
+MEASUREMENTS = (
+    *("cost", "identity", "floods", "watches", "stream", "start", "rules", "memory"),
+    *(*_AGGREGATES, "aggregate-lists"),
+)
+PROGRAMS = {
+    "rules": (),
+    "memory": (),
+    **dict.fromkeys(("floods", *_AGGREGATES), ("taskset", "setpriv")),
+    "aggregate-lists": ("nginx", "taskset", "setpriv"),
+}
 """What a measurement needs beside Python; the others need all of `EVERY_PROGRAM`."""
 EVERY_PROGRAM = ("nginx", "wrk", "taskset", "setpriv")
 
@@ -123,6 +132,14 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
         ),
         "aggregate-store": lambda lab: aggregate_store.measure(
             lab, 5000 if quick else aggregate_store.OBJECTS, min(rounds, 3)
+        ),
+        "aggregate-lists": lambda lab: aggregate_lists.measure(
+            lab,
+            2000 if quick else aggregate_lists.LIST_PODS,
+            2000 if quick else aggregate_lists.PAGED_PODS,
+            5000 if quick else aggregate_lists.SELECTED_PODS,
+            min(rounds, 5),
+            rng,
         ),
     }
 

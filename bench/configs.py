@@ -293,3 +293,21 @@ http {{
 """
     )
     return file
+
+
+def nginx_file(directory: Path, listen: int, identity: Identity, path: str, file: Path) -> Path:
+    """Write an nginx that serves `file` as `path` over TLS; return its configuration."""
+    return _nginx(
+        directory,
+        "file",
+        f"""
+  open_file_cache max=16 inactive=1h;
+  open_file_cache_valid 1h;
+  server {{
+    listen 127.0.0.1:{listen} ssl;
+    server_name localhost;
+    ssl_certificate {identity.certificate};
+    ssl_certificate_key {identity.key};
+    location = {path} {{ default_type application/json; alias {file}; }}
+  }}""",
+    )

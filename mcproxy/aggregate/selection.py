@@ -48,10 +48,9 @@ class Selection:
     up; they are matched as well. `impossible`: it demands two different names, or namespaces.
     """
 
-    __slots__ = ("_fields", "_labels", "_requirements", "impossible", "name", "namespace")
+    __slots__ = ("_fields", "_labels", "impossible", "name", "namespace")
 
     def __init__(self, requirements: tuple[Requirement, ...] = (), terms: Sequence[tuple[FieldTerm, FieldLabel]] = ()):
-        self._requirements = requirements
         self._labels = label_matcher(requirements)
         self._fields = [_field_matcher(term, label) for term, label in terms]
         names = _demanded(terms, "metadata.name")
@@ -62,26 +61,31 @@ class Selection:
 
     def __bool__(self) -> bool:
         """Whether there is anything that an object could fail to match."""
-        return bool(self._requirements or self._fields)
+        return self._labels is not None or bool(self._fields)
 
     def matches(self, obj: CachedObject) -> bool:
         """Return whether an object is selected."""
         labels = self._labels
         return (labels is None or labels(obj.labels)) and all(field(obj) for field in self._fields)
 
-    def filter(self, objects: list[CachedObject]) -> list[CachedObject]:
-        """Return the selected ones of some objects; faster than `matches` for each."""
-        for key, operator, values in self._requirements:
-            if operator != "in" or len(values) != 1:
-                labels = self._labels
-                assert labels is not None
-                objects = [obj for obj in objects if labels(obj.labels)]
-                break
-            value = values[0]
-            objects = [obj for obj in objects if obj.labels.get(key) == value]
+    def filter(self, objects: Sequence[CachedObject]) -> list[CachedObject]:
+        """Return the selected ones of some objects; faster than `matches` for each.
+
+        Replicas stand beside each other in a list, and share their labels: those are matched once.
+        """
+        found = list(objects) if self._labels is None else []
+        if self._labels is not None:
+            match, last, selected = self._labels, None, False
+            for obj in objects:
+                labels = obj.labels
+                if labels is not last:
+                    last = labels
+                    selected = match(labels)
+                if selected:
+                    found.append(obj)
         for field in self._fields:
-            objects = [obj for obj in objects if field(obj)]
-        return objects
+            found = [obj for obj in found if field(obj)]
+        return found
 
 
 def parse_selection(

@@ -11,6 +11,7 @@ responds, and is called when the client disconnects. Both directions have back-p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mcproxy.http.framing import encode_last_chunk
@@ -207,6 +208,18 @@ class Exchange:
             self.bytes_out += len(data)
             self._out.append(chunk if self._chunked else data)
             self.flush()
+
+    def write_pieces(self, pieces: Sequence[bytes], size: int) -> None:
+        """Add pieces of the body that are `size` bytes together, as one chunk; they are joined once, by `flush`."""
+        if self.ended or not size:
+            return
+        self.bytes_out += size
+        if self._chunked:
+            self._out.append(b"%x\r\n" % size)
+            self._out += pieces
+            self._out.append(b"\r\n")
+        else:
+            self._out += pieces
 
     def flush(self) -> None:
         """Send what was written since the last flush."""

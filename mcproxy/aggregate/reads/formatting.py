@@ -34,32 +34,34 @@ async def formatted(
     Raises StatusError 406 for what is too long for YAML.
     """
     if media_type == YAML:
-        pieces, complete = await _collected(clock, source, MAX_YAML)
+        found, complete = await _collected(clock, source, MAX_YAML)
         if not complete:
             text = f"more than {MAX_YAML} bytes are answered as {JSON} only; use limit or a selector for {YAML}"
             raise StatusError(406, text, indented=True)
-        return iter(([await in_thread(to_yaml, b"".join(pieces))],))
+        body = await in_thread(to_yaml, b"".join(found.parts))
+        return iter((Pieces([body], len(body)),))
     if pretty:
-        pieces, complete = await _collected(clock, source, MAX_PRETTY)
+        found, complete = await _collected(clock, source, MAX_PRETTY)
         if not complete:
-            return chain((pieces,), source)
-        return iter(([await in_thread(to_pretty, b"".join(pieces))],))
+            return chain((found,), source)
+        body = await in_thread(to_pretty, b"".join(found.parts))
+        return iter((Pieces([body], len(body)),))
     return source
 
 
 async def _collected(clock: IReactorTime, source: Iterator[Pieces], limit: int) -> tuple[Pieces, bool]:
     """Return the pieces of `source`, and whether they are all; not many more bytes than `limit`."""
-    pieces: Pieces = []
+    parts: list[bytes] = []
     size, began = 0, clock.seconds()
     for more in source:
-        pieces += more
-        size += sum(map(len, more))
+        parts += more.parts
+        size += more.size
         if size > limit:
-            return pieces, False
+            return Pieces(parts, size), False
         if clock.seconds() - began > TURN_SECONDS:
             await next_turn(clock)
             began = clock.seconds()
-    return pieces, True
+    return Pieces(parts, size), True
 
 
 def to_yaml(body: bytes) -> bytes:

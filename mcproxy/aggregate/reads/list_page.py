@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BATCH = 256
 """Objects that are matched, or written, at once."""
-Batch = tuple["Part", "list[CachedObject]"]
+Batch = tuple["Part", "Sequence[CachedObject]"]
 """Objects of one store, in their order."""
 
 
@@ -63,18 +63,24 @@ class Lister:
         """Yield the selected objects in batches that are quickly made; one may be empty."""
         selection = self._selection
         for part in self._parts:
-            objects = self._objects(part)
-            while batch := list(islice(objects, BATCH)):
+            for batch in self._slices(part):
                 yield part, selection.filter(batch) if selection else batch
 
-    def _objects(self, part: Part) -> Iterator[CachedObject]:
-        start, name = self._start, self._selection.name
+    def _slices(self, part: Part) -> Iterator[Sequence[CachedObject]]:
+        start, name, namespace = self._start, self._selection.name, self._namespace
+        snapshot = part.snapshot
         if start is not None and start.member == part.member.index:
-            return part.snapshot.after(start.namespace, start.name, self._namespace)
-        if name is not None and (self._namespace or not part.store.resource.namespaced):
-            found = part.snapshot.get(self._namespace, name)
-            return iter((found,) if found is not None else ())
-        return part.snapshot.range(self._namespace)
+            objects = snapshot.after(start.namespace, start.name, namespace)
+        elif name is not None and (namespace or not part.store.resource.namespaced):
+            found = snapshot.get(namespace, name)
+            objects = iter((found,) if found is not None else ())
+        elif namespace:
+            objects = snapshot.range(namespace)
+        else:
+            yield from snapshot.objects.chunks
+            return
+        while batch := list(islice(objects, BATCH)):
+            yield batch
 
     def count(self) -> int:
         """Return how many objects there are, selected or not."""

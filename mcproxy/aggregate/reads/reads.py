@@ -16,7 +16,7 @@ from mcproxy.aggregate.reads.formatting import formatted
 from mcproxy.aggregate.reads.freshness import Freshness, FreshnessWaiter, Probe
 from mcproxy.aggregate.reads.list_page import Batch, Lister, Page, Start
 from mcproxy.aggregate.reads.list_state import ListState, ListStates
-from mcproxy.aggregate.reads.response_body import InThread, Pieces, ResponseBody, takes_gzip
+from mcproxy.aggregate.reads.response_body import NOT_READY, SLICE, InThread, Pieces, ResponseBody, takes_gzip
 from mcproxy.aggregate.reads.snapshot import HeldSnapshots, Part
 from mcproxy.aggregate.reads.writers import ItemWriter, item_writers
 from mcproxy.aggregate.representation.columns import Columns
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.view.view import MemberView, View
 
+_FIRST_STEP = 16
+"""Objects that are written first, while their size is not known."""
 LeftOut = Sequence[tuple[str, str]]
 """Members whose objects the answer has not, each with the reason in words."""
 
@@ -103,7 +105,7 @@ class Reads:
             texts.append(f'{gvr} "{name}" is of cluster {member.name}; there is one of that name in {others}, too')
         request.served_by(member.name, cached=True)
         body = self._object_body(view, member, store, obj, asked.wanted)
-        await self._send(request, asked, texts, iter(([body],)))
+        await self._send(request, asked, texts, iter((Pieces([body], len(body)),)))
 
     def _object_body(
         self, view: View, member: MemberView, store: Store, obj: CachedObject, wanted: Representation
@@ -197,22 +199,28 @@ class Reads:
             custom=custom,
             columns=columns.definitions if columns is not None else b"",
         )
-        yield [head]
+        yield Pieces([head], len(head))
         writers: dict[int, ItemWriter] = {}
-        first = True
+        first, step = True, _FIRST_STEP
         for part, objects in items:
             if not objects:
-                yield []
+                yield NOT_READY
                 continue
             writer = writers.get(id(part))
             if writer is None:
                 writer = writers[id(part)] = self._writer(view, part, wanted, columns)
-            pieces = writer(objects)
-            if first:
-                pieces[0] = pieces[0][1:]
-                first = False
-            yield pieces
-        yield [tail]
+            place = 0
+            while place < len(objects):
+                parts = writer(objects[place : place + step])
+                place += step
+                if first:
+                    parts[0] = parts[0][1:]
+                    first = False
+                size = sum(map(len, parts))
+                yield Pieces(parts, size)
+                # As many objects as make a slice, whether they have 500 bytes or a megabyte.
+                step = max(1, min(len(objects), step * SLICE // size))
+        yield Pieces([tail], len(tail))
 
     def _writer(self, view: View, part: Part, wanted: Representation, columns: Columns | None) -> ItemWriter:
         if columns is not None:

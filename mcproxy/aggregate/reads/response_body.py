@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -20,18 +20,27 @@ if TYPE_CHECKING:
     from mcproxy.http.messages import Header
 
 log = Logger()
-Pieces = list[bytes]
+
+
+class Pieces(NamedTuple):
+    """Bytes that follow each other, `size` together."""
+
+    parts: list[bytes]
+    size: int
+
+
 InThread = Callable[[Callable[[bytes], bytes], bytes], "Deferred[bytes]"]
 """Calls a function with bytes in a thread (`deferToThreadPool`)."""
 
 CHUNKED_FROM = 2048
 GZIP_FROM = 128 * 1024
-SLICE = 128 * 1024
-"""Bytes that are joined for one write."""
+SLICE = 64 * 1024
+"""Bytes that are joined for one write: they stay in the processor's cache until they are encrypted."""
 TURN_SECONDS = 0.005
 """Time for which one response may keep the reactor busy."""
-TURN_BYTES = 512 * 1024
-_NOT_READY: Pieces = []
+TURN_BYTES = 256 * 1024
+NOT_READY = Pieces([], 0)
+"""Nothing yet: others may have their turn."""
 
 
 def takes_gzip(accept_encoding: bytes | None) -> bool:
@@ -59,7 +68,7 @@ class ResponseBody:
     async def send(self, fields: bytes, source: Iterator[Pieces], *, gzip: bool) -> None:
         """Send a 200 with the pieces of `source`; returns when all is handed over, or the client has gone.
 
-        `source` yields lists of pieces, each made in a millisecond or so; an empty one says that nothing is ready yet.
+        `source` yields pieces that are made in a millisecond or so, about SLICE bytes; NOT_READY where it has none yet.
         `fields` are the response's, as a block without framing. An error of `source` is logged and ends the connection.
         """
         self._exchange.attach(self)
@@ -70,7 +79,7 @@ class ResponseBody:
             self._exchange.abort()
 
     async def _send(self, fields: bytes, source: Iterator[Pieces], gzip: bool) -> None:
-        pieces: Pieces = []
+        parts: list[bytes] = []
         size, threshold, complete = 0, GZIP_FROM if gzip else CHUNKED_FROM, False
         self._turn_began = self._clock.seconds()
         while size < threshold and not self._gone:
@@ -78,56 +87,56 @@ class ResponseBody:
             if more is None:
                 complete = True
                 break
-            pieces += more
-            size += sum(map(len, more))
+            parts += more.parts
+            size += more.size
             await self._turn()
         if self._gone:
             return
         exchange = self._exchange
         if complete and size <= CHUNKED_FROM:
-            exchange.answer(200, fields, b"".join(pieces))
+            exchange.answer(200, fields, b"".join(parts))
             return
         if gzip and not complete:
             fields += b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
             exchange.respond(200, b"", fields, -1)
-            await self._send_compressed(pieces, size, source)
+            await self._send_compressed(parts, size, source)
         else:
             exchange.respond(200, b"", fields, -1)
-            await self._send_plain(pieces, size, source)
+            await self._send_plain(parts, size, source)
         if not self._gone:
             exchange.end()
 
-    async def _send_plain(self, pieces: Pieces, size: int, source: Iterator[Pieces]) -> None:
+    async def _send_plain(self, parts: list[bytes], size: int, source: Iterator[Pieces]) -> None:
         exchange = self._exchange
         for more in source:
-            pieces += more
-            size += sum(map(len, more))
+            parts += more.parts
+            size += more.size
             if size >= SLICE:
-                exchange.write(b"".join(pieces))
+                exchange.write_pieces(parts, size)
                 exchange.flush()
                 self._turn_sent += size
-                pieces, size = [], 0
+                parts, size = [], 0
             await self._turn()
             if self._gone:
                 return
-        exchange.write(b"".join(pieces))
+        exchange.write_pieces(parts, size)
 
-    async def _send_compressed(self, pieces: Pieces, size: int, source: Iterator[Pieces]) -> None:
+    async def _send_compressed(self, parts: list[bytes], size: int, source: Iterator[Pieces]) -> None:
         exchange = self._exchange
         compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
         for more in source:
-            pieces += more
-            size += sum(map(len, more))
+            parts += more.parts
+            size += more.size
             if size >= SLICE:
-                data = b"".join(pieces)
-                pieces, size = [], 0
+                data = b"".join(parts)
+                parts, size = [], 0
                 exchange.write(await self._in_thread(compressor.compress, data))
                 exchange.flush()
                 self._turn_began = self._clock.seconds()
             await self._turn()
             if self._gone:
                 return
-        exchange.write(await self._in_thread(compressor.compress, b"".join(pieces)))
+        exchange.write(await self._in_thread(compressor.compress, b"".join(parts)))
         exchange.write(await self._in_thread(lambda _: compressor.flush(), b""))
 
     async def _turn(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mcproxy.aggregate.representation.objects import (
@@ -16,11 +16,10 @@ from mcproxy.aggregate.representation.objects import (
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.object import CachedObject
     from mcproxy.aggregate.cache.store import Store
-    from mcproxy.aggregate.reads.response_body import Pieces
 
 VersionWriter = Callable[[int], bytes]
 """`VersionFormat.object_template`: what an item has as its resourceVersion."""
-ItemWriter = Callable[[list["CachedObject"]], "Pieces"]
+ItemWriter = Callable[[Sequence["CachedObject"]], list[bytes]]
 """Returns the pieces of items; joined they are their JSON, with a comma before each."""
 
 
@@ -72,8 +71,8 @@ def _table_writer(
     metadata_only = wanted.include_object == METADATA
     begin = b'{"kind":"PartialObjectMetadata","apiVersion":"' + wanted.api_version + b'","metadata":'
 
-    def write(objects: list[CachedObject]) -> Pieces:
-        pieces: Pieces = []
+    def write(objects: Sequence[CachedObject]) -> list[bytes]:
+        pieces: list[bytes] = []
         for obj in objects:
             pieces += (b',{"cells":', printer.cells(obj, now))
             if pods:

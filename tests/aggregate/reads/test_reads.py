@@ -553,7 +553,7 @@ def test_an_error_while_a_body_is_made_ends_the_connection(monkeypatch: pytest.M
 
     handler = request.exchange.handler
     assert isinstance(handler, ResponseBody)
-    monkeypatch.setattr(Lister, "_objects", broken)
+    monkeypatch.setattr(Lister, "_slices", broken)
     for store in found.stores.values():
         assert store.synced
     with capturedLogs() as logs:

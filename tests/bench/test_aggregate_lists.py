@@ -1,0 +1,66 @@
+"""The server of `bench aggregate-lists` has the lists that are measured, and the client reads them whole."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+
+from bench import aggregate_lists
+from bench.configs import nginx_file
+from bench.lab import open_lab
+from bench.list_server import PERCENT, POD_BYTES, filled, handler, view
+from mcproxy.aggregate.cache.store import Store
+from mcproxy.aggregate.reads.reads import Reads
+from mcproxy.http.exchange import Exchange
+from mcproxy.http.messages import RequestHead
+from tests.aggregate.reads.harness import FakeConnection, Response
+
+
+def answer(target: str, count: int) -> Response:
+    clock = Clock()
+    stores = [filled(clock, "east", 0, count // 2), filled(clock, "west", count // 2, count - count // 2)]
+
+    async def probe(store: Store, timeout: float) -> int:
+        return store.version
+
+    def in_thread(function: Any, data: bytes) -> Deferred[bytes]:
+        return succeed(function(data))
+
+    def failed(exchange: Exchange, error: Exception) -> None:
+        raise error
+
+    connection = FakeConnection(clock)
+    head = RequestHead()
+    head.method, head.target, head.fields, head.http11, head.length = b"GET", target.encode(), b"", True, 0
+    head.te_trailers = False
+    handler(Reads(clock, probe, in_thread), view(stores), failed)(Exchange(cast(Any, connection), head, 0.0))
+    while not connection.done:
+        clock.advance(0)
+    return Response(bytes(connection.wire))
+
+
+def test_pods_have_the_size_and_one_in_a_hundred_the_label() -> None:
+    found = answer("/api/v1/pods", 2000)
+    items = found.json()["items"]
+    assert len(items) == 2000
+    assert POD_BYTES <= len(found.body) / 2000 < POD_BYTES * 1.1
+    selected = answer(f"/api/v1/pods?labelSelector=percent%3D{PERCENT}", 2000).json()["items"]
+    assert len(selected) == 20
+    assert json.dumps(selected[0]) in [json.dumps(item) for item in items]
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx serves the file to compare with")
+def test_a_small_measurement_says_what_it_found() -> None:
+    with open_lab() as lab:
+        section = aggregate_lists.measure(lab, 400, 400, 400, 1, random.Random(1))
+        assert "sendfile on" in nginx_file(lab.directory, 1, lab.identity, "/x", lab.directory / "x").read_text()
+    assert len(section.rows) == 6
+    assert len(section.targets) == 4
+    assert "MB" in section.targets[1].measured
+    assert "10 of 400 pods by a label selector" in section.rows[-2][0]
