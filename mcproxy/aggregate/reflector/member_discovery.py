@@ -75,6 +75,7 @@ class MemberDiscovery:
         self._roots = {root: _Root() for root in _ROOTS}
         self._listeners: list[Callable[..., None]] = []
         self._sleepers = Sleepers(clock)
+        self._gaps = Sleepers(clock)  # others, since nothing may end this waiting
         self._reads = SingleFlight(self._read)
         self._polling: Deferred[None] | None = None
         self._stopped = False
@@ -138,7 +139,7 @@ class MemberDiscovery:
         """Read both documents, one after the other; errors are logged and remembered."""
         wait = self._read_at + _MIN_GAP - self._clock.seconds()
         if self._read_at and wait > 0:
-            await self._sleepers.sleep(wait)
+            await self._gaps.sleep(wait)
         self._read_at = self._clock.seconds()
         cause = ""
         changed = False

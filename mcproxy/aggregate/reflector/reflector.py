@@ -139,6 +139,7 @@ class Reflector:
             return
         now = self._clock.seconds()
         wait = self._heard_at + QUIET - now
+        self._probed = [probed for probed in self._probed if probed[1] > self.store.version]
         if wait <= 0:
             seen = [version for at, version in self._probed if at + QUIET <= now]
             self._probed = self._probed[len(seen) :]
@@ -160,6 +161,11 @@ class Reflector:
                 failure = MemberError(error.cause)
             except MemberError as error:
                 failure = error
+            except CancelledError:
+                raise
+            except Exception:
+                log.failure("the reflector of {store} broke; please report it", store=self._name)
+                failure = MemberError("an error of the proxy; its log has the cause")
             finally:
                 self._initial = None
             if not self._stopped:  # a request that is cancelled may fail in any way
@@ -168,8 +174,7 @@ class Reflector:
     def _ended(self, failure: Failure) -> None:
         """The reflector was stopped; any other end is a bug."""
         if not isinstance(failure.value, CancelledError):
-            log.failure("the reflector of {store} broke", failure, store=self._name)
-            self.store.unavailable("an error of the proxy; its log has the cause")
+            log.failure("the reflector of {store} has ended; please report it", failure, store=self._name)
 
     @property
     def _name(self) -> str:
@@ -201,9 +206,10 @@ class Reflector:
         epoch, source = self.member.epoch, self.member.source
         uid = await self.member.identify()
         if self.store.synced and epoch != self._epoch:
-            if uid != self._uid and uid and self._uid:
+            known = uid != "" and self._uid != ""
+            if known and uid != self._uid:
                 self._forget("it is another cluster than before")
-            elif not uid and source != self._source and self._source is not None:
+            elif not known and source != self._source:  # reloaded, or restored from a file
                 self._relist = True  # nothing tells whether it is another cluster
             else:
                 version = await self._member_version()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.protocol import Factory, Protocol
+from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.reflector import lines
@@ -269,3 +270,17 @@ def older(server: FakeServer) -> Answer:
         return plain(page(version="4")) if "configmaps" in target else plain(b"{}", 404)
 
     return answer
+
+
+async def test_an_error_of_the_proxy_itself_does_not_end_a_reflector(
+    site: Site, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.watch = lambda target: stream(event("ADDED", item("a")), end())
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Reflector, "_initial_event", lambda *_: 1 / 0)
+        store = follow(site, server)
+        with capturedLogs() as logged:
+            await site.until(lambda: store.unavailable_since is not None)
+        assert any("please report it" in line["log_format"] for line in logged)
+    assert await store.when_synced(10)
+    assert names(store) == ["a"]

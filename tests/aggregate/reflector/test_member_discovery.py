@@ -213,6 +213,15 @@ def test_refreshing_is_bounded_and_never_served_by_an_older_read() -> None:
     assert len(done) == 50
 
 
+def test_however_often_it_is_told_to_poll_it_reads_once_a_second() -> None:
+    fixture = Fixture()
+    fixture.paths()
+    for _ in range(100):
+        fixture.discovery.poll_soon()
+        fixture.clock.advance(0.05)
+    assert len(fixture.paths()) in (8, 10)  # two documents a second
+
+
 def test_the_end_leaves_no_timer() -> None:
     fixture = Fixture()
     fixture.discovery.refresh().addErrback(lambda _: None)

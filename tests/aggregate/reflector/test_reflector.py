@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.reflector import reflector as module
+from mcproxy.aggregate.reflector.limits import MemberLimits
+from mcproxy.aggregate.reflector.reflector import Reflector
 from mcproxy.aggregate.reflector.reflectors import StoreOptions
 from tests.aggregate.reflector.harness import (
     CONFIG_MAPS,
@@ -307,3 +310,44 @@ async def test_a_list_in_the_namespace_of_the_scope(
     assert names(store) == ["b"]
     assert reads(control, mark, PATH) == []
     assert len(reads(control, mark, "/api/v1/namespaces/kube-system/configmaps")) == 1
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_store_from_a_file_is_resumed_if_it_is_of_the_same_cluster_and_else_listed(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient, known: bool
+) -> None:
+    control.create([config_map("a")])
+    first = site.follow(east, CONFIG_MAPS)
+    assert await first.when_synced(10)
+    member = site.reflectors.member("east")
+    version = first.version
+    control.create([config_map("b")])
+    store = Store(site.reactor, "east", CONFIG_MAPS)
+    store.restore(first.snapshot().objects, version, first.columns)
+    mark = control.mark()
+    reflector = Reflector(member, store, MemberLimits(4), site.reactor, site.shared.random)
+    reflector.start(member.uid if known else "")
+    await site.until(lambda: names(store) == ["a", "b"])
+    reflector.stop()
+    [query] = reads(control, mark, PATH)
+    assert ("sendInitialEvents" in query) is not known
+    assert (f"resourceVersion={version}" in query) is known
+
+
+async def test_a_store_from_a_file_of_another_cluster_is_dropped(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient
+) -> None:
+    control.create([config_map("a")])
+    first = site.follow(east, CONFIG_MAPS)
+    assert await first.when_synced(10)
+    send(east, "DELETE", "/api/v1/namespaces/default/configmaps/a")
+    store = Store(site.reactor, "east", CONFIG_MAPS)
+    store.restore(first.snapshot().objects, first.version, first.columns)
+    listener = Listener(store)
+    limits = MemberLimits(4)
+    reflector = Reflector(site.reflectors.member("east"), store, limits, site.reactor, site.shared.random)
+    reflector.start("another-uid")
+    await site.until(lambda: names(store) == [])
+    await site.until(lambda: store.synced)
+    reflector.stop()
+    assert ("DELETED", "a") in listener.events
