@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherResults
 from twisted.logger import Logger
 
 from mcproxy.aggregate.warnings import left_out_text, never_synced_text, unavailable_text
@@ -75,11 +75,11 @@ class FreshnessWaiter:
 
     async def current(self, view: View, allowed: Sequence[str], namespace: str) -> Readable:
         """Wait until the caches are at least as new as now (resourceVersion ""). Raises StatusError 503."""
-        return await self._gather(view, allowed, namespace, self._wait_current)
+        return await self._gather(view, allowed, namespace, self._wait_current) or Readable()
 
     async def cached(self, view: View, allowed: Sequence[str], namespace: str) -> Readable:
         """Take what is cached (resourceVersion "0"), once it is there at all. Raises StatusError 503."""
-        return await self._gather(view, allowed, namespace, self._wait_synced)
+        return await self._gather(view, allowed, namespace, self._wait_synced) or Readable()
 
     async def at_least(
         self, view: View, allowed: Sequence[str], namespace: str, wanted: dict[str, int], text: str
@@ -93,7 +93,7 @@ class FreshnessWaiter:
             return await self._wait_version(member, namespace, wanted.get(member.name, 0))
 
         readable = await self._gather(view, allowed, namespace, wait)
-        if readable is _TOO_OLD:
+        if readable is None:
             raise too_large_resource_version(text, view.format.whole(view.versions_of(allowed, namespace)))
         return readable
 
@@ -103,22 +103,28 @@ class FreshnessWaiter:
         allowed: Sequence[str],
         namespace: str,
         wait: Callable[[MemberView, str], Awaitable[_Outcome]],
-    ) -> Readable:
+    ) -> Readable | None:
+        """Wait for all members at once. None: one of them did not reach the version that was asked for."""
         members = [member for member in view.members if member.name in allowed and member.covers(namespace)]
         if len(members) == 1:
             outcomes = [await wait(members[0], namespace)]
         else:
             waiting = [Deferred.fromCoroutine(_coroutine(wait(member, namespace))) for member in members]
-            outcomes = await gatherResults(waiting, consumeErrors=True)
+            try:
+                outcomes = await gatherResults(waiting, consumeErrors=True)
+            except FirstError as first:  # the client has gone: CancelledError
+                error = first.subFailure.value
+                assert error is not None
+                raise error from None
         return self._judge(view, allowed, outcomes)
 
-    def _judge(self, view: View, allowed: Sequence[str], outcomes: Sequence[_Outcome]) -> Readable:
+    def _judge(self, view: View, allowed: Sequence[str], outcomes: Sequence[_Outcome]) -> Readable | None:
         """Apply `unavailable`."""
         policy = self.freshness.unavailable
         found = Readable()
         for outcome in outcomes:
             if outcome.too_old:
-                return _TOO_OLD
+                return None
             name = outcome.member.name
             if outcome.since is None and not outcome.never:
                 found.members.append(outcome.member)
@@ -172,6 +178,8 @@ class FreshnessWaiter:
     async def _reach_present(self, store: Store, deadline: float) -> bool:
         try:
             version = await self._probe(store, max(deadline - self._clock.seconds(), 0.0))
+        except CancelledError:
+            raise  # the client has gone
         except Exception as error:
             log.debug("no answer of cluster {member}: {error}", member=store.member, error=error)
             return False
@@ -188,9 +196,6 @@ class FreshnessWaiter:
                 if left <= 0 or not await store.when_version(version, left):
                     return _Outcome(member, too_old=True)
         return outcome
-
-
-_TOO_OLD = Readable()
 
 
 async def _coroutine(waiting: Awaitable[_Outcome]) -> _Outcome:

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.reads.snapshot import Part
     from mcproxy.aggregate.selection import Selection
 
-BATCH = 256
-"""Objects that are matched, or written, at once."""
+BATCH = 512
+"""Objects that are matched at once, at most."""
+BATCH_COST = 16_384
+"""`Selection.cost` of one batch: about two milliseconds."""
 Batch = tuple["Part", "Sequence[CachedObject]"]
 """Objects of one store, in their order."""
 
@@ -55,6 +57,7 @@ class Lister:
         self._parts = [part for part in parts if start is None or part.member.index >= start.member]
         self._selection = selection
         self._start = start
+        self._batch = max(1, min(BATCH, BATCH_COST // selection.cost))
         self._namespace = namespace or selection.namespace or ""
         if selection.impossible or (namespace and selection.namespace not in (None, namespace)):
             self._parts = []
@@ -77,9 +80,13 @@ class Lister:
         elif namespace:
             objects = snapshot.range(namespace)
         else:
-            yield from snapshot.objects.chunks
+            for chunk in snapshot.objects.chunks:
+                if len(chunk) <= self._batch:
+                    yield chunk
+                else:
+                    yield from (chunk[place : place + self._batch] for place in range(0, len(chunk), self._batch))
             return
-        while batch := list(islice(objects, BATCH)):
+        while batch := list(islice(objects, self._batch)):
             yield batch
 
     def count(self) -> int:

@@ -71,6 +71,8 @@ class ResponseBody:
         `source` yields pieces that are made in a millisecond or so, about SLICE bytes; NOT_READY where it has none yet.
         `fields` are the response's, as a block without framing. An error of `source` is logged and ends the connection.
         """
+        if self._exchange.ended:
+            return
         self._exchange.attach(self)
         try:
             await self._send(fields, source, gzip)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Snapshot, Store
     from mcproxy.aggregate.view.view import MemberView
 
-HOLD_SECONDS = 300.0
-"""How long a state is held after its last use: as long as etcd keeps history by default."""
+HOLD_SECONDS = 120.0
+"""How long a state is held after its last use; it keeps the objects that have changed since in memory."""
 MAX_HELD = 256
 """States of stores that are held at once, over all lists of an aggregate; the oldest goes first."""
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import yaml
+from twisted.internet.defer import CancelledError
 from twisted.logger import capturedLogs
 
+from mcproxy.aggregate.cache.object import CachedObject
 from mcproxy.aggregate.reads.freshness import Freshness
 from mcproxy.aggregate.reads.list_page import Lister
 from mcproxy.aggregate.reads.response_body import ResponseBody
+from mcproxy.aggregate.selection import Selection
 from mcproxy.config.model.aggregates import Unavailable
 from tests.aggregate.objects import NODES, WIDGETS, pod
 from tests.aggregate.reads.harness import Fleet, Response, query
@@ -565,3 +569,46 @@ def test_an_error_while_a_body_is_made_ends_the_connection(monkeypatch: pytest.M
     assert request.connection.aborted
     assert any("please report it" in str(log.get("log_format")) for log in logs)
     assert not request.response.complete
+
+
+@pytest.mark.parametrize("resource_version", ["", "12"])
+def test_a_client_that_goes_away_while_it_waits_ends_the_wait(resource_version: str) -> None:
+    found = fleet()
+    found.present["west"] = 99
+    text = found.view.format.whole((10, 99)) if resource_version else ""
+    request, done = found.begin(query(ALL, resourceVersion=text))
+    outcome: list[Any] = []
+    done.addBoth(outcome.append)
+    done.cancel()
+    assert outcome
+    assert outcome[0].check(CancelledError)
+    assert not request.connection.wire
+
+
+def test_nothing_is_made_for_a_client_that_has_gone() -> None:
+    found = big()
+    found.present["west"] = 10**7
+    request, done = found.begin(ALL)
+    request.exchange.lost()
+    found.stores["west"].progress(10**7)
+    found.clock.advance(0)
+    assert done.called
+    assert not request.connection.writes
+
+
+def test_a_long_selector_does_not_keep_the_reactor(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    matched = Selection.filter
+
+    def filtered(self: Selection, objects: Sequence[CachedObject]) -> list[CachedObject]:
+        sizes.append(len(objects))
+        return matched(self, objects)
+
+    monkeypatch.setattr(Selection, "filter", filtered)
+    found = big()
+    found.read(query(ALL, labelSelector=",".join(f"a{number}!=b" for number in range(500))))
+    assert max(sizes) <= 40
+    sizes.clear()
+    found.read(query(ALL, fieldSelector=",".join(f"spec.a{number}!=b" for number in range(40))))
+    assert max(sizes) <= 10
+    assert sum(sizes) == 4000
