@@ -134,7 +134,7 @@ class OwnerLookup:
 
     def _absent(self, members: Sequence[MemberView], answers: Sequence[MemberResponse | StatusError]) -> Absent:
         """Return what to answer where no member gave the object."""
-        notes: list[str] = []
+        notes = [warnings.never_synced_text(member.name) for member in self._view.undiscovered]
         refused: list[str] = []
         missing = False
         for member, answer in zip(members, answers, strict=True):

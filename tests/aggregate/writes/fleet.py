@@ -262,7 +262,9 @@ class Fleet:
         scope: Sequence[CachedResource] = EVERYTHING,
         primary: str | None = None,
         versions: ResourceVersions = ResourceVersions.NUMBER,
+        unknown: Sequence[str] = (),
     ) -> None:
+        """`unknown` are members that were never reached."""
         self.clock = Clock()
         self.names = names or ("east", "west")
         self.members = {name: MemberAPI(name, 100 * (place + 1)) for place, name in enumerate(self.names)}
@@ -275,7 +277,9 @@ class Fleet:
             cache=Cache(resources=tuple(scope)),
             create=tuple(create),
         )
-        found = [FakeMember(name, FakeDiscovery(*RESOURCES.values())) for name in self.names]
+        found = [
+            FakeMember(name, FakeDiscovery(*(() if name in unknown else RESOURCES.values()))) for name in self.names
+        ]
         self.views = AggregateViews(self.aggregate, found, self, lambda *options: cast(Any, options))
         self.writes = Writes(self.views, self.clock)
 

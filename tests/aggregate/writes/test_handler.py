@@ -101,6 +101,14 @@ class TestOwner:
         assert answer.code == 404
         assert answer.warnings == ['299 - "cluster west: away"']
 
+    def test_a_member_that_was_never_reached_is_said(self) -> None:
+        fleet = Fleet("east", "west", "north", unknown=["west"])
+        fleet.members["north"].put("a")
+        assert fleet.asks("PATCH", OBJECT, {}, MERGE).served == ("north",)
+        answer = fleet.asks("DELETE", LIST + "/absent")
+        assert answer.code == 404
+        assert answer.warnings == ['299 - "cluster west: its objects are left out, they could not be listed yet"']
+
     def test_the_only_member_of_an_aggregate_gives_the_answer_itself(self) -> None:
         fleet = Fleet("east")
         answer = fleet.asks("DELETE", OBJECT)
