@@ -58,6 +58,11 @@ class MemberReads:
         self._settings = settings
         self._reviewers = reviewers
 
+    def update(self, settings: model.Reads, reviewers: ReviewersByCluster) -> None:
+        """Follow a reload; open watches are checked by the new settings, too."""
+        self._settings = settings
+        self._reviewers = reviewers
+
     @property
     def recheck_after(self) -> float:
         """Seconds after which an open watch asks again: `allowed` answers from the cache until a decision expires."""

@@ -25,6 +25,7 @@ from mcproxy.kube.status import StatusError, retry_after
 if TYPE_CHECKING:
     from mcproxy.aggregate.authorization import LeftOut, MemberReads
     from mcproxy.aggregate.request import AggregatedRequest
+    from mcproxy.aggregate.selection import KnownField
     from mcproxy.aggregate.view.sources import ClusterMember
     from mcproxy.aggregate.view.view import View
     from mcproxy.kube.resource import APIResource
@@ -62,19 +63,31 @@ class DiscoveryRoom(Protocol):
     async def serve(self, request: AggregatedRequest) -> bool:
         """Answer the request if its path is one of discovery's, else return False. Raises StatusError."""
 
+    async def known_field(self, request: AggregatedRequest, resource: APIResource) -> KnownField | None:
+        """Return what the resource's published schema knows of field selectors; None: nothing that is needed."""
+
 
 class ReadsRoom(Protocol):
     """Answers gets and lists from caches (`reads.reads.Reads`)."""
 
     async def get(self, request: AggregatedRequest, view: View, allowed: Sequence[str], left_out: LeftOut) -> None: ...
 
-    async def list(self, request: AggregatedRequest, view: View, allowed: Sequence[str], left_out: LeftOut) -> None: ...
+    async def list(
+        self,
+        request: AggregatedRequest,
+        view: View,
+        allowed: Sequence[str],
+        left_out: LeftOut,
+        known_field: KnownField | None,
+    ) -> None: ...
 
 
 class WatchRoom(Protocol):
     """Answers watches from caches (`watch.watches.Watches`)."""
 
-    async def serve(self, request: AggregatedRequest, view: View, reads: MemberReads) -> None:
+    async def serve(
+        self, request: AggregatedRequest, view: View, reads: MemberReads, known_field: KnownField | None
+    ) -> None:
         """Begin a watch. `reads` says whose objects may be read, now and as decisions expire."""
 
 
@@ -107,7 +120,10 @@ class Handler:
         primary: str | None,
         wait_until: float,
     ) -> None:
-        """`wait_until` (seconds of `clock`): until then members that were never reached are waited for."""
+        """`primary` may be changed by a reload. `wait_until` (seconds of `clock`): until then members that were never
+        reached are waited for.
+        """
+        self.primary = primary
         self._clock = clock
         self._views = views
         self._authorization = authorization
@@ -115,7 +131,6 @@ class Handler:
         self._reads = reads
         self._watches = watches
         self._writes = writes
-        self._primary = primary
         self._wait_until = wait_until
 
     async def handle(self, request: AggregatedRequest) -> None:
@@ -144,7 +159,7 @@ class Handler:
 
     async def _resource(self, request: AggregatedRequest, gvr: GroupVersionResource) -> None:
         if self._views.names(gvr):
-            await self._discovered(gvr)
+            await self._discovered()
         view = self._views.view(gvr)
         resource = view.resource if view is not None else self._views.unwatchable(gvr)
         if resource is None or request.info.verb == "proxy":
@@ -165,24 +180,22 @@ class Handler:
     async def _cached(self, request: AggregatedRequest, view: View) -> None:
         """Answer a get, list or watch from caches, with the objects of the members that allow it."""
         verb = request.info.verb
+        known_field = None if verb == "get" else await self._discovery.known_field(request, view.resource)
         if verb == "watch":
-            await self._watches.serve(request, view, self._authorization)
+            await self._watches.serve(request, view, self._authorization, known_field)
             return
         members = [member.name for member in view.members]
         allowed, left_out = await self._authorization.allowed(request, members, verb, request.info)
-        answer = self._reads.get if verb == "get" else self._reads.list
-        await answer(request, view, allowed, left_out)
+        if verb == "get":
+            await self._reads.get(request, view, allowed, left_out)
+        else:
+            await self._reads.list(request, view, allowed, left_out, known_field)
 
     # -- the scope ----------------------------------------------------------------------------------------------
 
-    async def _discovered(self, gvr: GroupVersionResource) -> None:
-        """Wait until it is known which members have a resource, at most as long as a start may take."""
-        while (
-            self._views.undiscovered
-            and self._views.view(gvr) is None
-            and self._views.unwatchable(gvr) is None
-            and self._clock.seconds() < self._wait_until
-        ):
+    async def _discovered(self) -> None:
+        """Wait until it is known what each member has, at most as long as a start may take."""
+        while self._views.undiscovered and self._clock.seconds() < self._wait_until:
             await deferLater(self._clock, _POLL)
 
     def _check_known(self, gvr: GroupVersionResource) -> None:
@@ -195,10 +208,10 @@ class Handler:
 
     async def _outside(self, request: AggregatedRequest) -> None:
         """Have the primary answer what is not of the aggregate itself. Raises StatusError (404) without one."""
-        if self._primary is None:
+        if self.primary is None:
             raise StatusError(404, "the server could not find the requested resource", details={})
-        request.served_by(self._primary, cached=False)
-        await request.forward(self._primary, request.target)
+        request.served_by(self.primary, cached=False)
+        await request.forward(self.primary, request.target)
 
 
 def _check_method(request: AggregatedRequest) -> None:

@@ -80,19 +80,30 @@ class LastDecisions:
 
     # -- stateDir -----------------------------------------------------------------------------------------------
 
-    def encoded(self, max_age: float) -> bytes:
-        """Return the entries that are no older than `max_age` seconds, for the file, the oldest users first."""
+    def writer(self, path: Path, max_age: float) -> Callable[[], None]:
+        """Return what writes the entries that are no older than `max_age` seconds, as of now; it may run in a thread.
+
+        It raises OSError.
+        """
+        payload = self._encoded(max_age)
+        self.changed = False
+
+        def write() -> None:
+            try:
+                state_file.write(path, _KIND, _VERSION, payload)
+            except OSError:
+                self.changed = True
+                raise
+
+        return write
+
+    def _encoded(self, max_age: float) -> bytes:
+        """Return the payload of the file, the oldest users first."""
         limit = self._seconds() - max_age
         entries = [
             (user, key, last) for user, known in self._users.items() for key, last in known.items() if last.at >= limit
         ]
         return msgspec.msgpack.encode(entries)
-
-    def save(self, path: Path, max_age: float) -> None:
-        """Write the file. Raises OSError."""
-        payload = self.encoded(max_age)
-        state_file.write(path, _KIND, _VERSION, payload)
-        self.changed = False
 
     def load(self, path: Path) -> None:
         """Take the entries of a file over, if there is one that can be read."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 log = Logger()
 
-_FINISH_SECONDS = 15.0
+_FINISH_SECONDS = 25.0
 """More than a shutdown takes after its drain."""
 
 

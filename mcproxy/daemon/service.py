@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from mcproxy.config import model
 from mcproxy.config.urls import is_loopback
+from mcproxy.daemon import state_directory
+from mcproxy.daemon.aggregates import LazyAggregates
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.rights_check import RightsCheck
 from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, build, make_shared
@@ -36,6 +38,9 @@ _FLUSH = 2.0
 #: How long a connection that was accepted last may take to send its first request, once the listeners are closed.
 _UNUSED = 0.5
 _FLUSH_STEP = 0.02
+
+SAVE_TIMEOUT = 10.0
+"""Seconds for saving the state of aggregates at a shutdown."""
 
 
 class LiveListener:
@@ -107,7 +112,8 @@ class Service:
         self._in_flight = InFlightRequests(reactor)
         shared = make_shared(reactor, self._deadlines, self._in_flight.endpoint_out)
         self._sessions = Sessions(reactor, self._in_flight.requests, shared.random)
-        self._resources = ProcessResources(shared, self._in_flight, access_log_opener, self._sessions)
+        self._aggregates = LazyAggregates(reactor, shared)
+        self._resources = ProcessResources(shared, self._in_flight, access_log_opener, self._sessions, self._aggregates)
         self._runtime: Runtime | None = None
         self._rights_check = RightsCheck(reactor)
         self._listeners: dict[str, LiveListener] = {}  # by address
@@ -143,6 +149,8 @@ class Service:
         Raises BindError, DaemonError, CredentialError, PairError or OSError; nothing has changed then.
         """
         before = self._runtime
+        if config.daemon.state_dir is not None:
+            state_directory.prepare(config.daemon.state_dir)
         runtime = build(config, before, self._resources)
         try:
             opened = self._open_new(config, runtime)
@@ -223,8 +231,20 @@ class Service:
             live.factory.draining = True
 
     async def drain(self, timeout: float) -> None:
-        """Wait for tunnels and followed logs to end, at most `timeout` seconds, then cut them; serve all else."""
+        """Wait for tunnels and followed logs to end, at most `timeout` seconds, then cut them; serve all else.
+
+        Then the state of aggregates is saved, while watches still run: a daemon that takes over reads it at its start.
+        """
         await self._in_flight.drain(timeout)
+        saving = Deferred.fromCoroutine(self._aggregates.save())
+        try:
+            await saving.addTimeout(SAVE_TIMEOUT, self._reactor)
+        except TimeoutError:
+            log.warn(
+                "the state of aggregates was not saved in time",
+                cause=f"it took more than {SAVE_TIMEOUT:g} s",
+                todo="see that the disk of daemon.stateDir is fast enough; the last state saved is used",
+            )
 
     def stop_accepting(self) -> None:
         """Close the listening sockets, and each connection after its request."""
@@ -245,6 +265,7 @@ class Service:
         self._retired.clear()
         self._listeners = {}
         self._rights_check.stop()
+        self._aggregates.stop()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             runtime.discard(keep=None)

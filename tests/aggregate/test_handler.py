@@ -67,7 +67,7 @@ class Rooms:
     async def get(self, request: Any, view: Any, allowed: Any, left_out: Any) -> None:
         self.called.append(("get", allowed))
 
-    async def list(self, request: Any, view: Any, allowed: Any, left_out: Any) -> None:
+    async def list(self, request: Any, view: Any, allowed: Any, left_out: Any, known_field: Any) -> None:
         self.called.append(("list", allowed))
 
     async def fan_out(self, request: Any, resource: Any) -> None:
@@ -114,12 +114,15 @@ class Discovery:
         self.rooms.called.append(("discovery", request.members))
         return self.rooms.is_discovery
 
+    async def known_field(self, request: Any, resource: Any) -> None:
+        return None
+
 
 class Watch:
     def __init__(self, rooms: Rooms) -> None:
         self.rooms = rooms
 
-    async def serve(self, request: Any, view: Any, reads: Any) -> None:
+    async def serve(self, request: Any, view: Any, reads: Any, known_field: Any) -> None:
         self.rooms.called.append("watch")
 
 
@@ -279,9 +282,11 @@ def test_a_resource_that_may_be_of_a_member_never_reached_is_waited_for_and_then
     rooms.clock.advance(1)
     assert result == []
     rooms.views[GroupVersionResource("demo.example.com", "v1", "gadgets")] = FakeView(WIDGETS)
+    rooms.undiscovered = []
     rooms.clock.advance(1)
     assert result == [None]
     assert rooms.called == [("list", NAMES)]
+    rooms.undiscovered = [Named("west")]
     asked = request(b"/apis/demo.example.com/v1/others")
     result = handled(rooms, asked)
     rooms.clock.pump([1.0] * 10)
@@ -290,10 +295,15 @@ def test_a_resource_that_may_be_of_a_member_never_reached_is_waited_for_and_then
     assert asked.forwarded == []  # the primary alone must not pass for all of them
 
 
-def test_nothing_else_waits_for_members_that_were_never_reached() -> None:
+def test_a_member_never_reached_is_waited_for_no_longer_than_a_start_may_take() -> None:
     rooms = Rooms()
     rooms.undiscovered = [Named("west")]
-    assert handled(rooms, request(NAMESPACE)) == [None]
+    result = handled(rooms, request(NAMESPACE))
+    rooms.clock.pump([1.0] * 9)
+    assert result == []
+    rooms.clock.advance(1.1)
+    assert result == [None]
+    assert rooms.called == [("list", NAMES)]
     asked = request(b"/apis/batch/v1/jobs")
     assert handled(rooms, asked) == [None]
     assert asked.forwarded

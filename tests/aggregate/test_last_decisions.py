@@ -90,7 +90,7 @@ def test_the_table_survives_in_its_file_without_names(clock: Clock, tmp_path: Pa
     clock.advance(100)
     table.record("east", "u1", ALICE, LIST_PODS, allowed=True)
     assert table.changed
-    table.save(tmp_path / "decisions", 60)
+    table.writer(tmp_path / "decisions", 60)()
     assert not table.changed
     assert b"alice" not in (tmp_path / "decisions").read_bytes()
     again = LastDecisions(clock.seconds)

@@ -18,6 +18,7 @@ from mcproxy.aggregate.reflector.errors import MemberError, MemberUnreachable
 from mcproxy.aggregate.reflector.member_discovery import MemberDiscovery
 from mcproxy.aggregate.reflector.single_flight import SingleFlight
 from mcproxy.aggregate.reflector.sleepers import Sleepers
+from mcproxy.kube.discovery import APIGroupDiscovery
 from mcproxy.net.errors import ConnectError
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlError, ControlResponse
@@ -76,6 +77,11 @@ class Member:
     def start(self) -> None:
         """Begin to poll discovery."""
         self.discovery.start()
+
+    def restore(self, uid: str, groups: tuple[APIGroupDiscovery, ...]) -> None:
+        """Begin with what was known before the process was started; to be called before `start`."""
+        self.uid = uid
+        self.discovery.restore(groups)
 
     def use(self, cluster: Cluster) -> None:
         """Follow a reload. Requests on endpoints that the cluster has no more end, to be repeated elsewhere."""

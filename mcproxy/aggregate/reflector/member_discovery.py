@@ -92,6 +92,14 @@ class MemberDiscovery:
 
         return unsubscribe
 
+    def restore(self, groups: tuple[APIGroupDiscovery, ...]) -> None:
+        """Begin with documents that were read before the process was started."""
+        self.known = True
+        for path, root in self._roots.items():
+            root.groups = tuple(group for group in groups if bool(group.metadata.name) == (path == "/apis"))
+        self.groups = groups
+        self.resources = MappingProxyType(discovery.api_resources(groups))
+
     def start(self) -> None:
         """Begin to poll."""
         if self._polling is None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.cache.object import Event
@@ -24,6 +26,8 @@ from mcproxy.aggregate.reflector.single_flight import SingleFlight
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.shared import Shared
+
+log = Logger()
 
 MAX_INITIAL_LISTS = 4  # at a time, for one member
 _DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
@@ -40,6 +44,16 @@ class StoreOptions:
 _Key = tuple[str, GroupVersionResource, str, bool, str, StoreOptions]
 
 
+class SavedMembers(Protocol):
+    """What was saved before the process was started (`saved_state.SavedState`)."""
+
+    def restore_member(self, member: Member) -> None:
+        """Give a new member what was known of it, if anything was."""
+
+    async def restore_store(self, store: Store, options: StoreOptions) -> str:
+        """Fill a new store with what was saved of it; return its cluster's UID then, "" if unknown."""
+
+
 class _Entry:
     """One store with its reflector, and how many use it."""
 
@@ -49,6 +63,7 @@ class _Entry:
         self.uses = 0
         self.probes = SingleFlight(self._probe)
         self.unsubscribe: Callable[[], None] = lambda: None
+        self._restoring: Deferred[str] | None = None
 
     async def _probe(self) -> int:
         reflector = self.reflector
@@ -65,17 +80,33 @@ class _Entry:
         reflector.probed(version)
         return version
 
+    def start_restored(self, saved: SavedMembers, options: StoreOptions) -> None:
+        """Start the reflector when what was saved of the store has been read."""
+        self._restoring = Deferred.fromCoroutine(saved.restore_store(self.reflector.store, options))
+        self._restoring.addCallbacks(self.reflector.start, self._not_restored)
+
+    def _not_restored(self, failure: Failure) -> None:
+        if not isinstance(failure.value, CancelledError):
+            log.failure("reading a saved cache broke; please report it", failure)
+            self.reflector.start()
+
     def stop(self) -> None:
         self.unsubscribe()
         self.probes.stop()
+        if self._restoring is not None:
+            self._restoring.cancel()
         self.reflector.stop()
 
 
 class Reflectors:
     """Members, stores and reflectors of one process."""
 
-    def __init__(self, shared: Shared, *, max_initial_lists: int = MAX_INITIAL_LISTS) -> None:
+    def __init__(
+        self, shared: Shared, *, saved: SavedMembers | None = None, max_initial_lists: int = MAX_INITIAL_LISTS
+    ) -> None:
+        """New members and stores begin with what was `saved` of them."""
         self._shared = shared
+        self._saved = saved
         self._max_initial_lists = max_initial_lists
         self._members: dict[str, Member] = {}
         self._limits: dict[str, MemberLimits] = {}
@@ -98,6 +129,8 @@ class Reflectors:
             if member is None:
                 member = self._members[name] = Member(cluster, self._shared)
                 self._limits[name] = MemberLimits(self._max_initial_lists)
+                if self._saved is not None:
+                    self._saved.restore_member(member)
                 member.start()
             else:
                 member.use(cluster)
@@ -168,7 +201,10 @@ class Reflectors:
         entry = _Entry(key, reflector)
         if (resource.gvr.group, resource.gvr.resource) == _DEFINITIONS:
             entry.unsubscribe = store.subscribe(_DefinitionsListener(member))
-        reflector.start()
+        if self._saved is None:
+            reflector.start()
+        else:
+            entry.start_restored(self._saved, options)
         return entry
 
     def _end_unused(self, entry: _Entry) -> None:

@@ -62,6 +62,11 @@ class AggregateViews:
     # -- what there is ----------------------------------------------------------------------------------------
 
     @property
+    def scope(self) -> Scope:
+        """What is read from cache."""
+        return self._scope
+
+    @property
     def members(self) -> tuple[ClusterMember, ...]:
         """The members, in the aggregate's order."""
         return self._members

@@ -1,0 +1,134 @@
+"""One aggregate in force: its views and the parts of this package that answer its requests, over all reloads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.aggregate.authorization import MemberReads
+from mcproxy.aggregate.discovery.handler import AggregateDiscovery
+from mcproxy.aggregate.handler import Handler
+from mcproxy.aggregate.reads.freshness import Freshness, FreshnessWaiter
+from mcproxy.aggregate.reads.reads import Reads
+from mcproxy.aggregate.reflector.reflectors import Reflectors, StoreOptions
+from mcproxy.aggregate.view.aggregate_views import AggregateViews
+from mcproxy.aggregate.watch.turns import Turns
+from mcproxy.aggregate.watch.watches import Watches, WatchSettings
+from mcproxy.aggregate.writes.handler import Writes
+from mcproxy.kube.status import retry_after
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+    from mcproxy.aggregate.reflector.member import Member
+    from mcproxy.aggregate.request import AggregatedRequest
+    from mcproxy.aggregate.resource_version.layout import LayoutHistory
+    from mcproxy.config.model.aggregates import Aggregate
+    from mcproxy.identity.authorization.authorizer import ReviewersByCluster
+
+_RETRY_AFTER = 1
+
+InThread = Callable[..., "Deferred[Any]"]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """What all aggregates of the process have in common."""
+
+    clock: IReactorTime
+    random: Callable[[], float]  # in [0, 1)
+    reflectors: Reflectors
+    turns: Turns
+    in_thread: InThread
+    """Calls a function with arguments in a thread."""
+
+
+class LiveAggregate:
+    """One aggregate. It holds nothing until it is activated, so one that was only prepared can just be dropped."""
+
+    def __init__(self, shared: SharedParts) -> None:
+        self._shared = shared
+        self._parts: _Parts | None = None
+
+    async def handle(self, request: AggregatedRequest) -> None:
+        """Answer a request (`handler.Handler`). Raises StatusError."""
+        parts = self._parts
+        if parts is None:  # a reload has removed it since the request came
+            raise retry_after(503, "the aggregate is served no longer", _RETRY_AFTER)
+        await parts.handler.handle(request)
+
+    @property
+    def history(self) -> LayoutHistory | None:
+        """The layouts of its resource versions; None before it is activated."""
+        return None if self._parts is None else self._parts.views.history
+
+    def activate(self, config: Aggregate, reviewers: ReviewersByCluster, history: LayoutHistory | None) -> None:
+        """Put a configuration in force; `history` has the layouts that it had before this process was started."""
+        if self._parts is None:
+            self._parts = _Parts(self._shared, config, reviewers, history)
+        else:
+            self._parts.update(config, reviewers)
+
+    def close(self) -> None:
+        """End it: its watches end, its stores are released."""
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.close()
+
+
+class _Parts:
+    def __init__(
+        self, shared: SharedParts, config: Aggregate, reviewers: ReviewersByCluster, history: LayoutHistory | None
+    ) -> None:
+        clock, probe = shared.clock, shared.reflectors.probe
+        self._shared = shared
+        self.views = AggregateViews(config, self._members(config), shared.reflectors, StoreOptions, history)
+        freshness, settings = _freshness(config), _watch_settings(config)
+        self._waiter = FreshnessWaiter(clock, probe, freshness)
+        self._reads = Reads(clock, probe, shared.in_thread, freshness)
+        self._watches = Watches(clock, shared.random, settings, self._waiter, probe, shared.turns)
+        self._discovery = AggregateDiscovery(clock, shared.in_thread)
+        self._discovery.update(config, self._sources(config), self.views.scope)
+        self._authorization = MemberReads(config.reads, reviewers)
+        self.handler = Handler(
+            clock,
+            self.views,
+            authorization=self._authorization,
+            discovery=self._discovery,
+            reads=self._reads,
+            watches=self._watches,
+            writes=Writes(self.views, clock),
+            primary=config.primary,
+            wait_until=clock.seconds() + config.cache.initial_sync_timeout,
+        )
+
+    def update(self, config: Aggregate, reviewers: ReviewersByCluster) -> None:
+        self._authorization.update(config.reads, reviewers)  # first: what is added may already be seen by fewer
+        self.views.update(config, self._members(config))
+        self._waiter.freshness = _freshness(config)
+        self._reads.update(_freshness(config))
+        self._watches.settings = _watch_settings(config)
+        self._discovery.update(config, self._sources(config), self.views.scope)
+        self.handler.primary = config.primary
+
+    def close(self) -> None:
+        self._discovery.stop()
+        self._watches.stop()
+        self.views.close()
+
+    def _members(self, config: Aggregate) -> tuple[Member, ...]:
+        return tuple(self._shared.reflectors.member(name) for name in config.clusters)
+
+    def _sources(self, config: Aggregate) -> Mapping[str, Member]:
+        return self._shared.reflectors.members
+
+
+def _freshness(config: Aggregate) -> Freshness:
+    return Freshness(config.cache.max_staleness, config.cache.initial_sync_timeout, config.unavailable)
+
+
+def _watch_settings(config: Aggregate) -> WatchSettings:
+    return WatchSettings(config.unavailable, config.cache.initial_sync_timeout)

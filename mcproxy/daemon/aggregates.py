@@ -1,0 +1,74 @@
+"""Aggregates in the daemon: their owner is made, and its modules imported, when a configuration first has one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from mcproxy.config import model
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.aggregates import Aggregates
+    from mcproxy.aggregate.request import AggregateHandler
+    from mcproxy.daemon.runtime import PreparedAggregates
+    from mcproxy.identity.authorization.authorizer import ReviewersByCluster
+    from mcproxy.upstream.cluster import Cluster
+    from mcproxy.upstream.shared import Shared
+
+
+class LazyAggregates:
+    """The owner of aggregates (`runtime.AggregatesOwner`), which costs nothing while there are none."""
+
+    def __init__(self, reactor: Any, shared: Shared) -> None:
+        self._reactor = reactor
+        self._shared = shared
+        self._owner: Aggregates | None = None
+
+    def prepare(
+        self,
+        config: model.Config,
+        clusters: Mapping[str, Cluster],
+        reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
+    ) -> PreparedAggregates:
+        """Prepare a configuration; nothing that is live has changed until it is activated."""
+        if self._owner is None:
+            if not any(isinstance(server.backend, model.AggregateBackend) for server in config.servers):
+                return _NONE
+            self._owner = self._make()
+        return self._owner.prepare(config, clusters, reviewers)
+
+    async def save(self) -> None:
+        """Save all state (at a shutdown)."""
+        if self._owner is not None:
+            await self._owner.save()
+
+    def stop(self) -> None:
+        """End everything at once."""
+        if self._owner is not None:
+            self._owner.stop()
+
+    def _make(self) -> Aggregates:
+        from twisted.internet.threads import deferToThreadPool
+
+        from mcproxy.aggregate.aggregates import Aggregates
+
+        in_thread = partial(deferToThreadPool, self._reactor, self._reactor.getThreadPool())
+        return Aggregates(self._shared, in_thread, time.time)
+
+
+class _NoAggregates:
+    """What is prepared for a configuration without aggregates, as long as there never were any."""
+
+    handlers: Mapping[str, AggregateHandler] = MappingProxyType({})
+
+    def stale_reviewers(self, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
+        raise KeyError(aggregate)
+
+    def activate(self) -> None:
+        pass
+
+
+_NONE = _NoAggregates()
