@@ -41,18 +41,18 @@ def measure(lab: Lab, objects: int, paged: int, selected: int, rounds: int, rng:
     section = Section(
         f"Lists of an aggregate: {objects:,} pods of 4 KB from 2 clusters", ["what", "processor time ms", "elapsed ms"]
     )
-    with _server(lab, objects) as (server, port):
-        _against_nginx(lab, section, server, port, rounds, rng)
-        _many(lab, section, server, port)
-    with _server(lab, paged) as (server, port):
-        _pages(lab, section, server, port, paged, rounds, rng)
-    with _server(lab, selected) as (server, port):
-        _selection(lab, section, server, port, selected, rounds)
+    with server(lab, objects) as (process, port):
+        measure_against_nginx(lab, section, process, port, rounds, rng)
+        measure_idle(lab, section, process, port)
+    with server(lab, paged) as (process, port):
+        measure_pages(lab, section, process, port, paged, rounds, rng)
+    with server(lab, selected) as (process, port):
+        measure_selections(lab, section, process, port, selected, rounds)
     return section
 
 
 @contextmanager
-def _server(lab: Lab, count: int) -> Iterator[tuple[Process, int]]:
+def server(lab: Lab, count: int) -> Iterator[tuple[Process, int]]:
     """Run a server with so many pods."""
     port = free_port()
     argv = [
@@ -71,7 +71,10 @@ def _server(lab: Lab, count: int) -> Iterator[tuple[Process, int]]:
         lab.processes.stop(process)
 
 
-def _against_nginx(lab: Lab, section: Section, server: Process, port: int, rounds: int, rng: random.Random) -> None:
+def measure_against_nginx(
+    lab: Lab, section: Section, process: Process, port: int, rounds: int, rng: random.Random
+) -> None:
+    """Compare a whole list with nginx, which serves the same bytes from a file."""
     context = client_context(lab)
     body = get(port, context, PATH).body
     file = lab.directory / "list.json"
@@ -82,16 +85,16 @@ def _against_nginx(lab: Lab, section: Section, server: Process, port: int, round
     wait_for_port(nginx, nginx_port)
     if get(nginx_port, context, PATH).body != body:
         raise Failed("nginx does not serve the list")
-    subjects = {MCPROXY: (server, port), NGINX: (nginx, nginx_port)}
+    subjects = {MCPROXY: (process, port), NGINX: (nginx, nginx_port)}
     cpu: list[dict[str, float]] = []
     elapsed: list[dict[str, float]] = []
     for order in shuffled_rounds(list(subjects), rounds, rng):
         cpu.append({})
         elapsed.append({})
         for name in order:
-            process, at = subjects[name]
+            measured, at = subjects[name]
             cpu[-1][name], elapsed[-1][name] = _timed(
-                process, partial(_drain, lab, at, PATH, len(body), _LISTS), _LISTS
+                measured, partial(_drain, lab, at, PATH, len(body), _LISTS), _LISTS
             )
     _row(section, f"whole list, {len(body) / 1e6:.0f} MB, mcproxy", cpu, elapsed, MCPROXY)
     _row(section, "the same bytes from a file, nginx", cpu, elapsed, NGINX)
@@ -102,9 +105,10 @@ def _against_nginx(lab: Lab, section: Section, server: Process, port: int, round
     section.targets.append(limit("lists a second of processor time, mcproxy / nginx", ratios, at_least=0.7))
 
 
-def _pages(
-    lab: Lab, section: Section, server: Process, port: int, objects: int, rounds: int, rng: random.Random
+def measure_pages(
+    lab: Lab, section: Section, process: Process, port: int, objects: int, rounds: int, rng: random.Random
 ) -> None:
+    """Compare PAGES pages with the whole list."""
     size = objects // PAGES
     works: Mapping[str, Callable[[], None]] = {
         "whole": lambda: _drain(lab, port, PATH, 0, 1),
@@ -116,22 +120,22 @@ def _pages(
         cpu.append({})
         elapsed.append({})
         for name in order:
-            cpu[-1][name], elapsed[-1][name] = _timed(server, partial(_several, works[name], 3), 3)
+            cpu[-1][name], elapsed[-1][name] = _timed(process, partial(_several, works[name], 3), 3)
     _row(section, f"{PAGES} pages of {size} pods", cpu, elapsed, "pages")
     section.targets.append(
         limit(f"{PAGES} pages / whole list, processor time", paired_ratios(cpu, "pages", "whole"), at_most=1.3)
     )
 
 
-def _many(lab: Lab, section: Section, server: Process, port: int) -> None:
+def measure_idle(lab: Lab, section: Section, process: Process, port: int) -> None:
     """Let many clients begin a list and read nothing of it."""
-    before = server.rss()
+    before = process.rss()
     connections = [connect(port, client_context(lab)) for _ in range(LISTERS)]
     try:
         for connection in connections:
             send_get(connection, PATH)
         time.sleep(2.0)
-        grown = server.rss() - before
+        grown = process.rss() - before
     finally:
         for connection in connections:
             connection.close()
@@ -141,7 +145,8 @@ def _many(lab: Lab, section: Section, server: Process, port: int) -> None:
     )
 
 
-def _selection(lab: Lab, section: Section, server: Process, port: int, objects: int, rounds: int) -> None:
+def measure_selections(lab: Lab, section: Section, process: Process, port: int, objects: int, rounds: int) -> None:
+    """Measure lists of few of many pods."""
     context = client_context(lab)
     for what, query, at_most in (
         ("label", f"labelSelector={quote(f'percent={PERCENT}')}", 20.0),
@@ -152,7 +157,7 @@ def _selection(lab: Lab, section: Section, server: Process, port: int, objects: 
         cpu: list[dict[str, float]] = []
         elapsed: list[dict[str, float]] = []
         for _ in range(rounds):
-            spent, took = _timed(server, partial(_drain, lab, port, path, 0, _SELECTIONS), _SELECTIONS)
+            spent, took = _timed(process, partial(_drain, lab, port, path, 0, _SELECTIONS), _SELECTIONS)
             cpu.append({what: spent})
             elapsed.append({what: took})
         _row(section, f"{count:,} of {objects:,} pods by a {what} selector", cpu, elapsed, what)

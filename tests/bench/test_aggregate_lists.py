@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
+from pathlib import Path
 from typing import Any, cast
 
-import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
@@ -15,6 +14,8 @@ from bench import aggregate_lists
 from bench.configs import nginx_file
 from bench.lab import open_lab
 from bench.list_server import PERCENT, POD_BYTES, filled, handler, view
+from bench.pki import Identity
+from bench.report import Section
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.reads.reads import Reads
 from mcproxy.http.exchange import Exchange
@@ -55,12 +56,18 @@ def test_pods_have_the_size_and_one_in_a_hundred_the_label() -> None:
     assert json.dumps(selected[0]) in [json.dumps(item) for item in items]
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx serves the file to compare with")
-def test_a_small_measurement_says_what_it_found() -> None:
-    with open_lab() as lab:
-        section = aggregate_lists.measure(lab, 400, 400, 400, 1, random.Random(1))
-        assert "sendfile on" in nginx_file(lab.directory, 1, lab.identity, "/x", lab.directory / "x").read_text()
-    assert len(section.rows) == 6
-    assert len(section.targets) == 4
+def test_pages_selections_and_idle_listers_are_measured() -> None:
+    section = Section("lists", ["what", "processor time ms", "elapsed ms"])
+    with open_lab() as lab, aggregate_lists.server(lab, 400) as (process, port):
+        aggregate_lists.measure_pages(lab, section, process, port, 400, 1, random.Random(1))
+        aggregate_lists.measure_idle(lab, section, process, port)
+        aggregate_lists.measure_selections(lab, section, process, port, 400, 1)
+    assert [row[0] for row in section.rows[:1]] == ["100 pages of 4 pods"]
+    assert "10 of 400 pods by a label selector" in section.rows[2][0]
     assert "MB" in section.targets[1].measured
-    assert "10 of 400 pods by a label selector" in section.rows[-2][0]
+
+
+def test_the_file_of_nginx(tmp_path: Path) -> None:
+    identity = Identity(tmp_path / "a", tmp_path / "c", tmp_path / "k")
+    text = nginx_file(tmp_path, 4443, identity, "/api/v1/pods", tmp_path / "list.json").read_text()
+    assert f"location = /api/v1/pods {{ default_type application/json; alias {tmp_path}/list.json; }}" in text
