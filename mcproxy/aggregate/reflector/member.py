@@ -61,6 +61,7 @@ class Member:
         self.unavailable_since: float | None = None
         self.unavailable_cause = ""
         self.epoch = 0
+        self._stopped = False
         self.source = _source(cluster)
         self._clock = shared.reactor
         self._identified = -1  # the epoch in which the cluster said which one it is
@@ -100,6 +101,7 @@ class Member:
 
     def stop(self) -> None:
         """End everything; the cluster is no member any more."""
+        self._stopped = True
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe.clear()
@@ -132,6 +134,8 @@ class Member:
         `prefer` is tried first. The caller closes the stream. It fails when its endpoint goes out or is removed.
         Raises MemberError.
         """
+        if self._stopped:
+            raise MemberUnreachable(f"cluster {self.name} is no member any more")
         cause = ""
         tried: list[Endpoint] = []
         if prefer is not None and not (prefer.ready and prefer in self.cluster.endpoints):

@@ -121,9 +121,8 @@ class Reflectors:
         for name in [name for name in self._members if name not in clusters]:
             self._members.pop(name).stop()
             del self._limits[name]
-            for entry in self._entries.values():
-                if entry.key[0] == name:
-                    entry.reflector.stop()
+            for key in [key for key in self._entries if key[0] == name]:
+                self._entries.pop(key).reflector.stop()  # not found by `acquire` if the member comes back
         for name, cluster in clusters.items():
             member = self._members.get(name)
             if member is None:
@@ -164,7 +163,9 @@ class Reflectors:
 
     def release(self, store: Store) -> None:
         """Take back one `acquire`. The last one ends the reflector, unless the store is acquired again in this turn."""
-        entry = self._by_store[store]
+        entry = self._by_store.get(store)
+        if entry is None:
+            return  # everything has been stopped
         entry.uses -= 1
         if not entry.uses:
             self._shared.reactor.callLater(0, self._end_unused, entry)
@@ -179,13 +180,16 @@ class Reflectors:
         def too_late(_: object, seconds: float) -> Failure:
             raise MemberError(f"cluster {store.member} did not say within {seconds:g} s how far it is")
 
-        probe: Deferred[int] = self._by_store[store].probes.join()
+        entry = self._by_store.get(store)
+        if entry is None:
+            raise MemberError(f"cluster {store.member} is not followed any more")
+        probe: Deferred[int] = entry.probes.join()
         return await probe.addTimeout(timeout, self._shared.reactor, too_late)
 
     def stop(self) -> None:
         """End everything."""
-        entries, self._entries = self._entries, {}
-        self._by_store.clear()
+        entries, self._by_store = self._by_store, {}
+        self._entries.clear()
         for entry in entries.values():
             entry.stop()
         members, self._members = self._members, {}
@@ -208,9 +212,9 @@ class Reflectors:
         return entry
 
     def _end_unused(self, entry: _Entry) -> None:
-        if not entry.uses and self._entries.get(entry.key) is entry:
-            del self._entries[entry.key]
-            del self._by_store[entry.reflector.store]
+        if not entry.uses and self._by_store.pop(entry.reflector.store, None) is not None:
+            if self._entries.get(entry.key) is entry:
+                del self._entries[entry.key]
             entry.stop()
 
 

@@ -351,3 +351,23 @@ async def test_a_store_from_a_file_of_another_cluster_is_dropped(
     await site.until(lambda: store.synced)
     reflector.stop()
     assert ("DELETED", "a") in listener.events
+
+
+async def test_a_member_that_is_killed_and_made_anew_on_the_same_port(site: Site) -> None:
+    """A simulated cluster keeps nothing, not even its authority, so the operator reloads."""
+    with SimulatedClusterProcess("east", options=options()) as east:
+        ControlClient(east.control_url).create([config_map("lost")])
+        store = site.follow(east, CONFIG_MAPS)
+        assert await store.when_synced(10)
+        port = east.ports[0]
+        east.kill()
+        await site.until(lambda: store.unavailable_since is not None)
+        assert names(store) == ["lost"]
+    with SimulatedClusterProcess("east", options=options("--port", str(port))) as back:
+        ControlClient(back.control_url).create([config_map("new")])
+        first = site.clusters[0]
+        second = site.cluster(cluster_config(back), first)
+        site.reflectors.update({"east": second})
+        first.stop(second)
+        await site.until(lambda: names(store) == ["new"], 20)
+        await site.until(lambda: store.unavailable_since is None)

@@ -222,3 +222,30 @@ async def test_a_definition_that_is_made_is_discovered_before_the_next_poll(
     await site.until(lambda: member.discovery.known)
     assert send(east, "POST", definitions.gvr.path(), crd())[0] == 201
     await site.until(lambda: WIDGETS.gvr in member.discovery.resources, 8)
+
+
+async def test_a_member_that_was_removed_and_comes_back_is_followed_anew(
+    site: Site, east: SimulatedClusterProcess, control: ControlClient
+) -> None:
+    store = site.follow(east, CONFIG_MAPS)
+    assert await store.when_synced(10)
+    site.reflectors.update({})
+    version = store.version
+    control.create([config_map("a")])
+    await site.wait(0.2)
+    assert store.version == version
+    with pytest.raises(MemberError):
+        await site.reflectors.probe(store, 1.0)
+    with pytest.raises(KeyError):
+        site.reflectors.acquire("east", CONFIG_MAPS, "", StoreOptions())
+    site.reflectors.update({"east": site.clusters[0]})
+    again = site.reflectors.acquire("east", CONFIG_MAPS, "", StoreOptions())
+    assert again is not store
+    assert await again.when_synced(10)
+    assert names(again) == ["a"]
+    site.reflectors.release(store)
+    await site.wait(0.1)
+    version = control.create([config_map("b")])
+    assert await again.when_version(version, 5)
+    site.reflectors.stop()
+    site.reflectors.release(again)
