@@ -103,7 +103,7 @@ def examples() -> list[str]:
 
 
 def test_page_and_readme_have_examples() -> None:
-    assert len(examples()) == 6
+    assert len(examples()) == 8
 
 
 @pytest.mark.parametrize("number", range(len(examples())))
@@ -115,17 +115,19 @@ def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
         authority.cert_pem.write_to_path(str(tmp_path / folder / "ca.crt"))
     for name in ("east-ca", "clients-ca"):
         authority.cert_pem.write_to_path(str(tmp_path / "tls" / f"{name}.crt"))
-    (tmp_path / "east" / "token").write_text("t")
+    for name in ("east", "west"):
+        (tmp_path / name / "token").write_text("t")
     (tmp_path / "users.csv").write_text('t,alice,1,"dev,ops"\n')
     for name in ("fleet", "k8s"):
         pair.private_key_pem.write_to_path(str(tmp_path / "tls" / f"{name}.key"))
         pair.cert_chain_pems[0].write_to_path(str(tmp_path / "tls" / f"{name}.crt"))
-    (tmp_path / "east.kubeconfig").write_text(
-        "clusters: [{name: e, cluster: {server: 'https://10.1.0.11:6443'}}]\n"
-        "users: [{name: u, user: {token: t}}]\n"
-        "contexts: [{name: x, context: {cluster: e, user: u}}]\n"
-        "current-context: x\n"
-    )
+    for name in ("east", "west"):
+        (tmp_path / f"{name}.kubeconfig").write_text(
+            "clusters: [{name: e, cluster: {server: 'https://10.1.0.11:6443'}}]\n"
+            "users: [{name: u, user: {token: t}}]\n"
+            "contexts: [{name: x, context: {cluster: e, user: u}}]\n"
+            "current-context: x\n"
+        )
     file = tmp_path / "mcproxy.yaml"
     file.write_text(examples()[number])
     assert load(str(file)).config.servers

@@ -13,7 +13,6 @@ import pytest
 from mcproxy.cli import check, machine_checks
 from mcproxy.config.model import Bind
 from tests.config import pki
-from tests.config.test_cases import supported as supported
 
 Run = Callable[..., tuple[int, list[str]]]
 
@@ -194,19 +193,16 @@ def test_a_folder_that_the_unit_makes_is_a_note(run: Run, monkeypatch: pytest.Mo
     )
 
 
-@pytest.mark.usefixtures("supported")
 def test_a_state_directory_that_the_daemon_makes_is_fine_and_not_made(run: Run, tmp_path: Path) -> None:
     assert run(GOOD + "daemon: {stateDir: state}\n")[0] == 0
     assert not (tmp_path / "state").exists()
 
 
-@pytest.mark.usefixtures("supported")
 def test_a_state_directory_for_the_owner_alone_is_fine(run: Run, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o700)
     assert run(GOOD + "daemon: {stateDir: state}\n")[0] == 0
 
 
-@pytest.mark.usefixtures("supported")
 def test_a_state_directory_that_others_can_read_is_an_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(0o755)
@@ -217,14 +213,12 @@ def test_a_state_directory_that_others_can_read_is_an_error(run: Run, tmp_path: 
     )
 
 
-@pytest.mark.usefixtures("supported")
 def test_a_state_directory_without_a_folder_above_it_is_an_error(run: Run) -> None:
     status, lines = run(GOOD + "daemon: {stateDir: no/such/state}\n")
     assert status == 78
     assert lines[0].startswith("mcproxy.yaml:6:20: daemon.stateDir: there is no folder no/such; create it")
 
 
-@pytest.mark.usefixtures("supported")
 def test_a_state_directory_that_the_unit_makes_is_a_note(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -237,7 +231,6 @@ def test_a_state_directory_that_the_unit_makes_is_a_note(
     )
 
 
-@pytest.mark.usefixtures("supported")
 def test_root_may_check_the_state_directory_of_the_daemons_user(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

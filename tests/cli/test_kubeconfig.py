@@ -14,7 +14,6 @@ import yaml
 
 from mcproxy.cli import kubeconfig
 from tests.config import pki
-from tests.config.test_cases import supported as supported
 from tests.e2e.conftest import kubectl as kubectl
 
 CONFIG = """
@@ -135,7 +134,6 @@ def test_a_server_of_several_clusters_has_a_context_for_each(command: Command) -
     assert document["current-context"] == "east"
 
 
-@pytest.mark.usefixtures("supported")
 @pytest.mark.parametrize(("name", "of_east"), [("fleet", "east"), ("east", "east-east")])
 def test_a_server_of_an_aggregate_has_a_context_for_it_and_for_each_member(
     command: Command, name: str, of_east: str

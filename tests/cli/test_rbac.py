@@ -26,7 +26,6 @@ from mcproxy.identity.impersonation.upstream_headers import identity_headers_of
 from mcproxy.identity.required_rights import required_rights
 from mcproxy.kube.user import UserInfo
 from tests.config import pki
-from tests.config.test_cases import supported as supported
 from tests.e2e.conftest import kubectl as kubectl
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -238,7 +237,6 @@ def test_everything_works_with_it_and_every_rule_is_needed(
     assert failing(cluster, token) == [act.name for act in ACTS]
 
 
-@pytest.mark.usefixtures("supported")
 def test_an_aggregate_reads_its_members_with_it_and_every_rule_is_needed(
     cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

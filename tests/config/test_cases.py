@@ -9,28 +9,11 @@ import pytest
 
 from mcproxy.config.load import load
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.config.reading import unsupported
 from tests.config.pki import NOW
 
 CASES = Path(__file__).with_name("cases")
 NAMES = sorted(case.stem for case in CASES.glob("*.yaml"))
 ENVIRON = {"SPACES": "a secret with spaces", "PATH": "/usr/bin:/bin"}
-
-
-AGGREGATE_KEYS = {("aggregates",), ("servers", "[]", "backend", "aggregate"), ("daemon", "stateDir")}
-
-
-@pytest.fixture
-def supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Aggregates are read as the daemon will when it serves them."""
-    rest = {key: right for key, right in unsupported._KEYS.items() if key not in AGGREGATE_KEYS}
-    monkeypatch.setattr(unsupported, "_KEYS", rest)
-
-
-@pytest.fixture(autouse=True)
-def _for_cases_of_aggregates(request: pytest.FixtureRequest) -> None:
-    if "[aggregates" in request.node.name:
-        request.getfixturevalue("supported")
 
 
 def outcome(folder: Path, name: str) -> list[str]:

@@ -12,9 +12,7 @@ from tests.config.pki import NOW
 
 CONTRACT = Path(__file__).with_name("contract.yaml")
 NOT_BUILT = [
-    "aggregates",
     "daemon.sharedState",
-    "daemon.stateDir",
     "ingresses",
     "listeners[0].goawayChance",
     "listeners[0].limits.streams",
@@ -24,7 +22,6 @@ NOT_BUILT = [
     "listeners[2].serves",
     "logging.audit",
     "servers[2].apiServices",
-    "servers[2].backend.aggregate",
     "serviceDiscovery",
     "serviceExports",
 ]

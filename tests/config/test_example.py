@@ -67,18 +67,32 @@ def test_the_defaults_that_it_shows_are_the_defaults(example: Path) -> None:
 def test_what_it_shows_besides_defaults_can_be_used_as_it_stands(example: Path) -> None:
     text = example.read_text()
     who = ("impersonateExtras", "tokenFile", "webhook", "requestHeader", "anonymous", "authorization")
-    for key in ("proxyProtocol", "trustedProxies", "serverNames", "serverName", "access", "cors", "sessions", *who):
+    for key in (
+        "proxyProtocol",
+        "trustedProxies",
+        "serverNames",
+        "serverName",
+        "access",
+        "cors",
+        "sessions",
+        "stateDir",
+        *who,
+    ):
         text, count = re.subn(rf"^( +)# ({key}: )", r"\1\2", text, flags=re.M)
         assert count == 1, key
     text, count = re.subn(r"^    # (oidc:\n    )#", r"    \1", text, flags=re.M)
     assert count == 1
-    for indent, section in (("", "authorization"), ("", "flowControls"), ("    ", "dispatch")):
+    for indent, section in (("", "authorization"), ("", "flowControls"), ("", "aggregates"), ("    ", "dispatch")):
         block = re.search(rf"^{indent}# {section}:\n(?:{indent}#.*\n)+", text, re.M)
         assert block is not None
         text = text.replace(block[0], re.sub(rf"^{indent}# ", indent, block[0], flags=re.M))
+    text, count = re.subn(r"^  # (- {name: fleet,)", r"  \1", text, flags=re.M)
+    assert count == 1
     example.write_text(text)
     loaded = load(str(example), environ={}, now=NOW)
-    assert [warning.lint for warning in loaded.warnings] == ["certificate-names"]  # east's, with serverNames
+    assert [warning.lint for warning in loaded.warnings] == [
+        "certificate-names"
+    ] * 2  # east's and fleet's, with serverNames
     config: Config = loaded.config
     assert config.listeners[0].trusted_proxies
     assert config.logging.access is not None
@@ -89,5 +103,7 @@ def test_what_it_shows_besides_defaults_can_be_used_as_it_stands(example: Path) 
     assert corp.anonymous.enabled
     assert config.servers[0].authorization == config.authorization[0].name
     assert config.servers[0].dispatch is not None
+    [fleet] = config.aggregates
+    assert config.servers[-1].clusters == fleet.clusters == ("east",)
     named = {policy.flow_control for policy in config.servers[0].dispatch}
     assert named == {None, *(control.name for control in config.flow_controls)}

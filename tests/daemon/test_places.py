@@ -10,7 +10,6 @@ from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.places import place_of
 from mcproxy.net.bind import BindError
 from mcproxy.net.contexts import PairError
-from tests.config.test_cases import supported as supported
 
 TEXT = """version: 1
 daemon: {controlSocket: /run/c.sock}
@@ -45,7 +44,6 @@ def test_an_error_is_at_its_place(loaded: Loaded, tmp_path: Path, error: Excepti
     assert place_of(error, loaded) == (f"{tmp_path}/f.yaml:{place}" if place else "")
 
 
-@pytest.mark.usefixtures("supported")
 def test_an_error_of_the_state_directory_is_at_its_place(tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(TEXT.replace("controlSocket: /run/c.sock", "stateDir: /var/lib/a"))
     loaded = load(str(tmp_path / "f.yaml"), offline=True)

@@ -87,7 +87,7 @@ def _document(config: Config, masked: bool) -> Document:
         "authentication": [authentication(authenticators) for authenticators in config.authentication],
         "authorization": [authorization(authorizer) for authorizer in config.authorization],
         "flowControls": [flow_control(control) for control in config.flow_controls],
-        "aggregates": [aggregate(each) for each in config.aggregates] or None,
+        "aggregates": [aggregate(each) for each in config.aggregates],
         "servers": [_server(server) for server in config.servers],
         "logging": {
             "level": logging.level,

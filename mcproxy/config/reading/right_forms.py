@@ -65,7 +65,7 @@ def _backend(node: Node) -> str | None:
         return f"write {{cluster: {node.text}}}"
     if isinstance(node, Sequence):
         return "write {clusters: […]}"
-    return "write {cluster: NAME} or {clusters: [NAME, …]}"
+    return "write {cluster: NAME}, {clusters: [NAME, …]} or {aggregate: NAME}"
 
 
 _FORMS: dict[Path, Callable[[Node], str | None]] = {

@@ -11,18 +11,15 @@ from mcproxy.config.reading.nodes import Document, Mapping, Node, Path, Scalar, 
 
 # Key paths ("[]" is any entry of a list) -> what would be right meanwhile.
 _KEYS: dict[tuple[str, ...], str] = {
-    ("aggregates",): "leave it out: backend: {clusters: […]} serves several clusters side by side",
     ("serviceExports",): "leave it out",
     ("serviceDiscovery",): "leave it out",
     ("ingresses",): "leave it out",
-    ("daemon", "stateDir"): "leave it out: nothing is kept on disk",
     ("daemon", "sharedState"): "leave it out: limits hold for this daemon alone",
     ("listeners", "[]", "protocols"): "leave it out: HTTP/1.1 is spoken",
     ("listeners", "[]", "goawayChance"): "leave it out: it belongs to HTTP/2",
     ("listeners", "[]", "limits", "streams"): "leave it out: it belongs to HTTP/2",
     ("listeners", "[]", "paths"): "leave it out: it belongs to serves: Admin",
     ("servers", "[]", "apiServices"): "leave it out",
-    ("servers", "[]", "backend", "aggregate"): "write {cluster: NAME} or {clusters: [NAME, …]}",
     ("logging", "audit"): "leave it out: logging.access logs each request",
 }
 # Values: the words that are not supported yet, and what would be right meanwhile.

@@ -21,7 +21,7 @@ from tests.config.pki import NOW
 
 FULL = """
 version: 1
-daemon: {controlSocket: run/c.sock, shutdownDelay: 1m30s, drainTimeout: 0}
+daemon: {controlSocket: run/c.sock, shutdownDelay: 1m30s, drainTimeout: 0, stateDir: state}
 listeners:
   - {name: a, bind: "0.0.0.0:6443", tls: {certificates: [k8s], minVersion: "1.3"}, proxyProtocol: {from: [10.0.0.0/8]}}
   - {name: b, bind: "[::1]:0", trustedProxies: ["fd00::/8"], freeBind: true,
@@ -79,7 +79,24 @@ flowControls:
   - {name: bucket, type: TokenBucket, qps: 50, burst: 100, per: User}
   - {name: slow, type: TokenBucket, qps: 1e-7, burst: 1, per: Cluster, queue: {size: 5, timeout: 5ms}, shared: false}
   - {name: nothing, type: Exempt}
+aggregates:
+  - name: fleet
+    clusters: [told, "0123"]
+    primary: kube
+    resourceVersions: Karmada
+    unavailable: Partial
+    reads: {cacheAllowed: 0, staleDecisions: 0}
+    cache:
+      resources:
+        - {group: "", version: v1, resource: pods, namespaces: [a, "1"], clusters: ["0123"]}
+        - {group: apps, version: v1, resource: "*"}
+      maxStaleness: 500ms
+      initialSyncTimeout: 0
+      dropManagedFields: true
+    create: [{apiGroups: ["", apps], resources: ["*"], to: told}, {apiGroups: ["*"], resources: ["*"], to: Primary}]
+  - {name: "yes", clusterSelector: {x: "$${HOME}"}, cache: {resources: [{group: "", version: v1, resource: secrets}]}}
 servers:
+  - {name: whole, serverNames: [w.example.com], backend: {aggregate: fleet}, authentication: corp, authorization: local}
   - {name: one, listeners: [a], serverNames: [k8s.example.com, "*.k8s.example.com"], backend: {cluster: exec},
      authentication: none, accessLog: false}
   - {name: all, default: true, backend: {clusters: "*"}, authentication: none}
@@ -193,13 +210,16 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
         "shutdownDelay": "1m30s",
         "drainTimeout": "0s",
         "workers": 1,
+        "stateDir": str(folder / "state"),
     }
     assert document["listeners"][0]["limits"]["targetBytes"] == "32Ki"
     assert document["certificates"][0]["serverNames"] == ["k8s.example.com", "*.k8s.example.com"]
     assert document["clusters"][0]["tls"]["caFile"] == str(folder / "ca.crt")
     assert document["clusters"][2]["kubeconfig"] == {"file": str(folder / "dump.kubeconfig"), "context": "a"}
-    assert document["servers"][1]["listeners"] == ["a", "b", "c", "d"]
-    assert document["servers"][1]["backend"] == {"clusters": ["0123", "exec", "kube", "told", "front"]}
+    assert document["aggregates"][1]["clusters"] == ["0123"]
+    assert document["servers"][0]["backend"] == {"aggregate": "fleet"}
+    assert document["servers"][2]["listeners"] == ["a", "b", "c", "d"]
+    assert document["servers"][2]["backend"] == {"clusters": ["0123", "exec", "kube", "told", "front"]}
 
 
 def test_the_least_configuration() -> None:

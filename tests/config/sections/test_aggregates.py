@@ -20,7 +20,6 @@ from mcproxy.config.model import (
     Unavailable,
 )
 from tests.config.pki import NOW
-from tests.config.test_cases import supported as supported
 
 CLUSTERS = """
 version: 1
@@ -35,11 +34,6 @@ servers:
   - {name: fleet, default: true, backend: {aggregate: fleet}, authentication: corp, authorization: local}
 """
 PODS = '{resources: [{group: "", version: v1, resource: pods}]}'
-
-
-@pytest.fixture(autouse=True)
-def _supported(supported: None) -> None:
-    pass
 
 
 def read(folder: Path, aggregate: str, more: str = "") -> Config:
