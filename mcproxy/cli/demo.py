@@ -320,7 +320,7 @@ def _greeting(directory: Path, port: int, edited: list[Path], *, kept: bool) -> 
         f"Two simulated clusters, east and west, behind mcproxy on https://{HOST}:{port}",
         "",
         f"  kubeconfig     {directory / demo_files.KUBECONFIG_FILE}",
-        "                 (contexts east, west, east-by-name, editor, administrator)",
+        "                 (contexts fleet, east, west, east-by-name, editor, administrator)",
         f"  configuration  {directory / demo_files.CONFIG_FILE}",
         f"  CA             {directory / 'ca.crt'}",
         f"  logs           {directory / 'mcproxy.log'} and access.log beside it",

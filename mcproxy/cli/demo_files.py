@@ -29,6 +29,8 @@ EAST_NAME = "east.demo.test"
 """The TLS server name of the virtual server of the cluster east."""
 USERS_NAME = "users.demo.test"
 """The TLS server name of the virtual server whose users have client certificates."""
+FLEET_NAME = "fleet.demo.test"
+"""The TLS server name of the virtual server of both clusters as one."""
 USERS = {"editor": "shop-editors", "administrator": "administrators"}
 """The users with a client certificate, and the group of each; `mcproxy.demo.fixtures` binds these groups to roles."""
 CONFIG_FILE = "mcproxy.yaml"
@@ -87,6 +89,19 @@ authentication:
   - name: users                # the user is the certificate's CN, the groups are its O
     clientCertificates: {{caFile: users-ca.crt}}
 
+aggregates:
+  - name: fleet                # both clusters as one: their objects are read into memory and served from there
+    clusters: [east, west]
+    primary: east              # answers what is not cached
+    cache:
+      resources:
+        - {{group: "", version: v1, resource: "*"}}     # never secrets
+        - {{group: apps, version: v1, resource: "*"}}
+        - {{group: batch, version: v1, resource: "*"}}
+        - {{group: example.com, version: v1, resource: widgets}}
+    create:                    # where a new object goes: to the cluster that its label mcproxy.io/cluster names
+      - {{apiGroups: ["*"], resources: ["*"], to: Label}}
+
 flowControls:
   - {{name: three-at-once, type: TokenBucket, qps: 0.5, burst: 3, per: User}}     # then one every two seconds
 
@@ -97,6 +112,9 @@ servers:
   - name: east                 # east at the root, for clients that send this TLS server name
     serverNames: [{east_name}]
     backend: {{cluster: east}}
+  - name: fleet                # east and west as one
+    serverNames: [{fleet_name}]
+    backend: {{aggregate: fleet}}
   - name: users                # east again, for users with certificates
     serverNames: [{users_name}]
     backend: {{cluster: east-for-users}}
@@ -133,7 +151,7 @@ def write_certificates(directory: Path) -> None:
 
     authority = Authority("mcproxy demo CA")
     (directory / "ca.crt").write_bytes(authority.pem)
-    authority.server(["127.0.0.1", "::1", "localhost", EAST_NAME, USERS_NAME]).write(directory, "mcproxy")
+    authority.server(["127.0.0.1", "::1", "localhost", EAST_NAME, USERS_NAME, FLEET_NAME]).write(directory, "mcproxy")
     users = Authority("mcproxy demo users CA")
     (directory / "users-ca.crt").write_bytes(users.pem)
     for user, group in USERS.items():
@@ -150,14 +168,16 @@ def config(directory: Path, port: int, east: str) -> str:
         east=east,
         east_name=EAST_NAME,
         users_name=USERS_NAME,
+        fleet_name=FLEET_NAME,
     )
 
 
 def kubeconfig(port: int) -> str:
-    """Return a kubeconfig: east and west by path, east-by-name by TLS name, editor and administrator by certificate."""
+    """Return a kubeconfig: east and west by path, the other servers by TLS name, users by certificate."""
     base = f"https://127.0.0.1:{port}"
     authority = {"certificate-authority": "ca.crt"}
     clusters: dict[str, JSONDict] = {name: {"server": f"{base}/clusters/{name}", **authority} for name in CLUSTERS}
+    clusters["fleet"] = {"server": base, "tls-server-name": FLEET_NAME, **authority}
     clusters["east-by-name"] = {"server": base, "tls-server-name": EAST_NAME, **authority}
     contexts = [{"name": name, "context": {"cluster": name, "user": "anybody"}} for name in clusters]
     clusters["users"] = {"server": base, "tls-server-name": USERS_NAME, **authority}
@@ -190,6 +210,9 @@ def commands(directory: Path, port: int) -> tuple[tuple[str, tuple[Command, ...]
     curl = f"curl -sS --cacert {file('ca.crt')}"
     events = f"https://{USERS_NAME}:{port}/api/v1/namespaces/shop/events?limit=[1-5]"
     as_editor = f"--cert {file('editor.crt')} --key {file('editor.key')} --resolve {USERS_NAME}:{port}:127.0.0.1"
+    fleet = f"{kubectl} --context fleet"
+    columns = r"custom-columns=CLUSTER:.metadata.labels.mcproxy\.io/cluster,COUNT:.data.count"
+    ticks = f"-n default get configmaps --field-selector metadata.name=tick -o {shlex.quote(columns)}"
     return (
         (
             "Everybody has the proxy's own rights (identity: Proxy):",
@@ -205,6 +228,22 @@ def commands(directory: Path, port: int) -> tuple[tuple[str, tuple[Command, ...]
                     f"{kubectl} --context east-by-name -n shop logs deploy/search --tail=5",
                 ),
                 Command("the same address without kubectl", f"{curl} https://127.0.0.1:{port}/clusters/west/version"),
+            ),
+        ),
+        (
+            "Both clusters as one (an aggregate), again with the proxy's own rights:",
+            (
+                Command("pods of both, each with its cluster", f"{fleet} -n shop get pods -L mcproxy.io/cluster"),
+                Command("nodes of one of them", f"{fleet} get nodes -l mcproxy.io/cluster=west"),
+                Command("changes in both, as they happen", f"{fleet} {ticks} -w | head -n 8"),
+                Command(
+                    "a log, followed, from the cluster that has the pod",
+                    f"{fleet} -n shop logs deploy/warehouse-west -f --tail=2 | head -n 4",
+                ),
+                Command(
+                    "two Deployments, one in each cluster, are scaled",
+                    f"{fleet} -n shop scale deploy/warehouse-east deploy/warehouse-west --replicas=3",
+                ),
             ),
         ),
         (

@@ -124,7 +124,7 @@ def shown(running: Demo) -> dict[str, demo_files.Command]:
 
 def test_every_printed_command_works(running: Demo, tmp_path: Path) -> None:
     commands = shown(running)
-    assert len(commands) == 10
+    assert len(commands) == 15
     for command in commands.values():
         done = run_command(command.line, tmp_path)
         assert done.returncode == command.status, f"{command}: {done}"
@@ -132,6 +132,37 @@ def test_every_printed_command_works(running: Demo, tmp_path: Path) -> None:
         refused = "403 from" in command.about
         assert refused == (command.status == 1)
         assert ("Error from server (Forbidden)" in done.stderr) == refused
+
+
+def test_the_fleet_is_both_clusters_as_one(running: Demo, tmp_path: Path) -> None:
+    def run(about: str) -> list[list[str]]:
+        done = run_command(commands[about].line, tmp_path)
+        assert done.returncode == 0, done
+        return [line.split() for line in done.stdout.splitlines()]
+
+    commands = shown(running)
+    header, *pods = run("pods of both, each with its cluster")
+    assert header[-1] == "CLUSTER"
+    assert {row[-1] for row in pods} == {"east", "west"}
+    assert any(row[0].startswith("warehouse-west-") and row[-1] == "west" for row in pods)
+    nodes = [row[0] for row in run("nodes of one of them")[1:]]
+    assert len(nodes) >= 3
+    assert all(node.startswith("west-") for node in nodes)
+    header, *changes = run("changes in both, as they happen")
+    assert header == ["CLUSTER", "COUNT"]
+    for cluster in ("east", "west"):
+        counts = [int(count) for name, count in changes if name == cluster]
+        assert len(counts) >= 2
+        assert counts == sorted(set(counts))
+    assert len(run("a log, followed, from the cluster that has the pod")) == 4
+    scaled = run("two Deployments, one in each cluster, are scaled")
+    assert [row[0] for row in scaled] == [f"deployment.apps/warehouse-{cluster}" for cluster in ("east", "west")]
+    for cluster in ("east", "west"):
+        kubectl = f"kubectl --kubeconfig {running.kubeconfig()} --context {cluster} -n shop"
+        done = run_command(f"{kubectl} get deploy warehouse-{cluster} -o jsonpath={{.spec.replicas}}", tmp_path)
+        assert done.stdout == "3"
+        other = "west" if cluster == "east" else "east"
+        assert run_command(f"{kubectl} get deploy warehouse-{other}", tmp_path).returncode == 1
 
 
 def test_the_editor_is_limited_by_the_cluster_and_all_users_by_the_policies(running: Demo, tmp_path: Path) -> None:
@@ -158,7 +189,7 @@ def test_the_limit_is_each_users_own(running: Demo, tmp_path: Path) -> None:
 def test_each_server_of_the_kubeconfig_works_in_curl_as_it_stands(running: Demo, tmp_path: Path) -> None:
     kubeconfig = yaml.safe_load(running.kubeconfig().read_text())
     servers = {entry["name"]: entry["cluster"]["server"] for entry in kubeconfig["clusters"]}
-    assert set(servers) == {"east", "west", "east-by-name", "users"}
+    assert set(servers) == {"east", "west", "fleet", "east-by-name", "users"}
     ca = running.kubeconfig().parent / "ca.crt"
     for name in ("east", "west"):
         assert servers[name].endswith(f"/clusters/{name}")
