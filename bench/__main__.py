@@ -18,6 +18,7 @@ from bench import (
     aggregate_lists,
     aggregate_reflectors,
     aggregate_store,
+    aggregate_watches,
     cost,
     floods,
     golang,
@@ -50,7 +51,7 @@ from bench.subjects import (
 )
 
 RESULTS = Path(__file__).resolve().with_name("RESULTS.md")
-_AGGREGATES = ("aggregate-store", "aggregate-reflectors")
+_AGGREGATES = ("aggregate-store", "aggregate-reflectors", "aggregate-watches")
 MEASUREMENTS = (
     *("cost", "identity", "floods", "watches", "stream", "start", "rules", "memory"),
     *(*_AGGREGATES, "aggregate-lists"),
@@ -132,6 +133,9 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
         ),
         "aggregate-store": lambda lab: aggregate_store.measure(
             lab, 5000 if quick else aggregate_store.OBJECTS, min(rounds, 3)
+        ),
+        "aggregate-watches": lambda lab: aggregate_watches.measure(
+            lab, 100 if quick else 1000, 100, 3 if quick else max(seconds, 20)
         ),
         "aggregate-lists": lambda lab: aggregate_lists.measure(
             lab,

@@ -110,7 +110,6 @@ class Cursor:
         marks, present = self.marks, self._changes.marks
         return (
             not self.behind
-            and not self._resumed
             and self.coverage.state is self._changes.state
             and all(marks.get(store) == present.get(store) for store in self.coverage.stores)
         )
@@ -140,6 +139,11 @@ class Cursor:
                 id(store) in present and id(store) not in marks for store in member.stores_of(self.coverage.namespace)
             )
         ]
+
+    @property
+    def unfilled(self) -> Marks:
+        """Where the client resumes in stores that are not filled yet: part of every version that it gets."""
+        return self._resumed
 
     def version(self) -> bytes:
         """Return the resource version at which a watch is resumed here."""

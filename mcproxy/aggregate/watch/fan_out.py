@@ -79,7 +79,8 @@ class FanOut:
     def join(self, watcher: Watcher) -> bool:
         """Take a watcher that is in step into the group that sees what it sees; False if that is elsewhere just now."""
         cursor = watcher.cursor
-        key = (cursor.selection.key, cursor.rendering.key, cursor.members, cursor.coverage.namespace, cursor.first)
+        seen = cursor.coverage.key, frozenset(cursor.unfilled.items())
+        key = (cursor.selection.key, cursor.rendering.key, seen, cursor.first)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(self, key, cursor)

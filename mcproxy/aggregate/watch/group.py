@@ -35,7 +35,9 @@ class Group:
         "_marks",
         "_pending",
         "_rendering",
+        "_seen",
         "_selection",
+        "_unfilled",
         "end",
         "key",
         "position",
@@ -49,6 +51,8 @@ class Group:
         self._selection = cursor.selection
         self._rendering = cursor.rendering
         self._coverage = cursor.coverage
+        self._unfilled = dict(cursor.unfilled)
+        self._seen = cursor.coverage.key, frozenset(self._unfilled.items())  # what their versions depend on
         self._first = cursor.first  # they have got no event yet
         self.position = self.end = cursor.position
         self.watchers: dict[Watcher, None] = {}
@@ -129,11 +133,12 @@ class Group:
         if outcome is None:
             return b""
         kind, obj = outcome
-        key = kind, obj is event.object, self._rendering.key, self._coverage.key, first
+        key = kind, obj is event.object, self._rendering.key, self._seen, first
         line = change.lines.get(key)
         if line is None:
             lead = max(event.version, change.before) if event.type is EventType.DELETED else event.version
-            version = self._coverage.whole(change.marks, lead)
+            marks = {**self._unfilled, **change.marks} if self._unfilled else change.marks
+            version = self._coverage.whole(marks, lead)
             line = change.lines[key] = self._rendering.event(kind, change.store, obj, version, first=first)
         return line
 

@@ -279,9 +279,13 @@ class Watcher:
 
     def expired(self) -> None:
         """Something is due."""
-        now = self._clock.seconds()
-        if self._ended:
-            return
+        if not self._ended:
+            try:
+                self._due(self._clock.seconds())
+            except StatusError as error:
+                self.fail(error)
+
+    def _due(self, now: float) -> None:
         if now >= self._end_at:
             self.finish_up()
             return

@@ -124,7 +124,8 @@ class Watches:
             options.label_selector, options.field_selector, view.resource.gvr, custom=custom, known_field=known_field
         )
         allowed, left_out = await reads.allowed(request, [member.name for member in view.members], "watch", info)
-        chosen = watch_selection(selection, options, info.namespace, info.name)
+        namespace = info.namespace if view.resource.namespaced else ""
+        chosen = watch_selection(selection, options, namespace, info.name)
         parts = self._parts(view, options, chosen, allowed)
         down = self._down(view, allowed, chosen.namespace)
 

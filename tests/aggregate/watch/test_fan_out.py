@@ -234,3 +234,18 @@ def test_a_failing_watcher_disturbs_nobody() -> None:
     room.put("east", "b", 12)
     room.run()
     assert good.brief() == [("ADDED", "east/a", "11"), ("ADDED", "east/b", "12")]
+
+
+def test_watchers_that_resume_in_a_member_that_is_still_away_are_a_group() -> None:
+    room = Room("east", "west")
+    room.sync("east", 10)
+    version = room.view.format.whole((10, 70))
+    exchanges = [room.watch(f"resourceVersion={version}") for _ in range(5)]
+    room.put("east", "a", 11)
+    room.run()
+    assert len(fan_out(room)._groups) == 1
+    assert {exchange.version for exchange in exchanges} == {room.view.format.whole((11, 70), 11)}
+    room.sync("west", 70, ("b", 60))
+    room.put("west", "b", 71)
+    room.run()
+    assert exchanges[0].brief() == [("ADDED", "east/a", "11"), ("MODIFIED", "west/b", "71")]

@@ -602,3 +602,14 @@ def test_objects_are_the_members_bytes_but_for_label_annotation_and_version() ->
     assert obj["metadata"]["labels"] == {"mcproxy.io/cluster": "east"}
     assert obj["metadata"]["annotations"] == {"resource.karmada.io/cached-from-cluster": "east"}
     assert obj["metadata"]["resourceVersion"] == "3"
+
+
+def test_a_bookmark_that_finds_that_something_was_missed_is_410() -> None:
+    room = two()
+    room.probed["east"] = 15
+    exchange = room.watch(f"resourceVersion={room.view.format.whole((15, 100))}&allowWatchBookmarks=true")
+    room.run(1)
+    room.sync("east", 30, ("a", 3), ("b", 7))  # what came and went between 10 and 30 is not known here
+    room.run(1)
+    assert exchange.brief() == [("ERROR", "410", "Expired")]
+    assert exchange.ended
