@@ -69,6 +69,8 @@ class Store:
         self.unavailable_since: float | None = None
         self.unavailable_cause = ""
         self.last_sign = 0.0
+        self.generation = 0
+        """Grows with every `clear`: snapshots of an earlier one are of what may no longer be shown."""
         self._clock = clock
         self._objects = ObjectSequence()
         self._state_version = 0  # of `_objects`; ahead of `version` while a relist's difference is told
@@ -225,6 +227,7 @@ class Store:
         Listeners get DELETED for each object; no version can be resumed from until the next list.
         """
         gone = list(self._objects)
+        self.generation += 1
         self._replacement = None
         self._objects = ObjectSequence()
         self._log.reset(NEVER)

@@ -42,7 +42,7 @@ class HeldSnapshots:
         self._clock = clock
         self._seconds = seconds
         self._number = number
-        self._held: OrderedDict[tuple[int, int], tuple[Snapshot, float]] = OrderedDict()
+        self._held: OrderedDict[tuple[int, int, int], tuple[Snapshot, float]] = OrderedDict()
         self._timer: object | None = None
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class HeldSnapshots:
         """Hold states for the next page of their list."""
         until = self._clock.seconds() + self._seconds
         for snapshot in snapshots:
-            key = id(snapshot.store), snapshot.version  # the entry keeps the store, so its id is not used again
+            key = _key(snapshot.store, snapshot.version)
             self._held[key] = snapshot, until
             self._held.move_to_end(key)
         while len(self._held) > self._number:
@@ -60,8 +60,11 @@ class HeldSnapshots:
         self._wait()
 
     def at(self, store: Store, version: int) -> Snapshot:
-        """Return the state of a store at a version. Raises Expired if it is neither held nor in the event log."""
-        held = self._held.get((id(store), version))
+        """Return the state of a store at a version. Raises Expired if it is neither held nor in the event log.
+
+        What was held before the store was cleared is not shown again: its name is another cluster's, perhaps.
+        """
+        held = self._held.get(_key(store, version))
         if held is not None:
             return held[0]
         return store.snapshot_at(version)
@@ -78,3 +81,7 @@ class HeldSnapshots:
         while self._held and next(iter(self._held.values()))[1] <= now:
             self._held.popitem(last=False)
         self._wait()
+
+
+def _key(store: Store, version: int) -> tuple[int, int, int]:
+    return id(store), store.generation, version  # an entry keeps its store, so the id is not used again

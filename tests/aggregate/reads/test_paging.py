@@ -217,6 +217,20 @@ def test_a_list_goes_on_when_a_member_goes_down_meanwhile() -> None:
     assert "unavailable since" in rest.warnings[0]
 
 
+def test_no_object_of_a_cluster_that_was_swapped_is_in_a_later_page() -> None:
+    found = fleet()
+    target = query(ALL, **{"continue": token_of(found.read(query(ALL, limit=4)))})
+    found.stores["west"].clear()
+    request, done = found.begin(target)
+    found.clock.advance(11)
+    assert found.finish(request, done).names == ["east/p4", "east/q"]
+    found.fill("west", [pod("new", version=700)], 701)
+    error = found.refusal(target)
+    assert (error.code, error.reason) == (410, "Expired")
+    rest = found.read(query(ALL, **{"continue": error.metadata["continue"]}))
+    assert rest.names == ["east/p4", "east/q", "west/new"]
+
+
 def test_stores_of_several_namespaces_are_paged_from_their_own_versions() -> None:
     found = Fleet(("east", "west"), namespaces={"east": ["prod", "demo"], "west": [""]})
     found.fill("east/demo", [pod(f"p{index}", version=1 + index) for index in range(3)], 10)
