@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bench import configs
-from bench.client import client_context, connect, get, parse_answer, send_get
+from bench.client import client_context, connect, get, send_get
 from bench.lab import Lab
 from bench.list_server import PERCENT
 from bench.processes import Failed, Process, free_port, wait_for_port
@@ -181,25 +182,31 @@ def _timed(process: Process, work: Callable[[], None], times: int) -> tuple[floa
 
 
 def _drain(lab: Lab, port: int, path: str, size: int, times: int) -> None:
-    """Read an answer so many times on one connection; only its end is looked at."""
-    buffer = bytearray(_BUFFER)
+    """Read an answer so many times on one connection; only its ends are looked at."""
     with connect(port, client_context(lab)) as connection:
         for _ in range(times):
-            send_get(connection, path)
-            received, tail, length = 0, b"", -1
-            while True:
-                count = connection.recv_into(buffer)
-                if not count:
-                    raise Failed(f"the answer to {path} ended after {received} bytes")
-                if not received:
-                    head, _, _ = bytes(buffer[:count]).partition(b"\r\n\r\n")
-                    length = _length(head) + len(head) + 4 if b"content-length" in head.lower() else -1
-                received += count
-                tail = (tail + buffer[max(0, count - 8) : count])[-8:]
-                if received == length if length >= 0 else tail.endswith(b"\r\n0\r\n\r\n"):
-                    break
+            received, _ = _read_answer(connection, path)
             if received < size:
                 raise Failed(f"{received} bytes instead of {size}")
+
+
+def _read_answer(connection: ssl.SSLSocket, path: str) -> tuple[int, bytes]:
+    """Read one answer as fast as it comes; return how many bytes it had, and the first of them."""
+    send_get(connection, path)
+    buffer = bytearray(_BUFFER)
+    received, begin, tail, length = 0, b"", b"", -1
+    while True:
+        count = connection.recv_into(buffer)
+        if not count:
+            raise Failed(f"the answer to {path} ended after {received} bytes")
+        if not received:
+            begin = bytes(buffer[:count])
+            head, _, _ = begin.partition(b"\r\n\r\n")
+            length = _length(head) + len(head) + 4 if b"content-length" in head.lower() else -1
+        received += count
+        tail = (tail + buffer[max(0, count - 8) : count])[-8:]
+        if received == length if length >= 0 else tail.endswith(b"\r\n0\r\n\r\n"):
+            return received, begin
 
 
 def _length(head: bytes) -> int:
@@ -212,24 +219,17 @@ def _length(head: bytes) -> int:
 
 def _read_pages(lab: Lab, port: int, size: int, objects: int) -> None:
     """Read a whole list page by page on one connection."""
-    token, found = "", 0
+    token, pages = "", 0
     with connect(port, client_context(lab)) as connection:
         while True:
-            send_get(connection, f"{PATH}?limit={size}" + (f"&continue={token}" if token else ""))
-            received = bytearray()
-            while not received.endswith(b"\r\n0\r\n\r\n"):
-                received += connection.recv(_BUFFER)
-            answer = parse_answer(bytes(received))
-            if answer is None or answer.status != 200:
-                raise Failed(f"a page is answered with {bytes(received[:200])!r}")
-            begin = answer.body.index(b'"metadata":') + len(b'"metadata":')
-            metadata = json.loads(answer.body[begin : answer.body.index(b"}", begin) + 1])
-            found += size
-            token = metadata.get("continue", "")
+            _, begin = _read_answer(connection, f"{PATH}?limit={size}" + (f"&continue={token}" if token else ""))
+            place = begin.index(b'"metadata":') + len(b'"metadata":')
+            token = json.loads(begin[place : begin.index(b"}", place) + 1]).get("continue", "")
+            pages += 1
             if not token:
                 break
-    if found < objects:
-        raise Failed(f"pages with {found} of {objects} pods")
+    if pages != -(-objects // size):
+        raise Failed(f"{pages} pages of {size} for {objects} pods")
 
 
 def _row(
