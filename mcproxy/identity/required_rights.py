@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mcproxy.config import model
 from mcproxy.kube import requestinfo
-from mcproxy.kube.core_resources import CORE_RESOURCES, SECRETS
+from mcproxy.kube.core_resources import CORE_RESOURCES, SECRETS, UNWATCHABLE
 
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
@@ -161,8 +161,9 @@ def _cached(aggregate: model.Aggregate, cluster: str) -> Iterator[tuple[str, str
         # RBAC's star would take in secrets, which the cache's does not.
         everything = entry.resource == "*" and entry.group == ""
         resources = [name for name in CORE_RESOURCES if name != SECRETS] if everything else [entry.resource]
+        cached = [name for name in resources if entry.group or name not in UNWATCHABLE]
         for namespace in entry.namespaces or ("",):
-            for resource in resources:
+            for resource in cached:
                 yield entry.group, resource, namespace
 
 

@@ -10,3 +10,6 @@ CORE_RESOURCES = (
     SECRETS, "serviceaccounts", "services",
 )  # fmt: skip
 """In the plural, as in URLs."""
+
+UNWATCHABLE = frozenset({"componentstatuses"})
+"""Those that cannot be watched, so no cache holds them."""
