@@ -35,8 +35,16 @@ LAST_BOOKMARK = 2.0
 _RETRY = 1.0  # seconds until a bookmark is tried again that could not be sent because the client is behind
 _BIG = 16 * 1024
 
+REOPEN_SPREAD = 5.0
+"""Seconds within which watches end that must be opened anew after a reload: not all clients come back at once."""
+
+
+class Undecided(Exception):
+    """A reload has added a member that the request was not decided for: it must be made anew."""
+
+
 Recheck = Callable[[], Awaitable[frozenset[str]]]
-"""Returns the members whose objects the user may still read; raises StatusError if there is none."""
+"""Returns the members whose objects the user may still read; raises StatusError if there is none, or Undecided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +347,14 @@ class Watcher:
 
     async def _recheck(self) -> None:
         assert self._terms.recheck is not None
-        allowed = await self._terms.recheck()
+        try:
+            allowed = await self._terms.recheck()
+        except Undecided:
+            # The client goes on from its last version, which has no part of the new member: it gets its objects.
+            self._checking = None
+            self._end_at = min(self._end_at, self._clock.seconds() + REOPEN_SPREAD * self._terms.spread)
+            self.deadline = self._next_deadline()
+            return
         self._checking = None
         if self._ended:
             return

@@ -25,7 +25,7 @@ from mcproxy.aggregate.watch.rendering import ObjectRendering, PartialRendering,
 from mcproxy.aggregate.watch.selection import WatchSelection
 from mcproxy.aggregate.watch.table_rendering import TableRendering
 from mcproxy.aggregate.watch.turns import Turns
-from mcproxy.aggregate.watch.watcher import Watcher, WatchTerms
+from mcproxy.aggregate.watch.watcher import Undecided, Watcher, WatchTerms
 from mcproxy.config.model.aggregates import Unavailable
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.kube import list_options, media_types
@@ -275,6 +275,9 @@ class Watches:
 
     async def _recheck(self, request: AggregatedRequest, view: View, reads: ReadAuthorizer) -> frozenset[str]:
         names = [member.name for member in view.members]
+        decided = {*request.members, *(name for name, _ in request.left_out)}
+        if not decided.issuperset(names):
+            raise Undecided
         allowed, _ = await reads.allowed(request, names, "watch", request.info)
         return frozenset(allowed)
 

@@ -130,7 +130,10 @@ class RecordedExchange:
 
 
 class FakeRequest:
-    """An AggregatedRequest of a watch."""
+    """An AggregatedRequest of a watch, decided for all members that these tests have."""
+
+    members: tuple[str, ...] = ("east", "west", "north", "far", "c0", "c1", "c2")
+    left_out: tuple[tuple[str, str], ...] = ()
 
     def __init__(self, path: str, accept: str = "application/json") -> None:
         self.target = path.encode()

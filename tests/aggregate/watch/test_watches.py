@@ -478,6 +478,20 @@ def test_an_added_member_is_added_with_the_rights_to_it() -> None:
     assert vector(room, exchange) == {"east": 10, "west": 100, "north": 50}
 
 
+def test_a_watch_that_was_not_decided_for_an_added_member_is_opened_anew_and_gets_it() -> None:
+    room = two()
+    request = room.open()
+    request.members = ("east", "west")
+    room.run()
+    room.recompose("east", "west", "north")
+    room.sync("north", 50, ("a", 40))
+    room.run(6)
+    assert request.recorded.brief() == ALL
+    assert request.recorded.ended
+    assert not request.recorded.aborted
+    assert room.watch(f"resourceVersion={request.recorded.version}").brief() == [("ADDED", "north/a", "40")]
+
+
 def test_of_a_cluster_that_was_swapped_nothing_survives() -> None:
     room = two()
     exchange = room.watch()
