@@ -6,13 +6,16 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.e2e.aggregate_environment import AggregateEnvironment
 from tests.e2e.environment import Environment
 from tests.e2e.identity_environment import IdentityEnvironment
 
 LEAST_KUBECTL = 20
+OPENAPI_V3_KUBECTL = 29
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +33,17 @@ def kubectl() -> str:
 
 
 @pytest.fixture(scope="session")
+def kubectls(kubectl: str) -> tuple[str, ...]:
+    """kubectl, and the oldest other version that is installed beside it (kubectl.1.29), if there is one.
+
+    Before 1.29 it asks for OpenAPI v2 as protobuf, which the simulated cluster does not have.
+    """
+    minors = {int(path.name.split(".")[2]): str(path) for path in Path(kubectl).resolve().parent.glob("kubectl.1.*")}
+    oldest = min((minor for minor in minors if minor >= OPENAPI_V3_KUBECTL), default=None)
+    return (kubectl,) if oldest is None else (kubectl, minors[oldest])
+
+
+@pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """Clusters and a proxy that all tests use which leave them as they were."""
     environment = Environment(tmp_path_factory.mktemp("environment"))
@@ -43,6 +57,16 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
 def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """Clusters whose connections may be broken, and that send bookmarks often; the proxy may be given other files."""
     environment = Environment(tmp_path_factory.mktemp("disturbed"), options=("--bookmark-seconds", "0.3"))
+    try:
+        yield environment.start()
+    finally:
+        environment.stop()
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AggregateEnvironment]:
+    """Two clusters as one aggregate, for tests that leave them as they were."""
+    environment = AggregateEnvironment(tmp_path_factory.mktemp("fleet"))
     try:
         yield environment.start()
     finally:

@@ -1,0 +1,365 @@
+"""An aggregate while its members come, go, stop and restart, and while the daemon itself does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.e2e.aggregate_environment import AggregateEnvironment
+from tests.e2e.http_client import Answer, Client, ask
+from tests.e2e.processes import Daemon, wait_until
+from tests.ports import reserved_port
+from tests.simulated_cluster.process import SimulatedClusterProcess
+
+MAPS = "/api/v1/namespaces/demo/configmaps"
+SECRETS = "/api/v1/namespaces/demo/secrets"
+CLUSTER = "mcproxy.io/cluster"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[AggregateEnvironment]:
+    """Two clusters as one aggregate, for one test, which starts it."""
+    environment = AggregateEnvironment(tmp_path)
+    try:
+        yield environment
+    finally:
+        environment.stop()
+
+
+def get(fleet: AggregateEnvironment, target: str, user: str = "admin", accept: str = "application/json") -> Answer:
+    return ask(fleet.address, target, headers=[("Authorization", f"Bearer {user}"), ("Accept", accept)])
+
+
+def objects(answer: Answer) -> set[tuple[str, str]]:
+    """The (cluster, name) of each item of a list."""
+    assert answer.status == 200, answer.body
+    return {(item["metadata"]["labels"][CLUSTER], item["metadata"]["name"]) for item in answer.json["items"]}
+
+
+def of(cluster: str, found: set[tuple[str, str]]) -> set[str]:
+    return {name for where, name in found if where == cluster}
+
+
+def warnings(answer: Answer) -> list[str]:
+    return [value for name, value in answer.headers if name.lower() == "warning"]
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "demo"}, "data": data}
+
+
+class Watch:
+    """A watch that is read in a thread; `events` are (type, cluster, name)."""
+
+    def __init__(self, fleet: AggregateEnvironment, target: str, user: str = "admin", port: int = 0) -> None:
+        address = fleet.address
+        if port:
+            address = type(address)(port, address.context)
+        self._client = Client(address)
+        head = [("Authorization", f"Bearer {user}"), ("Accept", "application/json")]
+        self.response = self._client.begin("GET", target, head)
+        assert self.response.status == 200, self.response.read()
+        self.raw: list[dict[str, Any]] = []
+        self.ended = False
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            while line := self.response.readline():
+                self.raw.append(json.loads(line))
+        except (OSError, ValueError):
+            pass
+        self.ended = True
+
+    @property
+    def events(self) -> list[tuple[str, str, str]]:
+        return [
+            (event["type"], event["object"]["metadata"]["labels"][CLUSTER], event["object"]["metadata"]["name"])
+            for event in self.raw
+            if event["type"] in ("ADDED", "MODIFIED", "DELETED")
+        ]
+
+    @property
+    def version(self) -> str:
+        """The resource version of what was seen last."""
+        return str(self.raw[-1]["object"]["metadata"]["resourceVersion"])
+
+    def wait_for(self, what: Callable[[], bool]) -> None:
+        try:
+            wait_until("an event", what)
+        except AssertionError:
+            raise AssertionError(f"no event, after {self.raw[-5:]}") from None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client._socket.close()
+        self._client.close()
+
+
+def reads_of(fleet: AggregateEnvironment, cluster: str, since: int) -> list[str]:
+    """The lists and watches that reached a cluster, but for the probes of its version."""
+    return [
+        record["path"]
+        for record in fleet.control(cluster).audit(since, method="GET")
+        if record["path"].startswith(("/api/v1/", "/apis/apps/v1/"))
+        and "limit=1&" not in f"{record['path']}&"
+        and "/kube-system" not in record["path"]
+    ]
+
+
+def settle(fleet: AggregateEnvironment, cluster: str) -> None:
+    """Wait until the reflectors of a cluster have begun all their watches."""
+    seen = -1
+
+    def settled() -> bool:
+        nonlocal seen
+        time.sleep(0.4)
+        before, seen = seen, len(reads_of(fleet, cluster, 0))
+        return seen == before
+
+    wait_until("quiet", settled)
+
+
+class TestReload:
+    def test_a_member_that_is_dropped_and_added_reaches_running_watches_and_nothing_is_listed_again(
+        self, fleet: AggregateEnvironment
+    ) -> None:
+        fleet.start()
+        before = objects(get(fleet, MAPS))
+        assert of("west", before)
+        with Watch(fleet, f"{MAPS}?watch=1&resourceVersion=0") as watch:
+            watch.wait_for(lambda: len(watch.events) == len(before))
+            settle(fleet, "east")
+            mark = fleet.control("east").mark()
+            fleet.members = ("east",)
+            fleet.reload()
+            watch.wait_for(lambda: len(watch.events) == len(before) + len(of("west", before)))
+            assert set(watch.events[len(before) :]) == {("DELETED", "west", name) for name in of("west", before)}
+            assert objects(get(fleet, MAPS)) == {("east", name) for name in of("east", before)}
+            fleet.members = ("east", "west")
+            fleet.reload()
+            watch.wait_for(lambda: len(watch.events) == len(before) + 2 * len(of("west", before)))
+            added = set(watch.events[len(before) + len(of("west", before)) :])
+            assert added == {("ADDED", "west", name) for name in of("west", before)}
+            fleet.control("east").create([config_map("after-reloads")])
+            watch.wait_for(lambda: watch.events[-1] == ("ADDED", "east", "after-reloads"))
+        assert reads_of(fleet, "east", mark) == []
+
+    def test_a_resource_that_is_added_and_dropped_leaves_the_others_alone(self, fleet: AggregateEnvironment) -> None:
+        fleet.resources = '        - {group: "", version: v1, resource: configmaps}\n'
+        fleet.start()
+        before = objects(get(fleet, MAPS))
+        settle(fleet, "east")
+        mark = fleet.control("east").mark()
+        fleet.resources += "        - {group: apps, version: v1, resource: deployments, namespaces: [demo, shop]}\n"
+        fleet.reload()
+        deployments = "/apis/apps/v1/namespaces/shop/deployments"
+        wait_until("both", lambda: len({where for where, _ in objects(get(fleet, deployments))}) == 2)
+        assert objects(get(fleet, MAPS)) == before
+        paths = reads_of(fleet, "east", mark)
+        assert paths
+        assert all(path.startswith("/apis/apps/v1/namespaces/") for path in paths)
+        assert get(fleet, "/apis/apps/v1/namespaces/monitoring/deployments").json["items"] == []
+
+    def test_a_reload_that_fails_changes_nothing(self, fleet: AggregateEnvironment) -> None:
+        fleet.start()
+        with Watch(fleet, f"{MAPS}?watch=1") as watch:
+            good = fleet.config()
+            fleet.daemon.file.write_text(good.replace("clusters: [east, west]", "clusters: [east, nowhere]"))
+            assert fleet.daemon.reload().returncode != 0
+            fleet.control("west").create([config_map("still-there")])
+            watch.wait_for(lambda: ("ADDED", "west", "still-there") in watch.events)
+
+
+class TestMembersAway:
+    def test_a_member_that_is_down_is_served_from_its_last_state_and_comes_back_with_what_changed(
+        self, fleet: AggregateEnvironment
+    ) -> None:
+        fleet.start()
+        before = objects(get(fleet, MAPS))
+        with Watch(fleet, f"{MAPS}?watch=1&resourceVersion=0") as watch:
+            watch.wait_for(lambda: len(watch.events) == len(before))
+            fleet.control("west").stop_endpoint()
+            wait_until("a warning", lambda: bool(warnings(get(fleet, MAPS))))
+            answer = get(fleet, MAPS)
+            assert objects(answer) == before
+            assert any("cluster west: unavailable since" in text for text in warnings(answer))
+            fleet.control("east").create([config_map("meanwhile-east")])
+            watch.wait_for(lambda: watch.events[-1] == ("ADDED", "east", "meanwhile-east"))
+            fleet.control("west").create([config_map("meanwhile-west")])
+            fleet.control("west").start_endpoint()
+            watch.wait_for(lambda: ("ADDED", "west", "meanwhile-west") in watch.events)
+            wait_until("no warning", lambda: not warnings(get(fleet, MAPS)))
+            assert len(watch.events) == len(before) + 2  # nothing was told twice
+
+    def test_partial_leaves_it_out_and_fail_refuses(self, fleet: AggregateEnvironment) -> None:
+        fleet.aggregate = "unavailable: Partial"
+        fleet.start()
+        before = objects(get(fleet, MAPS))
+        fleet.control("west").stop_endpoint()
+        wait_until("a warning", lambda: bool(warnings(get(fleet, MAPS))))
+        assert objects(get(fleet, MAPS)) == {("east", name) for name in of("east", before)}
+        fleet.aggregate = "unavailable: Fail"
+        fleet.reload()
+        answer = get(fleet, MAPS)
+        assert (answer.status, answer.json["reason"]) == (503, "ServiceUnavailable")
+
+    def test_a_member_that_is_stopped_holds_nobody_up_for_long(self, fleet: AggregateEnvironment) -> None:
+        fleet.start()
+        before = objects(get(fleet, MAPS))
+        process = fleet.clusters["west"]
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            for user in ("admin", "alice"):  # alice's rights must be asked for
+                began = time.monotonic()
+                target = MAPS if user == "admin" else "/api/v1/namespaces/demo/pods"
+                answer = get(fleet, target, user)
+                assert time.monotonic() - began < 12
+                assert "east" in {where for where, _ in objects(answer)}
+            wait_until("its state", lambda: objects(get(fleet, MAPS)) == before)
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+        wait_until("no warning", lambda: not warnings(get(fleet, MAPS)))
+
+    def test_another_cluster_under_the_name_replaces_all_that_was_there(self, fleet: AggregateEnvironment) -> None:
+        fleet.start()
+        before = objects(get(fleet, MAPS))
+        with Watch(fleet, f"{MAPS}?watch=1&resourceVersion=0") as watch:
+            watch.wait_for(lambda: len(watch.events) == len(before))
+            old = fleet.clusters["west"]
+            port = old.ports[0]
+            old.kill()
+            new = SimulatedClusterProcess(
+                "west", options=("--port", str(port), "--empty"), directory=fleet.directory / "west2"
+            )
+            fleet.clusters["west"] = new.start()
+            fleet.reload()  # it has another CA
+            wait_until("its deletions", lambda: of("west", objects(get(fleet, MAPS))) & of("west", before) == set())
+            gone = {("DELETED", "west", name) for name in of("west", before)}
+            watch.wait_for(lambda: gone <= set(watch.events))
+        assert of("east", objects(get(fleet, MAPS))) == of("east", before)
+
+
+class TestRestart:
+    def test_what_was_saved_serves_while_a_member_is_away(self, fleet: AggregateEnvironment) -> None:
+        fleet.state = ", stateDir: state"
+        fleet.start()
+        pods = "/api/v1/namespaces/demo/pods"
+        before = objects(get(fleet, MAPS))
+        secrets = objects(get(fleet, SECRETS))
+        seen = objects(get(fleet, pods, "alice"))
+        version = get(fleet, MAPS).json["metadata"]["resourceVersion"]
+        with Watch(fleet, f"{MAPS}?watch=1&resourceVersion={version}"):
+            pass
+        fleet.daemon.signal(signal.SIGTERM)
+        assert fleet.daemon.end() == 0
+        assert all(path.stat().st_mode & 0o77 == 0 for path in (fleet.directory / "state").rglob("*"))
+        fleet.control("west").stop_endpoint()
+        fleet.start_daemon()
+        wait_until("both", lambda: objects(get(fleet, MAPS)) == before)
+        answer = get(fleet, MAPS)
+        assert any("cluster west: unavailable since" in text for text in warnings(answer))
+        assert objects(get(fleet, pods, "alice")) == seen  # her last decision holds
+        refused = get(fleet, MAPS, "alice")
+        assert refused.status in (403, 503)
+        assert not [path for path in (fleet.directory / "state").rglob("*") if "secrets" in path.name]
+        assert objects(get(fleet, SECRETS)) == {("east", name) for name in of("east", secrets)}  # not kept on disk
+        with Watch(fleet, f"{MAPS}?watch=1&resourceVersion={version}") as watch:
+            fleet.control("west").start_endpoint()
+            fleet.control("west").create([config_map("after-all")])
+            watch.wait_for(lambda: ("ADDED", "west", "after-all") in watch.events)
+            assert watch.events == [("ADDED", "west", "after-all")]
+
+    def test_broken_files_are_put_aside(self, fleet: AggregateEnvironment) -> None:
+        fleet.state = ", stateDir: state"
+        fleet.start()
+        before = objects(get(fleet, MAPS))
+        fleet.daemon.signal(signal.SIGTERM)
+        fleet.daemon.end()
+        files = [path for path in (fleet.directory / "state").rglob("*") if path.is_file()]
+        assert {path.parent.name for path in files} >= {"stores", "members", "layouts"}
+        for path in files:
+            path.write_bytes(path.read_bytes()[:-1])
+        fleet.start_daemon()
+        assert objects(get(fleet, MAPS)) == before
+        assert fleet.daemon.all_lines("was put aside")
+        assert not fleet.daemon.all_lines("Traceback")
+
+
+def test_every_watch_is_resumed_on_another_daemon(fleet: AggregateEnvironment) -> None:
+    fleet.start()
+    other_folder = fleet.directory / "other"
+    other_folder.mkdir()
+    port = reserved_port()
+    for name in ("proxy.crt", "proxy.key", "users.csv"):
+        (other_folder / name).write_bytes((fleet.directory / name).read_bytes())
+    with Daemon(other_folder, fleet.config().replace(f"127.0.0.1:{fleet.port}", f"127.0.0.1:{port}")):
+        ports = (fleet.port, port)
+        there = type(fleet.address)(port, fleet.address.context)
+        head = [("Authorization", "Bearer admin")]
+        wait_until("the other's caches", lambda: ask(there, MAPS, headers=head).body.count(b'"Warning"') == 0)
+        assert len(objects(ask(there, MAPS, headers=head))) == len(objects(get(fleet, MAPS)))
+        version = get(fleet, MAPS).json["metadata"]["resourceVersion"]
+        seen = []
+        for number in range(6):
+            with Watch(fleet, f"{MAPS}?watch=1&resourceVersion={version}", port=ports[number % 2]) as watch:
+                for cluster in ("east", "west"):
+                    fleet.control(cluster).create([config_map(f"made-{number}")])
+                watch.wait_for(lambda: len(watch.events) == 2)
+                seen += watch.events
+                version = watch.version
+        assert len(seen) == len(set(seen)) == 12
+        assert {name for _, _, name in seen} == {f"made-{number}" for number in range(6)}
+
+
+def test_somebody_elses_secrets_are_out_of_reach(fleet: AggregateEnvironment) -> None:
+    fleet.start()
+    admins = get(fleet, f"{SECRETS}?limit=2")
+    assert len(objects(admins)) == 2
+    token = admins.json["metadata"]["continue"]
+    streaming = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    name = next(iter(objects(admins)))[1]
+    targets = [
+        SECRETS,
+        "/api/v1/secrets",
+        f"{SECRETS}/{name}",
+        f"{SECRETS}?limit=2&continue={quote(token)}",
+        f"{SECRETS}?watch=1",
+        f"{SECRETS}?{streaming}",
+        f"{SECRETS}?watch=1&resourceVersion={admins.json['metadata']['resourceVersion']}",
+        f"/api/v1/watch/namespaces/demo/secrets/{name}",
+        f"{SECRETS}?fieldSelector=metadata.name%3D{name}",
+        f"{SECRETS}?labelSelector=mcproxy.io%2Fcluster%3Deast",
+        f"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy{SECRETS}",
+        f"/clusters/east{SECRETS}",
+        f"/apis/cluster.karmada.io/v1alpha1/clusters/west/proxy{SECRETS}",
+    ]
+    for target in targets:
+        for accept in ("application/json", TABLE, TABLE.replace("Table", "PartialObjectMetadataList")):
+            answer = get(fleet, target, "alice", accept)
+            assert answer.status in (403, 406), (target, answer.body[:300])
+            assert b"credentials" not in answer.body.replace(name.encode(), b"")
+    # What she may read stays hers alone: a token for pods is not one for secrets.
+    pods = get(fleet, "/api/v1/namespaces/demo/pods?limit=1", "alice")
+    token = pods.json["metadata"]["continue"]
+    assert get(fleet, f"{SECRETS}?limit=1&continue={quote(token)}", "admin").status == 400
+    for field in ("Impersonate-User: admin", "X-Remote-User: admin", "Impersonate-Group: system:masters"):
+        head = [("Authorization", "Bearer alice"), tuple(field.split(": "))]
+        answer = ask(fleet.address, SECRETS, headers=head)  # type: ignore[arg-type]
+        assert answer.status in (400, 403)
