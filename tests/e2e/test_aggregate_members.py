@@ -363,3 +363,21 @@ def test_somebody_elses_secrets_are_out_of_reach(fleet: AggregateEnvironment) ->
         head = [("Authorization", "Bearer alice"), tuple(field.split(": "))]
         answer = ask(fleet.address, SECRETS, headers=head)  # type: ignore[arg-type]
         assert answer.status in (400, 403)
+
+
+def test_a_right_that_is_taken_away_ends_what_a_running_watch_shows(fleet: AggregateEnvironment, kubectl: str) -> None:
+    fleet.aggregate = "reads: {cacheAllowed: 1s, cacheDenied: 1s}"
+    fleet.start()
+    west = fleet.kubectl(kubectl, "west")
+    west.good("create", "role", "reader", "-n", "demo", "--verb=list,watch", "--resource=configmaps")
+    west.good("create", "rolebinding", "reader", "-n", "demo", "--role=reader", "--user=nobody")
+    wait_until("the right", lambda: get(fleet, MAPS, "nobody").status == 200)
+    with Watch(fleet, f"{MAPS}?watch=1", "nobody") as watch:
+        watch.wait_for(lambda: len(watch.events) > 1)
+        assert {cluster for _, cluster, _ in watch.events} == {"west"}
+        west.good("delete", "rolebinding", "reader", "-n", "demo")
+        wait_until("the end", lambda: watch.ended, timeout=40)
+        fleet.control("west").create([config_map("for-others")])
+        time.sleep(0.5)
+        assert "for-others" not in json.dumps(watch.raw)
+        assert watch.raw[-1]["type"] in ("ERROR", "DELETED")
