@@ -114,9 +114,8 @@ class Bench:
             config(
                 clusters,
                 [server],
-                authentication=(USERS,),
                 logging=model.Logging(access=model.AccessLog(file="log")),
-                **(more or {}),
+                **{"authentication": (USERS,), **(more or {})},
             )
         )
         runtime = self.harness.service.runtime
@@ -434,42 +433,96 @@ class TestReaching:
         assert (record.cluster, record.endpoint, record.cached) == ("west", "a", False)
 
 
-class TestReload:
-    async def test_a_server_that_gets_another_backend_ends_the_watches_on_its_aggregate(self, harness: Harness) -> None:
-        bench = Bench(harness)
-        await bench.serve()
-        ended: list[str] = []
+class Watch:
+    """The handler of a watch, which ends it cleanly when it is told to."""
 
-        class Watch:
-            def __init__(self, request: AggregatedRequest) -> None:
-                self.request = request
+    def __init__(self, request: AggregatedRequest) -> None:
+        self.request = request
+        self.ended: list[str] = []
 
-            def body_data(self, data: bytes) -> None: ...
-
-            def body_end(self, trailers: Any) -> None: ...
-
-            def cancelled(self) -> None: ...
-
-            def pause_response(self) -> None: ...
-
-            def resume_response(self) -> None: ...
-
-            def finish_up(self) -> None:
-                ended.append("cleanly")
-                self.request.exchange.end()
+    @classmethod
+    def of(cls, bench: Bench) -> list[Watch]:
+        """Let the bench's handler open watches; the list gets them."""
+        watches: list[Watch] = []
 
         async def watch(request: AggregatedRequest) -> None:
-            request.exchange.attach(Watch(request))
+            watches.append(cls(request))
+            request.exchange.attach(watches[-1])
             request.exchange.respond(200, b"", request.own_fields(), -1)
             request.exchange.flush()
             request.long_running()
 
         bench.handler.answer = watch
+        return watches
+
+    def body_data(self, data: bytes) -> None: ...
+
+    def body_end(self, trailers: Any) -> None: ...
+
+    def cancelled(self) -> None:
+        self.ended.append("cancelled")
+
+    def pause_response(self) -> None: ...
+
+    def resume_response(self) -> None: ...
+
+    def finish_up(self) -> None:
+        self.ended.append("cleanly")
+        self.request.exchange.end()
+
+
+class TestSessions:
+    async def test_a_watch_ends_at_its_greatest_age(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        watches = Watch.of(bench)
+        await bench.serve(fields={"sessions": model.Sessions(max_age=0.2)})
+        client = await bench.ask(PODS + b"?watch=1", ALICE)
+        await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
+        assert watches[0].ended == ["cleanly"]
+        assert (await bench.record()).reason == "session_expired"
+
+    async def test_a_watch_ends_with_the_credential_that_opened_it(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        watches = Watch.of(bench)
+        sessions = {"sessions": model.Sessions(end_with_credential=True)}
+        await bench.serve(fields=sessions)
+        client = await bench.ask(PODS + b"?watch=1", ALICE)
+        nobody = model.Authentication(name="users", token_file=model.TokenFile("users.csv", ()))
+        await bench.serve(fields=sessions, more={"authentication": (nobody,)})
+        await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
+        assert watches[0].ended == ["cleanly"]
+        assert (await bench.record()).reason == "credential_ended"
+
+    async def test_a_shutdown_ends_watches_cleanly(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        watches = Watch.of(bench)
+        await bench.serve()
+        client = await bench.ask(PODS + b"?watch=1", ALICE)
+        harness.service.stop_accepting()
+        await harness.service.finish()
+        assert watches[0].ended == ["cleanly"]
+        assert client.received.endswith(b"0\r\n\r\n")
+
+    async def test_a_client_that_goes_away_is_told_to_the_handler(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        watches = Watch.of(bench)
+        await bench.serve()
+        client = await bench.ask(PODS + b"?watch=1", ALICE)
+        client.abort()
+        await harness.until(lambda: watches[0].ended, "its end")
+        assert watches[0].ended == ["cancelled"]
+
+
+class TestReload:
+    async def test_a_server_that_gets_another_backend_ends_the_watches_on_its_aggregate(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        watches = Watch.of(bench)
+        await bench.serve()
         client = await bench.ask(PODS + b"?watch=1", ALICE)
         await bench.serve()
         await harness.turns()
-        assert not ended  # the same aggregate goes on
+        assert watches[0].ended == []  # the same aggregate goes on
         assert bench.fleet.activated == 2
         await bench.serve(fields={"backend": model.ClusterBackend("east")})
         await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
-        assert ended == ["cleanly"]
+        assert watches[0].ended == ["cleanly"]
