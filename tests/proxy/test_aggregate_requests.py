@@ -7,13 +7,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.aggregate.request import AggregatedRequest
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Identity, Per
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import UserInfo
 from mcproxy.observe.record import AccessRecord
 from mcproxy.upstream.cluster import Cluster
 from tests.dispatch.builders import policy, rule
@@ -311,6 +314,61 @@ class TestMembers:
         await bench.ask(PODS, ALICE)
         assert bench.handler.requests[0].members == ("east",)
         assert sorted(name for name, _ in bench.reviews) == ["east", "west"]
+
+
+class Known:
+    """An authenticator that knows everybody as one user."""
+
+    def __init__(self, caller: AuthenticatedUser) -> None:
+        self.caller = caller
+
+    def at_once(self, *_: Any, **__: Any) -> AuthenticatedUser:
+        return self.caller
+
+
+class TestSystemNames:
+    """What cluster X says in the name of the system counts towards X alone."""
+
+    async def asked_as(self, harness: Harness, user: UserInfo, **fields: Any) -> Bench:
+        bench = Bench(harness)
+        await bench.serve(**fields)
+        runtime = harness.service.runtime
+        assert runtime is not None
+        server: Any = runtime.servers["fleet"]
+        server.authenticator = Known(AuthenticatedUser(user, cluster="east"))
+        return bench
+
+    async def test_an_account_is_nobody_away_from_home(self, harness: Harness) -> None:
+        account = UserInfo("system:serviceaccount:demo:default", ("system:serviceaccounts", "system:authenticated"))
+        bench = await self.asked_as(harness, account)
+        await bench.ask(PODS)
+        [request] = bench.handler.requests
+        assert request.members == ("east",)
+        [(name, why)] = request.left_out
+        assert name == "west"
+        assert 'of cluster "east" is not a user of cluster "west"' in why
+        with pytest.raises(StatusError) as refused:
+            request.user_for("west")
+        assert refused.value.code == 403
+        with pytest.raises(StatusError):
+            await request.send("west", b"POST", PODS)
+        assert bench.upstreams["west"].received == b""
+
+    async def test_groups_of_the_system_stay_at_home(self, harness: Harness) -> None:
+        bench = await self.asked_as(harness, UserInfo("jane", ("system:masters", "dev", "system:authenticated")))
+        await bench.ask(PODS)
+        [request] = bench.handler.requests
+        assert request.user_for("east").groups == ("system:masters", "dev", "system:authenticated")
+        assert request.user_for("west").groups == ("dev", "system:authenticated")
+
+    async def test_who_is_nobody_anywhere_is_refused(self, harness: Harness) -> None:
+        bench = await self.asked_as(
+            harness,
+            UserInfo("system:serviceaccount:demo:default", ("system:authenticated",)),
+            fields={"backend": model.AggregateBackend("fleet", ("west",))},
+        )
+        assert (await bench.refusal(PODS))["code"] == 403
+        assert (await bench.record()).reason == "foreign_account"
 
 
 class TestImpersonation:
