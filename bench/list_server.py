@@ -50,6 +50,9 @@ class BareRequest:
     def leave_out(self, members: Sequence[tuple[str, str]]) -> None:
         raise NotImplementedError("all may be read")
 
+    async def decide_again(self) -> None:
+        pass
+
     def user_for(self, member: str) -> UserInfo:
         raise NotImplementedError("nobody is asked for")
 

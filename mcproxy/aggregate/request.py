@@ -70,6 +70,12 @@ class AggregatedRequest(Protocol):
     def leave_out(self, left_out: Sequence[tuple[str, str]]) -> None:
         """Leave more members out, each with the reason: what is asked of `members` afterwards does not touch them."""
 
+    async def decide_again(self) -> None:
+        """Decide about the members anew, by the configuration in force: for a watch that outlives a reload.
+
+        `members` and `left_out` are others afterwards. Raises StatusError if the request may touch none.
+        """
+
     def user_for(self, member: str) -> UserInfo:
         """Return the user as `member` knows it. Raises StatusError (403) for one who is nobody there."""
 

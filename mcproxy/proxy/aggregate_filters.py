@@ -17,7 +17,7 @@ from mcproxy.config.model import Identity
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of, required_attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
 from mcproxy.kube.status import StatusError
-from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
+from mcproxy.proxy.aggregated_request import LocalAggregatedRequest, Outcomes
 from mcproxy.proxy.filters import (
     impersonated_user,
     log_refusal,
@@ -93,20 +93,15 @@ async def admit_to_members(
 ) -> LocalAggregatedRequest:
     """Return the request as it is handed to the aggregate, with its permits. Raises StatusError, and CancelledError."""
     served = request.served = ServedBy(backend.name)
-    reads = info.verb in _READS and not info.subresource
-    outcomes = ClusterOutcomes(request, backend)
-    _name_the_user(request, outcomes)
-    if request.identity_headers.impersonate:
-        await _impersonate(request, server, backend if reads else None, outcomes)
-    _choose_plans(request, server, info, target, outcomes)
-    plans = [outcomes.plans[name] for name in outcomes.open]
-    served.policy = ",".join(dict.fromkeys(plan.policy for plan in plans))
-    served.access_log = any(plan.access_log for plan in plans)
-    if not request.exchange.ended:  # else the client went away meanwhile, and a permit would never be given back
-        await _admit(request, info, plans)
-    authorizer = backend.read_authorizer if reads else server.authorizer
-    if authorizer is not None:
-        await _authorize(request, authorizer, info, target, outcomes)
+    outcomes = await _decide(request, server, backend, info, target, served)
+
+    async def decide_again() -> tuple[AggregateBackend, Outcomes] | None:
+        registry = server.session_registry
+        now = None if registry is None else registry.server_of(request)
+        if now is None or now.aggregate is None or now.aggregate.name != backend.name:
+            return None
+        return now.aggregate, await _decide(request, now, now.aggregate, info, target, None)
+
     return LocalAggregatedRequest(
         request,
         backend,
@@ -116,7 +111,35 @@ async def admit_to_members(
         plans=outcomes.plans,
         refusals=outcomes.refusals,
         served=served,
+        decide=decide_again,
     )
+
+
+async def _decide(
+    request: Request,
+    server: VirtualServer,
+    backend: AggregateBackend,
+    info: RequestInfo,
+    target: bytes,
+    served: ServedBy | None,
+) -> ClusterOutcomes:
+    """Decide about each cluster. With `served` the request is new: it is noted there, and gets its permits."""
+    reads = info.verb in _READS and not info.subresource
+    outcomes = ClusterOutcomes(request, backend)
+    _name_the_user(request, outcomes)
+    if request.identity_headers.impersonate:
+        await _impersonate(request, server, backend if reads else None, outcomes)
+    _choose_plans(request, server, info, target, outcomes)
+    if served is not None:
+        plans = [outcomes.plans[name] for name in outcomes.open]
+        served.policy = ",".join(dict.fromkeys(plan.policy for plan in plans))
+        served.access_log = any(plan.access_log for plan in plans)
+        if not request.exchange.ended:  # else the client went away meanwhile, and a permit would never be given back
+            await _admit(request, info, plans)
+    authorizer = backend.read_authorizer if reads else server.authorizer
+    if authorizer is not None:
+        await _authorize(request, authorizer, info, target, outcomes)
+    return outcomes
 
 
 def _name_the_user(request: Request, outcomes: ClusterOutcomes) -> None:

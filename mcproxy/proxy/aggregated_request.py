@@ -6,8 +6,8 @@ the refusal. Whatever reaches a member goes through `proxy.subrequest`, so throu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy import subrequest
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+
+class Outcomes(Protocol):
+    """What the filters have decided about each cluster (`aggregate_filters.ClusterOutcomes`)."""
+
+    users: dict[str, UserInfo]
+    plans: dict[str, Plan]
+    refusals: dict[str, StatusError]
+
+
+Decide = Callable[[], "Coroutine[Deferred[Any], Any, tuple[AggregateBackend, Outcomes] | None]"]
+"""Decides anew, by the configuration in force; None: the server has no such aggregate any more."""
+
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
 
@@ -36,6 +48,7 @@ class LocalAggregatedRequest:
 
     __slots__ = (
         "_backend",
+        "_decide",
         "_plans",
         "_refusals",
         "_request",
@@ -58,16 +71,27 @@ class LocalAggregatedRequest:
         plans: Mapping[str, Plan],
         refusals: Mapping[str, StatusError],
         served: ServedBy,
+        decide: Decide,
     ) -> None:
         """`users`, `plans` and `refusals` are by cluster; each of `backend.clusters` has a plan or a refusal."""
+        self._decide = decide
         self._request = request
+        self._served = served
+        self.info = info
+        self.target = target
+        self._take(backend, users, plans, refusals)
+
+    def _take(
+        self,
+        backend: AggregateBackend,
+        users: Mapping[str, UserInfo],
+        plans: Mapping[str, Plan],
+        refusals: Mapping[str, StatusError],
+    ) -> None:
         self._backend = backend
         self._users = users
         self._plans = plans
         self._refusals = refusals
-        self._served = served
-        self.info = info
-        self.target = target
         self.members = tuple(name for name in backend.members if name not in refusals)
         self.left_out = tuple((name, refusals[name].message) for name in backend.members if name in refusals)
 
@@ -84,6 +108,12 @@ class LocalAggregatedRequest:
         self.members = tuple(name for name in self.members if name not in more)
         known = dict(self.left_out) | more
         self.left_out = tuple((name, known[name]) for name in self._backend.members if name in known)
+
+    async def decide_again(self) -> None:
+        decided = await self._decide()
+        if decided is not None:
+            backend, outcomes = decided
+            self._take(backend, outcomes.users, outcomes.plans, outcomes.refusals)
 
     def user_for(self, member: str) -> UserInfo:
         self._plan(member)

@@ -31,6 +31,9 @@ class SessionRegistry(Protocol):
     def end(self, request: Any) -> None:
         """A request that was kept has ended."""
 
+    def server_of(self, request: Any) -> VirtualServer | None:
+        """Return the server in force for a request; None if it was removed."""
+
 
 class AggregateBackend:
     """The aggregate behind a server."""

@@ -49,6 +49,9 @@ class FakeRequest:
         self.members = tuple(name for name in self.members if name not in gone)
         self.left_out = (*self.left_out, *left_out)
 
+    async def decide_again(self) -> None:
+        pass
+
     def user_for(self, member: str) -> UserInfo:
         if member in self._foreign:
             raise StatusError(403, f"forbidden: nobody in {member}", details={})

@@ -177,6 +177,17 @@ class TestReload:
         assert all(path.startswith("/apis/apps/v1/namespaces/") for path in paths)
         assert get(fleet, "/apis/apps/v1/namespaces/monitoring/deployments").json["items"] == []
 
+    def test_a_member_that_is_new_reaches_a_running_watch(self, fleet: AggregateEnvironment) -> None:
+        fleet.members = ("east",)
+        fleet.start()
+        with Watch(fleet, f"{MAPS}?watch=1&resourceVersion=0") as watch:
+            watch.wait_for(lambda: len(watch.events) == len(objects(get(fleet, MAPS))))
+            fleet.members = ("east", "west")
+            fleet.reload()
+            watch.wait_for(lambda: bool(of("west", {event[1:] for event in watch.events})))
+            wait_until("all", lambda: {event[1:] for event in watch.events} == objects(get(fleet, MAPS)))
+            assert not watch.ended
+
     def test_a_reload_that_fails_changes_nothing(self, fleet: AggregateEnvironment) -> None:
         fleet.start()
         with Watch(fleet, f"{MAPS}?watch=1") as watch:

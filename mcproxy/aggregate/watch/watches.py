@@ -275,11 +275,17 @@ class Watches:
 
     async def _recheck(self, request: AggregatedRequest, view: View, reads: ReadAuthorizer) -> frozenset[str]:
         names = [member.name for member in view.members]
-        decided = {*request.members, *(name for name, _ in request.left_out)}
-        if not decided.issuperset(names):
-            raise Undecided
+        if not _decided(request).issuperset(names):
+            await request.decide_again()  # a reload has added a member
+            if not _decided(request).issuperset(names):
+                raise Undecided
         allowed, _ = await reads.allowed(request, names, "watch", request.info)
         return frozenset(allowed)
+
+
+def _decided(request: AggregatedRequest) -> frozenset[str]:
+    """Return the members of which it is decided whether the request may touch them."""
+    return frozenset((*request.members, *(name for name, _ in request.left_out)))
 
 
 def watch_selection(selection: Selection, options: ListOptions, namespace: str, name: str) -> WatchSelection:
