@@ -152,6 +152,9 @@ class FakeRequest:
     def own_fields(self, more: bytes = b"") -> bytes:
         return b"Audit-Id: 1\r\n" + more
 
+    async def decide_again(self) -> None:
+        """Nothing is decided anew: the server has no such aggregate any more."""
+
     def served_by(self, *members: str, cached: bool) -> None:
         self.served = members
 
