@@ -70,9 +70,11 @@ class Aggregates:
         self._state.use(config.daemon.state_dir if aggregates else None, max_age)
         before = dict(self._live)
         self._live = {name: each for name, (_, each) in live.items()}
-        names = {name for aggregate in aggregates for name in (*aggregate.clusters, aggregate.primary) if name}
+        names = dict.fromkeys(
+            name for aggregate in aggregates for name in (*aggregate.clusters, aggregate.primary) if name
+        )
         # Members that are gone stay until no view has stores of them: their objects are told as deleted by then.
-        self._reflectors.update({**{name: clusters[name] for name in names}})
+        self._reflectors.update({name: clusters[name] for name in names})
         for name, (aggregate, each) in live.items():
             reads = aggregate.reads
             times = model.SubjectAccessReview(cache_allowed=reads.cache_allowed, cache_denied=reads.cache_denied)
