@@ -73,7 +73,7 @@ class Aggregates:
         names = dict.fromkeys(
             name for aggregate in aggregates for name in (*aggregate.clusters, aggregate.primary) if name
         )
-        # Members that are gone stay until no view has stores of them: their objects are told as deleted by then.
+        # The stores of members that are gone stay until the views have told their objects as deleted.
         self._reflectors.update({name: clusters[name] for name in names})
         for name, (aggregate, each) in live.items():
             reads = aggregate.reads
