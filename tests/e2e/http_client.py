@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -114,6 +115,11 @@ class Client:
 
     def close(self) -> None:
         self._socket.close()
+
+    def abort(self) -> None:
+        """Break the connection off, in another thread than the one that reads."""
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def __enter__(self) -> Client:
         return self

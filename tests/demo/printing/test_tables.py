@@ -224,3 +224,14 @@ def test_json_paths_of_columns(path: str, expected: list[Any]) -> None:
 def test_since_reads_micro_times() -> None:
     moment = (NOW - timedelta(seconds=3)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     assert formatting.since(moment, NOW) == "3s"
+
+
+def test_objects_in_a_table_of_custom_resources_have_their_keys_in_the_order_of_the_alphabet() -> None:
+    # recorded: golden table/widgets-includeObject-Object
+    widget = {"kind": "Widget", "apiVersion": "example.com/v1", "metadata": {"name": "w", "creationTimestamp": CREATED}}
+    table = tables.table(
+        resource("", "v1", "pods"), [widget], include_object="Object", list_metadata={}, now=NOW, columns=[]
+    )
+    shown = table["rows"][0]["object"]
+    assert list(shown) == ["apiVersion", "kind", "metadata"]
+    assert list(shown["metadata"]) == ["creationTimestamp", "name"]
