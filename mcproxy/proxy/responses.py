@@ -9,9 +9,10 @@ from uuid import uuid4
 from mcproxy.http.messages import RequestHead
 from mcproxy.kube.status import StatusError
 
-# What a kube-apiserver sends with each refusal (recorded).
+# What a kube-apiserver sends with a refusal (recorded): with nosniff only if it is 403.
 _OWN_FIELDS = b"Audit-Id: %b\r\nCache-Control: %b\r\n%bDate: %b\r\n"
-_STATUS_FIELDS = b"Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
+_STATUS_FIELDS = b"Content-Type: application/json\r\n"
+_FORBIDDEN_FIELDS = _STATUS_FIELDS + b"X-Content-Type-Options: nosniff\r\n"
 
 _AUDIT_ID = re.compile(rb"[!-~]{1,64}")
 _LOCATION = re.compile(rb"(?im)^((?:Content-)?Location:[ \t]*)/(?!/)")
@@ -33,7 +34,7 @@ def own_fields(
 def refusal_fields(refusal: StatusError, identifier: bytes, now: float) -> bytes:
     """Return the fields of a response that carries a Status, as a block."""
     more = b"".join([b"%b: %b\r\n" % field for field in refusal.headers])
-    return own_fields(identifier, now, _STATUS_FIELDS + more)
+    return own_fields(identifier, now, (_FORBIDDEN_FIELDS if refusal.code == 403 else _STATUS_FIELDS) + more)
 
 
 def restore_prefix(fields: bytes, prefix: bytes) -> bytes:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mcproxy.demo.auth.certificates import Authority
 from tests.demo.conftest import Lab
@@ -31,7 +32,34 @@ JSONDict = dict[str, Any]
 FOLDERS = ("list", "get", "table", "partialmeta", "paging", "selectors", "rv")
 LABEL, ANNOTATION = "mcproxy.io/cluster", "resource.karmada.io/cached-from-cluster"
 
-DIFFERENCES: dict[str, str] = {}
+TOKEN = "the recorded continue token is the cluster's own; those of an aggregate are bound to what was listed"
+HISTORY = "the version is from before the cache was filled"
+DIFFERENCES: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "paging/configmaps-selector-limit10-page2",
+            "paging/configmaps-selector-limit10-page3",
+            "paging/configmaps-table-limit10-page2",
+            "paging/configmaps-table-limit10-page3",
+            "paging/continue-of-other-namespace",
+            "paging/continue-of-other-resource",
+            "paging/continue-other-selector",
+            "paging/continue-with-rv0",
+            "paging/pods-limit2-page2",
+            "paging/pods-limit2-page3",
+            "paging/west-pods-all-limit4-page2",
+            "paging/west-pods-all-limit4-page3",
+            "paging/widgets-limit2-page2",
+        ),
+        TOKEN,
+    ),
+    "rv/configmaps-n-exact": HISTORY,
+    "rv/configmaps-n-exact-limit": HISTORY,
+    "rv/configmaps-n-limit": HISTORY,
+    "selectors/widgets-field-unknown": "field selectors work on any scalar field of any resource",
+}
+PATIENCE = 15.0
+"""Seconds an exchange may take: a version in the future is waited for three seconds."""
 
 CONFIG = """\
 version: 1
@@ -155,6 +183,8 @@ def plain(answer: Answer) -> Answer:
     if kind.startswith("application/json") and answer.body and answer.header("Content-Encoding") is None:
         lines = [json.dumps(without_cluster(json.loads(line))) for line in answer.text().splitlines() if line]
         answer.body = "\n".join(lines).encode() if len(lines) > 1 else lines[0].encode()
+    if kind.startswith("application/yaml"):
+        answer.body = yaml.safe_dump(without_cluster(yaml.load(answer.text(), Loader=yaml.BaseLoader))).encode()
     return answer
 
 
@@ -170,7 +200,7 @@ def test_golden(lab: LabThread, side: Callable[[str, str], Side], folder: str, n
     found = [f"the recording is of {user}"]
     if user in ("", "admin", "alice"):
         try:
-            answer = lab.run(send(one.target(user), request, recording["response"]))
+            answer = lab.run(send(one.target(user), request, recording["response"], limit=PATIENCE))
             found = compare(recording, plain(answer), revisions=True)
         except (TimeoutError, asyncio.IncompleteReadError) as error:
             found = [f"no answer in time: {error!r}"]

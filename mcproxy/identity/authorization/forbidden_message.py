@@ -1,7 +1,7 @@
 """The message of a 403 in the form of Kubernetes, so that clients get the same from the proxy and from a cluster.
 
-Source: k8s.io/apiserver `responsewriters.Forbidden` and apimachinery `errors.NewForbidden`. Every Status of the proxy
-has the header nosniff, as those of a kube-apiserver.
+Source: k8s.io/apiserver `responsewriters.Forbidden` and apimachinery `errors.NewForbidden`. The response has the
+header nosniff, as that of a kube-apiserver.
 """
 
 from __future__ import annotations

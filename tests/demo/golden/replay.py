@@ -10,17 +10,17 @@ from tests.demo.golden import golden_files
 from tests.demo.raw_client import Answer, Target, body_of, chunks, fetch, open_request
 
 LIMIT = 2.5
-"""Seconds an exchange may take."""
+"""Seconds an exchange may take, by default."""
 
 REST = 1.2
 """Seconds without an event after which a watch is compared."""
 
 
-async def send(target: Target, request: dict[str, Any], response: dict[str, Any]) -> Answer:
-    """Send a request of `folders.prepare`; `response` is the recorded one."""
+async def send(target: Target, request: dict[str, Any], response: dict[str, Any], *, limit: float = LIMIT) -> Answer:
+    """Send a request of `folders.prepare`; `response` is the recorded one. Raises TimeoutError after `limit` s."""
     headers = [(name, value) for name, value in request["headers"]]
     body = body_of(request)
-    async with asyncio.timeout(LIMIT):
+    async with asyncio.timeout(limit):
         if response["status"] == 304:
             plain = [pair for pair in headers if pair[0] != "If-None-Match"]
             first = await fetch(target, request["method"], request["path"], plain, body)
