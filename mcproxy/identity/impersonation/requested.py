@@ -67,8 +67,8 @@ def requested_impersonation(headers: IdentityHeaders) -> ImpersonationRequest | 
         if not wanted.groups and not wanted.extra and not wanted.uid:
             return None
         # recorded: the only 400 with this header
-        headers = ((b"X-Content-Type-Options", b"nosniff"),)
-        raise StatusError(400, f"requested {_as_go_prints(wanted)} without impersonating a user", headers=headers)
+        nosniff = ((b"X-Content-Type-Options", b"nosniff"),)
+        raise StatusError(400, f"requested {_as_go_prints(wanted)} without impersonating a user", headers=nosniff)
     return ImpersonationRequest(_user(wanted), tuple(_reviews(wanted)))
 
 
