@@ -167,6 +167,7 @@ class Handler:
             await self._outside(request)
             return
         _check_method(request)
+        _check_namespace(request, resource)
         info = request.info
         if info.subresource or info.verb in _WRITES:
             await self._writes.serve(request, resource, view)
@@ -209,9 +210,24 @@ class Handler:
     async def _outside(self, request: AggregatedRequest) -> None:
         """Have the primary answer what is not of the aggregate itself. Raises StatusError (404) without one."""
         if self.primary is None:
-            raise StatusError(404, "the server could not find the requested resource", details={})
+            raise _no_route()
         request.served_by(self.primary, cached=False)
         await request.forward(self.primary, request.target)
+
+
+def _no_route() -> StatusError:
+    return StatusError(404, "the server could not find the requested resource", details={})
+
+
+def _check_namespace(request: AggregatedRequest, resource: APIResource) -> None:
+    """Raise StatusError (404) for a namespace in the path of a resource that has none.
+
+    A kube-apiserver has no such route. A right in that namespace, which is what members are asked for, must not show
+    what is cluster-wide. In `namespaces/NAME` the name is the namespace, too.
+    """
+    info = request.info
+    if info.namespace and not resource.namespaced and (info.resource != "namespaces" or info.name != info.namespace):
+        raise _no_route()
 
 
 def _check_method(request: AggregatedRequest) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote_to_bytes
 
+from mcproxy.kube.selectors import parse_field_selector
 from mcproxy.kube.status import StatusError
 
 STREAM_SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
@@ -146,12 +147,18 @@ def _is_true(value: str | None) -> bool:
 
 
 def _selected_name(selector: str) -> str:
-    for term in selector.split(","):
-        field, equals, name = term.partition("=")
-        if equals and field == "metadata.name":
-            name = name.removeprefix("=")
-            return "" if name in (".", "..") or "/" in name or "%" in name else name
-    return ""
+    """Return the name that a field selector demands, "" for none.
+
+    It is parsed as it is applied: what a comma behind a backslash begins is part of a value, not a term of its own.
+    """
+    if "metadata.name" not in selector:
+        return ""
+    try:
+        terms = parse_field_selector(selector)
+    except StatusError:
+        return ""  # as in kube-apiserver; whoever applies it answers 400
+    name = next((term.value for term in terms if term.field == "metadata.name" and not term.negated), "")
+    return "" if name in (".", "..") or "/" in name or "%" in name else name
 
 
 def _parameter(query: bytes, name: str) -> str | None:

@@ -26,8 +26,11 @@ METRICS = GroupVersionResource("metrics.k8s.io", "v1beta1", "pods")
 WIDGETS = GroupVersionResource("demo.example.com", "v1", "widgets")
 
 
+CLUSTER_WIDE = (GroupVersionResource("", "v1", "nodes"), GroupVersionResource("", "v1", "namespaces"))
+
+
 def resource(gvr: GroupVersionResource) -> APIResource:
-    return APIResource(gvr, "Any", "any", namespaced=True, verbs=frozenset({"get", "list"}))
+    return APIResource(gvr, "Any", "any", namespaced=gvr not in CLUSTER_WIDE, verbs=frozenset({"get", "list"}))
 
 
 class Named:
@@ -47,7 +50,7 @@ class Rooms:
     def __init__(self, refused: Sequence[str] = ()) -> None:
         self.clock = Clock()
         self.called: list[Any] = []
-        self.views = {PODS: FakeView(PODS), WIDGETS: FakeView(WIDGETS)}
+        self.views = {gvr: FakeView(gvr) for gvr in (PODS, WIDGETS, *CLUSTER_WIDE)}
         self.undiscovered: list[Any] = []
         self.refused = refused
         self.is_discovery = True
@@ -176,6 +179,10 @@ REVIEW = b"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         (b"GET", NAMESPACE + b"/web/status", ("write", "get", "status", True)),
         (b"POST", NAMESPACE + b"/web/eviction", ("write", "create", "eviction", True)),
         (b"POST", WIDGET, ("write", "create", "", True)),
+        (b"GET", b"/api/v1/nodes", ("list", NAMES)),
+        (b"GET", b"/api/v1/namespaces/demo", ("get", NAMES)),
+        (b"GET", b"/api/v1/watch/namespaces/demo", "watch"),
+        (b"PUT", b"/api/v1/namespaces/demo/finalize", ("write", "update", "finalize", True)),
         (b"GET", METRIC, "fan_out"),
         (b"GET", METRIC + b"/web", "fan_out"),
         (b"DELETE", METRIC + b"/web", ("write", "delete", "", False)),
@@ -216,6 +223,27 @@ def test_methods_that_a_cluster_has_no_route_for_are_405(method: bytes, target: 
     assert (refusal.code, refusal.reason) == (405, "MethodNotAllowed")
     assert refusal.message == "the server does not allow this method on the requested resource"
     assert rooms.called == []
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        (b"GET", b"/api/v1/namespaces/demo/nodes"),
+        (b"GET", b"/api/v1/namespaces/demo/nodes?watch=1"),
+        (b"GET", b"/api/v1/watch/namespaces/demo/nodes"),
+        (b"GET", b"/api/v1/namespaces/demo/nodes/a"),
+        (b"GET", b"/api/v1/namespaces/demo/namespaces"),
+        (b"GET", b"/api/v1/namespaces/demo/namespaces/other"),
+        (b"DELETE", b"/api/v1/namespaces/demo/nodes"),
+        (b"PATCH", b"/api/v1/namespaces/demo/nodes/a"),
+    ],
+)
+def test_a_right_in_a_namespace_shows_nothing_that_is_cluster_wide(method: bytes, target: bytes) -> None:
+    rooms = Rooms()
+    asked = request(target, method)
+    [refusal] = handled(rooms, asked)
+    assert (refusal.code, refusal.message) == (404, "the server could not find the requested resource")
+    assert rooms.called == asked.forwarded == []
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,14 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("GET /api/v1/pods?fieldSelector=metadata.name=a/b", resource("list", "pods")),
     ("GET /api/v1/pods?fieldSelector=metadata.name=..", resource("list", "pods")),
     ("GET /api/v1/pods?fieldSelector=a=b&fieldSelector=metadata.name=b", resource("list", "pods")),
+    # An escaped comma is part of a value: these select everything, and demand no name.
+    ("GET /api/v1/pods?fieldSelector=metadata.namespace!=a\\,metadata.name=b", resource("list", "pods")),
+    (
+        "GET /api/v1/pods?fieldSelector=metadata.namespace!=a%5C,metadata.name=b&watch=1",
+        resource("watch", "pods", long_running=True),
+    ),
+    ("DELETE /api/v1/pods?fieldSelector=metadata.namespace!=a\\,metadata.name=b", resource("deletecollection", "pods")),
+    ("GET /api/v1/pods?fieldSelector=a=b\\x,metadata.name=b", resource("list", "pods")),
     (
         "DELETE /api/v1/namespaces/a/pods?fieldSelector=metadata.name=b",
         resource("deletecollection", "pods", **POD),

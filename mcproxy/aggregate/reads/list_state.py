@@ -66,16 +66,18 @@ class ListStates:
             return await self._waiter.cached(view, allowed, namespace)
         if not resource_version:
             return await self._waiter.current(view, allowed, namespace)
-        versions = self._read_version(view, resource_version, namespace, name)
+        versions = self._read_version(view, allowed, resource_version, namespace, name)
         return await self._waiter.at_least(view, allowed, namespace, versions, resource_version)
 
-    def _read_version(self, view: View, text: str, namespace: str, name: str) -> dict[str, int]:
+    def _read_version(self, view: View, allowed: Sequence[str], text: str, namespace: str, name: str) -> dict[str, int]:
+        """Read a version; whether members that are not `allowed` have the object must not change the answer."""
         owner = None
         if name:
             holders = [
                 member.name
                 for member in view.members
-                if any(store.get(namespace, name) is not None for store in member.stores_of(namespace))
+                if member.name in allowed
+                and any(store.get(namespace, name) is not None for store in member.stores_of(namespace))
             ]
             owner = holders[0] if holders else None
         return view.reader.read(text, owner) or {}
@@ -99,7 +101,7 @@ class ListStates:
         if token is not None:
             _known_member(view, token)
             text = ""
-        versions = None if text in ("", "0") else self._read_version(view, text, namespace, name)
+        versions = None if text in ("", "0") else self._read_version(view, allowed, text, namespace, name)
         if versions is not None and (options.match == "Exact" or (options.limit and not options.match)):
             # A limit without a match means Exact, as in Kubernetes (and in its recorded answers).
             return await self._exact(view, allowed, namespace, versions, text)

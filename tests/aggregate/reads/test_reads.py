@@ -273,6 +273,16 @@ def test_rv_exact_without_a_member_is_without_its_objects() -> None:
     assert response.json()["metadata"]["resourceVersion"] == text
 
 
+@pytest.mark.parametrize("target", [PATH + "/c", query(PATH, fieldSelector="metadata.name=c")])
+def test_a_plain_number_does_not_tell_whether_a_member_that_refuses_has_the_object(target: str) -> None:
+    both, neither = fleet(), Fleet()
+    neither.fill("east", [], 12)
+    neither.fill("west", [], 12)
+    target += ("&" if "?" in target else "?") + "resourceVersion=12"
+    refusals = [found.refusal(target, allowed=["east"]) for found in (both, neither)]
+    assert [(error.code, error.message) for error in refusals] == [(410, refusals[1].message)] * 2
+
+
 def test_a_plain_number_is_the_owners_where_one_object_is_named() -> None:
     found = fleet()
     assert found.refusal(query(PATH, resourceVersion="10")).code == 410
