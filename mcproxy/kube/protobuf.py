@@ -20,7 +20,7 @@ MAGIC = b"k8s\x00"
 UNKNOWN_TYPE_META, UNKNOWN_RAW = 1, 2
 TYPE_API_VERSION, TYPE_KIND = 1, 2
 OBJECT_META = 1
-META_RESOURCE_VERSION, META_LABELS, META_ANNOTATIONS = 6, 11, 12
+META_NAME, META_RESOURCE_VERSION, META_LABELS, META_ANNOTATIONS = 1, 6, 11, 12
 ENTRY_KEY, ENTRY_VALUE = 1, 2
 
 DELETE_OPTIONS_VERSION = (2, 2)
@@ -160,6 +160,21 @@ def metadata_of(body: bytes) -> tuple[dict[str, str], str]:
                 entry = dict(values(body[part.content : part.end]))
                 labels[_string(entry.get(ENTRY_KEY, b""))] = _string(entry.get(ENTRY_VALUE, b""))
     return labels, version
+
+
+def name_of(body: bytes) -> str:
+    """Return the name of an envelope's object, "" if it has none. Raises Malformed."""
+    raw = envelope(body).raw
+    name = ""
+    for field in scan(body, raw.content, raw.end):
+        if field.number != OBJECT_META:
+            continue
+        _expect_bytes(field)
+        for part in scan(body, field.content, field.end):
+            if part.number == META_NAME:
+                _expect_bytes(part)
+                name = _text(body[part.content : part.end])
+    return name
 
 
 def _edit_raw(body: bytes, change: Callable[[bytes], bytes]) -> bytes:

@@ -191,7 +191,7 @@ class TestWriting:
     def test_what_both_clusters_have_needs_a_choice(self, kube: Kubectl) -> None:
         result = kube("label", "deploy", "web", "a=b")
         assert result.status == 1
-        assert "Conflict" in result.stderr
+        assert "AlreadyExists" in result.stderr
         assert "east" in result.stderr
         assert "west" in result.stderr
 

@@ -224,7 +224,7 @@ class _Write:
         rule = create_rules.find_rule(self._aggregate, self._gvr)
         if create_rules.follows_label(rule):
             choice = [member.name for member in self._view.members if member.covers(self._namespace)]
-            name = create_rules.labelled_member(label, choice, self._view.resource, self._name or _name_in(body))
+            name = create_rules.labelled_member(label, choice, self._view.resource, self._name or body.name())
         else:
             name = create_rules.member_of(rule, self._aggregate)
             if label is not None and label != name:
@@ -291,11 +291,12 @@ class _Write:
             return
         reads = self._method in (b"GET", b"HEAD")
         written = answers.read(response)
-        if not reads and not self._is_dry_run(body):
+        unchanged = reads or self._is_dry_run(body)
+        if not unchanged:
             await self._until_visible(member, written, cached)
 
         def version(number: int) -> str:
-            if reads:
+            if unchanged:  # the object's own version, as a get has it, so that `kubectl diff` shows no difference
                 return view.format.object(member.index, number)
             versions = view.versions_of(frozenset(request.members), self._namespace)
             return view.format.written(versions, member.index, number)
@@ -326,13 +327,6 @@ def _object_name(name: str, subresource: str) -> str:
         return name
     parts = name.split(":")
     return parts[1] if len(parts) == 3 else parts[0]
-
-
-def _name_in(body: RequestBody) -> str:
-    try:
-        return json_edit.string_at(body.data, ("metadata", "name")) or ""
-    except json_edit.Malformed:
-        return ""
 
 
 def _bare(cached: CachedObject | None) -> tuple[str, ...]:

@@ -184,11 +184,15 @@ async def uncached_owner(
 
 
 def several(gvr: GroupVersionResource, name: str, members: Sequence[str]) -> StatusError:
-    """Return the 409 for an object that several members have."""
+    """Return the 409 for an object that several members have.
+
+    Its reason is not Conflict, upon which clients try again: `kubectl scale` would, in silence, until its deadline.
+    """
     details = {"name": name, "group": gvr.group, "kind": gvr.resource}
     return StatusError(
         409,
         f'{qualified(gvr.group, gvr.resource)} "{name}" exists in several clusters: {", ".join(members)}; choose one '
         f"with the label {CLUSTER_LABEL} in the object that is sent, or through the path /clusters/{members[0]}/",
+        reason="AlreadyExists",
         details={key: value for key, value in details.items() if value},
     )

@@ -79,6 +79,17 @@ class RequestBody:
             raise _malformed(error) from None
         return label or None
 
+    def name(self) -> str:
+        """Return the object's name, "" if it has none or cannot be read."""
+        try:
+            if self.media_type == PROTOBUF:
+                return protobuf.name_of(self.data)
+            if self.media_type in _YAML and not _looks_like_json(self.data):
+                return yaml_edit.name(self.data)
+            return json_edit.string_at(self.data, ("metadata", "name")) or ""
+        except (json_edit.Malformed, protobuf.Malformed, StatusError):
+            return ""
+
     def for_member(
         self,
         member: str,

@@ -60,6 +60,12 @@ def label(body: bytes, key: str) -> str | None:
     return str(found[-1]) if found else None
 
 
+def name(body: bytes) -> str:
+    """Return the object's name in YAML, "" if it has none. Raises as `edit_metadata`."""
+    found = [value.value for _, value in _Document(body).find("metadata", "name") if _is_scalar(value)]
+    return str(found[-1]) if found else ""
+
+
 class _Document:
     """A parsed text, and the cuts to make in it."""
 

@@ -63,7 +63,8 @@ class TestOwner:
         for member in fleet.members.values():
             member.put("a")
         answer = fleet.asks("DELETE", OBJECT)
-        assert (answer.code, answer.json["reason"]) == (409, "Conflict")
+        # For Conflict kubectl would try again until its deadline, and show nothing.
+        assert (answer.code, answer.json["reason"]) == (409, "AlreadyExists")
         assert answer.message == (
             'configmaps "a" exists in several clusters: east, west; choose one with the label mcproxy.io/cluster in '
             "the object that is sent, or through the path /clusters/east/"
@@ -342,6 +343,7 @@ class TestCreate:
     def test_no_label_and_one_that_is_no_member_are_422(self, labels: dict[str, str]) -> None:
         answer = Fleet(create=[rule("Label")]).asks("POST", LIST, config_map(labels=labels))
         assert (answer.code, answer.json["reason"]) == (422, "Invalid")
+        assert answer.message.startswith('ConfigMap "a" is invalid: ')
         (cause,) = answer.json["details"]["causes"]
         assert cause["field"] == "metadata.labels[mcproxy.io/cluster]"
         assert '"east", "west"' in cause["message"]
@@ -547,6 +549,16 @@ class TestReadYourWrites:
             fleet.asks("DELETE", OBJECT + "?dryRun=All")
         else:
             fleet.asks("DELETE", OBJECT, {"dryRun": ["All"]})
+
+    def test_a_dry_run_answers_with_the_version_that_a_get_has(self) -> None:
+        """`kubectl diff` compares the two; nothing was written, so there is no later version either."""
+        fleet = Fleet()
+        for name, member in fleet.members.items():
+            member.put(name)
+        fleet.members["west"].rule = lambda *_: (200, fleet.members["west"].objects["configmaps", "demo", "west"])
+        version = int(fleet.members["west"].objects["configmaps", "demo", "west"]["metadata"]["resourceVersion"])
+        answer = fleet.asks("PATCH", LIST + "/west?dryRun=All", {"data": {}}, MERGE)
+        assert answer.json["metadata"]["resourceVersion"] == fleet.object_version("west", version)
 
     def test_a_cache_that_is_not_followed_is_not_waited_for(self) -> None:
         fleet = Fleet()

@@ -12,7 +12,7 @@ import pytest
 from mcproxy.aggregate.resource_version.formats import NumberFormat
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
 from mcproxy.aggregate.resource_version.reader import VersionReader
-from mcproxy.aggregate.writes.request_body import PROTOBUF, BodyKind, RequestBody
+from mcproxy.aggregate.writes.request_body import JSON, PROTOBUF, BodyKind, RequestBody
 from mcproxy.kube import protobuf
 from mcproxy.kube.metadata_edit import MetadataEdit
 from mcproxy.kube.protobuf import MAGIC, encode_bytes
@@ -66,6 +66,18 @@ def test_a_recorded_protobuf_body_with_a_label() -> None:
     assert body.media_type == PROTOBUF
     assert body.cluster() == "west"
     assert body.for_member("west", owner_part) == data
+
+
+def test_its_name_in_each_form() -> None:
+    _, data, content_type = sent("create-cm")
+    recorded = RequestBody(data, content_type)
+    assert recorded.media_type == PROTOBUF
+    assert recorded.name() in data.decode("latin-1")
+    assert recorded.name() != ""
+    assert RequestBody(b'{"metadata":{"name":"a"}}', b"application/json").name() == "a"
+    assert RequestBody(b"metadata:\n  name: a\n", b"application/yaml").name() == "a"
+    for broken, form in [(b"{", JSON), (b"k8s", PROTOBUF), (b"metadata: [", "application/yaml"), (b"{}", JSON)]:
+        assert RequestBody(broken, form.encode()).name() == ""
 
 
 @pytest.mark.parametrize(
