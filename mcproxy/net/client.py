@@ -29,7 +29,7 @@ from mcproxy.net.errors import (
     from_handshake,
 )
 from mcproxy.net.plain import PlainStream
-from mcproxy.net.sessions import SessionCache
+from mcproxy.net.sessions import SessionCache, Verified
 from mcproxy.net.sockets import tune
 from mcproxy.net.tls import Handshake, TLSStream
 from mcproxy.net.types import Reactor
@@ -149,13 +149,11 @@ class _Attempt:
         connection.set_app_data(result)
         offered = None if tls.sessions is None else tls.sessions.offer(connection, now)
         await _handshake(self.reactor, sock, connection, result, self.where)
-        if tls.verify:
+        verified = Verified(now, tls.server_name) if offered is None or result.verified else offered
+        if tls.verify and (verified is not offered or offered.name != tls.server_name):
             check_name(connection.get_peer_certificate(as_cryptography=True), tls.server_name)
         connection.set_app_data(None)
-        remember = None
-        if tls.sessions is not None:
-            verified_at = now if offered is None or result.verified else offered
-            remember = partial(_keep_session, tls.sessions, verified_at)
+        remember = None if tls.sessions is None else partial(_keep_session, tls.sessions, verified)
         return TLSStream(self.reactor, sock, name, connection, server_name=tls.server_name, first_read=remember)
 
 
@@ -166,8 +164,8 @@ def _sni(name: str) -> bytes:
         raise TLSError(f"{name} is not a valid server name") from None
 
 
-def _keep_session(sessions: SessionCache, verified_at: float, connection: SSL.Connection) -> None:
-    sessions.put(connection.get_session(), verified_at)
+def _keep_session(sessions: SessionCache, verified: Verified, connection: SSL.Connection) -> None:
+    sessions.put(connection.get_session(), verified)
 
 
 def _connect_timed_out(result: Any, timeout: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import ip_address
 
 import service_identity
@@ -11,7 +12,9 @@ from service_identity.cryptography import verify_certificate_hostname, verify_ce
 from mcproxy.net.errors import TLSError
 
 
+@lru_cache(1024)
 def is_ip(name: str) -> bool:
+    """Return whether `name` is an IP address; known names are not parsed again, since each connection asks."""
     try:
         ip_address(name)
     except ValueError:

@@ -326,6 +326,23 @@ async def test_a_session_is_resumed_and_the_name_still_checked(tmp_path: Path) -
         assert await serving, "the session was resumed, and the connection given up for the name all the same"
 
 
+async def test_another_server_with_a_trusted_certificate_of_another_name_is_found_out_despite_a_session(
+    tmp_path: Path,
+) -> None:
+    server = ResumingServer(tmp_path)
+    tls = client_tls(sessions=SessionCache())
+    with server.sock:
+        assert [await server.reused(tls), await server.reused(tls)] == [False, True]
+        chain, key = pair("other.example")
+        (tmp_path / "server.pem").write_bytes(key + chain)
+        server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.context.load_cert_chain(tmp_path / "server.pem")
+        serving = in_thread(server.one)
+        with pytest.raises(TLSError, match=r"not for localhost; it is for other\.example"):
+            await connect(reactor(), "127.0.0.1", server.port, Recorder(), tls=tls, timeout=5)
+        assert not await serving, "it does not know the session"
+
+
 async def test_a_session_is_not_resumed_under_another_context(tmp_path: Path) -> None:
     server = ResumingServer(tmp_path)
     sessions = SessionCache()
