@@ -24,6 +24,7 @@ from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.object import CachedObject
+    from mcproxy.aggregate.cache.sequence import Chunk, LabelRuns
     from mcproxy.kube.resource import GroupVersionResource
 
 KnownField = Callable[[str], bool | None]
@@ -67,6 +68,11 @@ class Selection:
         """Whether there is anything that an object could fail to match."""
         return self._labels is not None or bool(self._fields)
 
+    @property
+    def by_label(self) -> bool:
+        """Whether it looks at labels."""
+        return self._labels is not None
+
     def matches(self, obj: CachedObject) -> bool:
         """Return whether an object is selected."""
         labels = self._labels
@@ -87,6 +93,22 @@ class Selection:
                     selected = match(labels)
                 if selected:
                     found.append(obj)
+        return self._filter_fields(found)
+
+    def filter_chunk(self, chunk: Chunk, runs: LabelRuns) -> list[CachedObject]:
+        """Return the selected objects of a chunk whose `label_runs` are known: no other object is looked at."""
+        match = self._labels
+        if match is None:
+            return self._filter_fields(list(chunk))
+        found: list[CachedObject] = []
+        start = 0
+        for labels, end in zip(runs.labels, runs.ends, strict=True):
+            if match(labels):
+                found += chunk[start:end]
+            start = end
+        return self._filter_fields(found)
+
+    def _filter_fields(self, found: list[CachedObject]) -> list[CachedObject]:
         for field in self._fields:
             found = [obj for obj in found if field(obj)]
         return found

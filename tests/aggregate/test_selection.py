@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcproxy.aggregate.cache.sequence import ObjectSequence
 from mcproxy.aggregate.selection import Selection, parse_selection, scalar_at
 from mcproxy.kube.field_labels import value_at
 from mcproxy.kube.status import StatusError
@@ -70,6 +71,9 @@ def test_selections(labels: str, fields: str, matched: list[Any]) -> None:
     selection = select(labels, fields)
     assert selection.filter([WEB, API]) == matched
     assert [obj for obj in (WEB, API) if selection.matches(obj)] == matched
+    sequence = ObjectSequence.from_sorted([WEB, WEB, API])
+    twice = [obj for obj in (WEB, WEB, API) if obj in matched]
+    assert selection.filter_chunk(sequence.chunks[0], sequence.label_runs(0)) == twice
     assert bool(selection) is bool(labels or fields)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from mcproxy.aggregate.cache.sequence import CHUNK
 from mcproxy.aggregate.reads.response_body import TURN_SECONDS, next_turn
 
 if TYPE_CHECKING:
@@ -66,8 +67,18 @@ class Lister:
         """Yield the selected objects in batches that are quickly made; one may be empty."""
         selection = self._selection
         for part in self._parts:
+            if selection.by_label and self._batch >= CHUNK and self._is_whole(part):
+                objects = part.snapshot.objects
+                for index, chunk in enumerate(objects.chunks):
+                    yield part, selection.filter_chunk(chunk, objects.label_runs(index))
+                continue
             for batch in self._slices(part):
                 yield part, selection.filter(batch) if selection else batch
+
+    def _is_whole(self, part: Part) -> bool:
+        """Whether all objects of a part are looked at."""
+        continued = self._start is not None and self._start.member == part.member.index
+        return not (continued or self._namespace or self._selection.name)
 
     def _slices(self, part: Part) -> Iterator[Sequence[CachedObject]]:
         start, name, namespace = self._start, self._selection.name, self._namespace

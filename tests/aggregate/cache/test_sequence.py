@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -15,6 +16,24 @@ from tests.aggregate.cache.objects import cached
 
 NAMESPACES = st.sampled_from(["", "a", "a-b", "a.b", "ab", "b"])
 NAMES = st.sampled_from(["a", "a-b", "a.b", "b", "z"])
+LABELS = [{"app": "a"}, {"app": "b"}]
+
+
+def replica(item: CachedObject, number: int) -> CachedObject:
+    """Return the object with labels that others share; some have their own."""
+    labels = LABELS[number // 10] if number // 10 < len(LABELS) else item.labels
+    return msgspec.structs.replace(item, labels=labels)
+
+
+def labels_of(sequence: ObjectSequence) -> list[dict[str, str]]:
+    """Return the labels of each object, as `label_runs` tells them."""
+    found: list[dict[str, str]] = []
+    for index in range(len(sequence.chunks)):
+        start, runs = 0, sequence.label_runs(index)
+        for labels, end in zip(runs.labels, runs.ends, strict=True):
+            found += [labels] * (end - start)
+            start = end
+    return found
 
 
 class SequenceModel(RuleBasedStateMachine):
@@ -30,7 +49,7 @@ class SequenceModel(RuleBasedStateMachine):
     @rule(namespace=NAMESPACES, name=NAMES, number=st.integers(0, 400))
     def put(self, namespace: str, name: str, number: int) -> None:
         self.keep()
-        item = cached(f"{name}{number}", namespace=namespace, version=self.version)
+        item = replica(cached(f"{name}{number}", namespace=namespace, version=self.version), number)
         self.version += 1
         self.sequence = self.sequence.put(item)
         self.model[key_of(item)] = item
@@ -40,7 +59,7 @@ class SequenceModel(RuleBasedStateMachine):
         self.keep()
         changes: dict[str, CachedObject | None] = {}
         for number in range(count):
-            item = cached(f"n{number}", namespace=namespace, version=self.version)
+            item = replica(cached(f"n{number}", namespace=namespace, version=self.version), number % 40)
             changes[key_of(item)] = item
         self.version += 1
         self.sequence = self.sequence.changed(changes)
@@ -90,6 +109,13 @@ class SequenceModel(RuleBasedStateMachine):
         for earlier, items in self.earlier:
             assert list(earlier) == items
 
+    @rule()
+    def select_by_label(self) -> None:
+        for sequence in (self.sequence, *(earlier for earlier, _ in self.earlier)):
+            found = labels_of(sequence)
+            assert len(found) == len(sequence)
+            assert all(labels is item.labels for labels, item in zip(found, sequence, strict=True))
+
 
 TestSequenceModel = SequenceModel.TestCase
 TestSequenceModel.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
@@ -107,6 +133,17 @@ def test_a_change_copies_one_chunk() -> None:
     after = before.put(cached("n02000", version=7))
     shared = set(map(id, before.chunks)) & set(map(id, after.chunks))
     assert len(shared) == len(before.chunks) - 1
+
+
+def test_labels_that_replicas_share_are_looked_at_once_also_after_a_change() -> None:
+    items = [replica(cached(f"n{number:05d}"), number // 100) for number in range(2 * CHUNK)]
+    before = ObjectSequence.from_sorted(items)
+    runs = [before.label_runs(0), before.label_runs(1)]
+    assert len(runs[0].labels) == 1, "512 replicas of a"
+    after = before.put(cached("n01023", version=7))
+    assert after.label_runs(0) is runs[0]
+    assert [item.labels for item in after] == labels_of(after)
+    assert before.label_runs(1) is runs[1]
 
 
 def test_removals_do_not_leave_ever_smaller_chunks() -> None:
