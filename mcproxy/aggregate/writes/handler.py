@@ -17,14 +17,16 @@ from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate import warnings
 from mcproxy.aggregate.cache.object import CLUSTER_ANNOTATION, CLUSTER_LABEL
-from mcproxy.aggregate.member_requests import accepted, client_fields, edit_query, hand_back, is_success
+from mcproxy.aggregate.member_requests import accepted, client_fields, edit_query, hand_back, is_success, message_of
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.aggregate.writes import answers, create_rules, owner, self_review, visibility
 from mcproxy.aggregate.writes.body_reader import read_body
 from mcproxy.aggregate.writes.delete_collection import DeleteCollection
 from mcproxy.aggregate.writes.fan_out import FanOut
-from mcproxy.aggregate.writes.owner import Absent, OwnerLookup
+from mcproxy.aggregate.writes.owner import Absent, Owner, OwnerLookup
 from mcproxy.aggregate.writes.request_body import BodyKind, RequestBody
+from mcproxy.identity.authorization.attributes import required_attributes
+from mcproxy.identity.authorization.forbidden_message import forbidden
 from mcproxy.kube import json_edit
 from mcproxy.kube.errors import method_not_allowed, not_found
 from mcproxy.kube.query_parameters import parse_query
@@ -191,12 +193,33 @@ class _Write:
                 raise _with_warnings(found.refusal, self._warnings)
             await self._create_with(accept, body, label)
             return
-        response = await self._send(found.member, accept, body, found.cached)
-        if response.status == 403 and len(self._view.members) > 1:
-            absent = await lookup.may_see(found)
-            if absent is not None:
-                raise _with_warnings(absent.refusal, [*self._warnings, *absent.warnings])
+        try:
+            sent = self._for_member(found.member, body, found.cached)
+        except StatusError:  # of the body: the same for everybody, so it must not tell that the object exists
+            await self._check_seen(lookup, found)
+            raise
+        response = await self._send_to(found.name, accept, *sent, content_type=body.content_type)
+        if response.status == 403:
+            await self._check_seen(lookup, found, response)
         await self._answer(found.member, response, body, found.cached)
+
+    async def _check_seen(self, lookup: OwnerLookup, found: Owner, response: MemberResponse | None = None) -> None:
+        """Raise StatusError if the user may not know that the object exists: that of one that does not.
+
+        `response` is the owner's 403. It is handed on if it is not of authorization: a user may have the right to write
+        what they may not read.
+        """
+        if len(self._view.layout) == 1:
+            return  # it was not looked for
+        absent = await lookup.may_see(found)
+        if absent is None:
+            return
+        request = self._request
+        if absent.forbidden and response is not None:
+            wanted = required_attributes(request.info, request.target)[0]
+            if not message_of(response).startswith(forbidden(request.user_for(found.name), wanted).message):
+                return
+        raise _with_warnings(absent.refusal, [*self._warnings, *absent.warnings])
 
     def _may_create(self, body: RequestBody) -> bool:
         """Whether the request, at a member that does not have the object, would create it."""
@@ -232,11 +255,11 @@ class _Write:
                 self._warnings.append(warnings.warning(text))
         member = self._part(name)
         if member is None:  # a rule may name a cluster where the resource is not in scope
-            response = await self._send_to(name, accept, body.data)
+            response = await self._send_to(name, accept, body.data, self._request.target)
             self._request.served_by(name, cached=False)
             hand_back(self._request, response, more=self._warnings)
             return
-        await self._answer(member, await self._send(member, accept, body, None), body, None)
+        await self._answer(member, await self._send(member, accept, body), body, None)
 
     def _part(self, name: str) -> MemberView | None:
         member = self._view.member(name)
@@ -244,31 +267,27 @@ class _Write:
 
     # -- one request to a member, and its answer ---------------------------------------------------------------
 
-    async def _send(
-        self, member: MemberView, accept: bytes, body: RequestBody, cached: CachedObject | None
-    ) -> MemberResponse:
+    async def _send(self, member: MemberView, accept: bytes, body: RequestBody) -> MemberResponse:
+        data, target = self._for_member(member, body, None)
+        return await self._send_to(member.name, accept, data, target, content_type=body.content_type)
+
+    def _for_member(self, member: MemberView, body: RequestBody, cached: CachedObject | None) -> tuple[bytes, bytes]:
+        """Return the body and the target as the member gets them. Raises StatusError for what it could not be told."""
         data = body.for_member(member.name, self._owner_part(member), self._kind(), bare=_bare(cached))
-        return await self._send_to(member.name, accept, data, content_type=body.content_type, member=member)
+        target = self._request.target
+        version = parse_query(target.partition(b"?")[2]).get("resourceVersion")
+        if version:
+            target = edit_query(target, {"resourceVersion": self._owner_part(member)(version)})
+        return data, target
 
     async def _send_to(
-        self,
-        name: str,
-        accept: bytes,
-        data: bytes,
-        *,
-        content_type: bytes | None = None,
-        member: MemberView | None = None,
+        self, name: str, accept: bytes, data: bytes, target: bytes, *, content_type: bytes | None = None
     ) -> MemberResponse:
         request = self._request
         fields = [(b"Accept", accept), *client_fields(request)]
         sent = content_type if content_type is not None else request.head.header(b"content-type")
         if sent is not None:
             fields.append((b"Content-Type", sent))
-        target = request.target
-        if member is not None:
-            version = parse_query(target.partition(b"?")[2]).get("resourceVersion")
-            if version:
-                target = edit_query(target, {"resourceVersion": self._owner_part(member)(version)})
         return await request.send(name, self._method, target, fields=fields, body=data)
 
     def _owner_part(self, member: MemberView) -> Callable[[str], str]:

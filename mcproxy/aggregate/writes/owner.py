@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mcproxy.aggregate import warnings
 from mcproxy.aggregate.cache.object import CLUSTER_LABEL
 from mcproxy.aggregate.member_requests import ask_all, code_of, is_success, message_of, object_path
-from mcproxy.identity.authorization.attributes import attributes_of
+from mcproxy.identity.authorization.attributes import required_attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
 from mcproxy.kube.errors import not_found, qualified
 from mcproxy.kube.resource import GroupVersionResource
@@ -97,16 +97,13 @@ class OwnerLookup:
         return await self._ask([owner.member for owner in owners] or members)
 
     async def may_see(self, owner: Owner) -> Absent | None:
-        """Return None if the user may read the object at its owner, which has refused something else; else what to
-        answer instead, as if it were not there.
-        """
+        """Return None if the user may read the object at its owner; else what is answered where it is not there."""
         members = [member for member in self._view.members if member.covers(self._namespace)]
         found = await self._answers(members)
         answers = dict(zip((member.name for member in members), found, strict=True))
         if is_success(answers[owner.name]):
             return None
-        absent = self._absent(members, found)
-        return None if absent.forbidden else absent
+        return self._absent(members, found)
 
     def _cached(self, member: MemberView) -> Owner | None:
         for store in member.stores_of(self._namespace):
@@ -158,7 +155,7 @@ class OwnerLookup:
         if refused and not missing:
             # In the words of a member that has the object, so that they do not tell which one has it.
             user = self._request.user_for(refused[0])
-            refusal = forbidden(user, attributes_of(self._request.info, self._request.target), "")
+            refusal = forbidden(user, required_attributes(self._request.info, self._request.target)[0])
             return Absent(refusal, True, shown)
         return Absent(self.not_found(), False, shown)
 

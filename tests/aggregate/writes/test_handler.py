@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from mcproxy.config.model import ResourceVersions
+from mcproxy.identity.authorization.attributes import attributes_of
+from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from tests.aggregate.writes.fleet import (
     ANNOTATION,
+    BOB,
     CONFIG_MAPS,
     LABEL,
     LEASES,
@@ -26,6 +30,11 @@ from tests.aggregate.writes.fleet import (
 OBJECT = LIST + "/a"
 MERGE = (b"Content-Type", b"application/merge-patch+json")
 APPLY = (b"Content-Type", b"application/apply-patch+yaml")
+
+
+def refuses_as_a_cluster(method: bytes, path: str) -> tuple[int, Any]:
+    refusal = forbidden(BOB, attributes_of(requestinfo.parse(method, path.encode()), path.encode()))
+    return 403, json.loads(refusal.body())
 
 
 def config_map(name: str = "a", **metadata: Any) -> dict[str, Any]:
@@ -155,6 +164,46 @@ class TestWhatUsersMayKnow:
             member.put("a")
             member.rule = forbids()
         assert fleet.asks("DELETE", OBJECT).code == 403
+
+    @pytest.mark.parametrize("allowed_elsewhere", [False, True])
+    @pytest.mark.parametrize("where", ["body", "query"])
+    def test_a_body_that_cannot_be_sent_does_not_tell_that_the_object_exists(
+        self, where: str, allowed_elsewhere: bool
+    ) -> None:
+        answers = []
+        for exists in (True, False):
+            fleet = Fleet()
+            if exists:
+                fleet.members["west"].put("a")
+            fleet.members["west"].rule = forbids()
+            if not allowed_elsewhere:
+                fleet.members["east"].rule = forbids()
+            version = fleet.object_version("east", 100)  # no part of west
+            target = f"{OBJECT}?resourceVersion={version}" if where == "query" else OBJECT
+            body: Any = config_map(resourceVersion=version) if where == "body" else config_map()
+            answers.append(fleet.asks("PUT", target, body))
+        assert [answer.code for answer in answers] == [404 if allowed_elsewhere else 403] * 2
+        assert answers[0].body == answers[1].body
+
+    def test_a_refusal_of_what_no_member_lets_the_user_see_is_the_same_whether_it_exists(self) -> None:
+        answers = []
+        for exists in (True, False):
+            fleet = Fleet()
+            if exists:
+                fleet.members["west"].put("a")
+            for member in fleet.members.values():
+                member.rule = refuses_as_a_cluster
+            answers.append(fleet.asks("DELETE", OBJECT))
+        assert [answer.code for answer in answers] == [403, 403]
+        assert answers[0].body == answers[1].body
+        assert answers[0].fields == answers[1].fields == []  # as a member's answer would have, of priority and fairness
+
+    def test_what_admission_refuses_is_told_to_who_may_write_but_not_read(self) -> None:
+        fleet = Fleet()
+        fleet.members["west"].put("a")
+        for member in fleet.members.values():
+            member.rule = forbids()
+        assert fleet.asks("DELETE", OBJECT).message == "no: Forbidden"
 
     def test_a_member_that_a_policy_leaves_out_refuses(self) -> None:
         fleet = Fleet()
