@@ -57,7 +57,7 @@ class ViewsOfAggregate(Protocol):
     def undiscovered(self) -> Sequence[ClusterMember]: ...
 
 
-class DiscoveryRoom(Protocol):
+class DiscoveryHandler(Protocol):
     """Answers what clients ask to find out what there is (`discovery.handler.AggregateDiscovery`)."""
 
     async def serve(self, request: AggregatedRequest) -> bool:
@@ -67,7 +67,7 @@ class DiscoveryRoom(Protocol):
         """Return what the resource's published schema knows of field selectors; None: nothing that is needed."""
 
 
-class ReadsRoom(Protocol):
+class ReadHandler(Protocol):
     """Answers gets and lists from caches (`reads.reads.Reads`)."""
 
     async def get(self, request: AggregatedRequest, view: View, allowed: Sequence[str], left_out: LeftOut) -> None: ...
@@ -82,7 +82,7 @@ class ReadsRoom(Protocol):
     ) -> None: ...
 
 
-class WatchRoom(Protocol):
+class WatchHandler(Protocol):
     """Answers watches from caches (`watch.watches.Watches`)."""
 
     async def serve(
@@ -91,7 +91,7 @@ class WatchRoom(Protocol):
         """Begin a watch. `reads` says whose objects may be read, now and as decisions expire."""
 
 
-class WritesRoom(Protocol):
+class WriteHandler(Protocol):
     """Sends what cannot be answered from caches to the members that it concerns."""
 
     async def serve(self, request: AggregatedRequest, resource: APIResource, view: View | None) -> None:
@@ -113,10 +113,10 @@ class Handler:
         views: ViewsOfAggregate,
         *,
         authorization: MemberReads,
-        discovery: DiscoveryRoom,
-        reads: ReadsRoom,
-        watches: WatchRoom,
-        writes: WritesRoom,
+        discovery: DiscoveryHandler,
+        reads: ReadHandler,
+        watches: WatchHandler,
+        writes: WriteHandler,
         primary: str | None,
         wait_until: float,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ class _Parts:
         self._reads = Reads(clock, probe, shared.in_thread, freshness)
         self._watches = Watches(clock, shared.random, settings, self._waiter, probe, shared.turns)
         self._discovery = AggregateDiscovery(clock, shared.in_thread)
-        self._discovery.update(config, self._sources(config), self.views.scope)
+        self._discovery.update(config, self._shared.reflectors.members, self.views.scope)
         self._authorization = MemberReads(config.reads, reviewers)
         self.handler = Handler(
             clock,
@@ -111,19 +111,17 @@ class _Parts:
         self._waiter.freshness = _freshness(config)
         self._reads.update(_freshness(config))
         self._watches.settings = _watch_settings(config)
-        self._discovery.update(config, self._sources(config), self.views.scope)
+        self._discovery.update(config, self._shared.reflectors.members, self.views.scope)
         self.handler.primary = config.primary
 
     def close(self) -> None:
         self._discovery.stop()
         self._watches.stop()
+        self._reads.stop()
         self.views.close()
 
     def _members(self, config: Aggregate) -> tuple[Member, ...]:
         return tuple(self._shared.reflectors.member(name) for name in config.clusters)
-
-    def _sources(self, config: Aggregate) -> Mapping[str, Member]:
-        return self._shared.reflectors.members
 
 
 def _freshness(config: Aggregate) -> Freshness:

@@ -1,4 +1,4 @@
-"""An aggregated request, as the rooms of this package see it: the user, the exchange, and ways to reach the members.
+"""An aggregated request, as this package sees it: the user, the exchange, and ways to reach the members.
 
 This interface is all that a handler is given of the process, so that requests can also come from another process: the
 worker that has the client's connection authenticates, finds the policies and admits, whoever has the caches answers.

@@ -214,7 +214,7 @@ class SavedState:
         for kind, names in (("members", set(live.members)), ("layouts", set(live.histories))):
             for path in [path for path in self._written if path.parent.name == kind and path.name not in names]:
                 del self._written[path]
-                path.unlink(missing_ok=True)
+                files.remove(path)
 
 
 def _broken(failure: Failure) -> None:

@@ -1,4 +1,4 @@
-"""The errors of a kube-apiserver that more than one room answers, with its texts.
+"""The errors of a kube-apiserver that more than one package answers, with its texts.
 
 Source: k8s.io/apimachinery `pkg/api/errors`, and recordings of a kube-apiserver 1.36.
 """

@@ -207,6 +207,19 @@ def test_files_of_what_is_cached_no_longer_are_removed_once_every_member_is_know
     assert bench.files == []
 
 
+def test_a_file_that_cannot_be_removed_is_one_log_line(bench: Bench) -> None:
+    bench.use()
+    bench.live.members["east"] = member()
+    bench.save()
+    file = bench.folder / "members" / "east"
+    file.unlink()
+    file.mkdir()  # what cannot be unlinked, even by root
+    bench.live.members.clear()
+    with capturedLogs() as events:
+        bench.save()
+    assert [(event["path"], event["log_level"].name) for event in events] == [(str(file), "warn")]
+
+
 @pytest.mark.parametrize("content", [b"", b"nothing of ours"])
 def test_broken_files_are_put_aside(bench: Bench, content: bytes) -> None:
     bench.use()

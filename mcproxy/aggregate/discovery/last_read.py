@@ -61,10 +61,9 @@ class LastRead(Generic[T]):
 
     def forget(self, kept: Sequence[str]) -> None:
         """Forget all clusters but these."""
-        for name in set(self._known) - set(kept):
-            del self._known[name]
-            self._read_at.pop(name, None)
-            self._logged.pop(name, None)
+        for table in (self._known, self._read_at, self._logged):
+            for name in table.keys() - set(kept):
+                del table[name]
 
     async def refresh(self, sources: Sequence[Source], *, wait_for_old: bool = True) -> None:
         """Read what is old of the clusters that can be reached, and wait for it.

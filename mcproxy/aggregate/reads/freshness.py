@@ -116,9 +116,9 @@ class FreshnessWaiter:
                 error = first.subFailure.value
                 assert error is not None
                 raise error from None
-        return self._judge(view, allowed, outcomes)
+        return self._readable(view, allowed, outcomes)
 
-    def _judge(self, view: View, allowed: Sequence[str], outcomes: Sequence[_Outcome]) -> Readable | None:
+    def _readable(self, view: View, allowed: Sequence[str], outcomes: Sequence[_Outcome]) -> Readable | None:
         """Apply `unavailable`."""
         policy = self.freshness.unavailable
         found = Readable()

@@ -157,10 +157,10 @@ class ListStates:
             if not version:
                 continue
             for store in _ordered(member, namespace):
-                version = by_store.get(member.name, {}).get(store.namespace, version)
-                snapshot = self._held.at(store, version)
-                if snapshot.version < version:
-                    wanted = view.format.object(member.index, version)
+                wanted_version = by_store.get(member.name, {}).get(store.namespace, version)
+                snapshot = self._held.at(store, wanted_version)
+                if snapshot.version < wanted_version:
+                    wanted = view.format.object(member.index, wanted_version)
                     raise too_large_resource_version(wanted, view.format.object(member.index, snapshot.version))
                 parts.append(Part(member, snapshot))
         named = {part.member.name for part in parts}

@@ -73,11 +73,16 @@ class Reads:
         self._clock = clock
         self._in_thread = in_thread
         self._waiter = FreshnessWaiter(clock, probe, freshness)
-        self._states = ListStates(self._waiter, HeldSnapshots(clock))
+        self._held = HeldSnapshots(clock)
+        self._states = ListStates(self._waiter, self._held)
 
     def update(self, freshness: Freshness) -> None:
         """Take the settings of a reload."""
         self._waiter.freshness = freshness
+
+    def stop(self) -> None:
+        """The aggregate ends: no further pages come from the states that are held."""
+        self._held.clear()
 
     # -- get --------------------------------------------------------------------------------------------------
 

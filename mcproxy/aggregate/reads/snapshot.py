@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from twisted.internet.interfaces import IReactorTime
+    from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
     from mcproxy.aggregate.cache.store import Snapshot, Store
     from mcproxy.aggregate.view.view import MemberView
@@ -43,7 +43,7 @@ class HeldSnapshots:
         self._seconds = seconds
         self._number = number
         self._held: OrderedDict[tuple[int, int, int], tuple[Snapshot, float]] = OrderedDict()
-        self._timer: object | None = None
+        self._timer: IDelayedCall | None = None
 
     def __len__(self) -> int:
         return len(self._held)
@@ -68,6 +68,13 @@ class HeldSnapshots:
         if held is not None:
             return held[0]
         return store.snapshot_at(version)
+
+    def clear(self) -> None:
+        """Hold nothing any more."""
+        self._held.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _wait(self) -> None:
         if self._timer is None and self._held:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mcproxy.aggregate.cache.object import EventType
-from mcproxy.aggregate.watch.change_queue import Change, Item, Reset
+from mcproxy.aggregate.watch.change_queue import Change, ChangeQueue, Item, Reset
 from mcproxy.http.framing import encode_chunk
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.watch.cursor import Cursor
-    from mcproxy.aggregate.watch.fan_out import FanOut
     from mcproxy.aggregate.watch.watcher import Watcher
 
 CHUNK_BYTES = 64 * 1024
@@ -20,6 +19,15 @@ CHUNK_CHANGES = 512
 WRITES = 50
 """Watchers that are written to in one step."""
 _BIG = 16 * 1024  # bytes that cost about as much as a small write
+
+
+class GroupOwner(Protocol):
+    """What has the groups of a view (`fan_out.FanOut`)."""
+
+    queue: ChangeQueue
+
+    def leave(self, watcher: Watcher) -> None:
+        """Take a watcher out of its group."""
 
 
 class Group:
@@ -44,7 +52,7 @@ class Group:
         "watchers",
     )
 
-    def __init__(self, fan_out: FanOut, key: Hashable, cursor: Cursor) -> None:
+    def __init__(self, fan_out: GroupOwner, key: Hashable, cursor: Cursor) -> None:
         """`cursor` is that of the first watcher: what all of them select, and how it is written."""
         self._fan_out = fan_out
         self.key = key

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -14,14 +14,14 @@ from twisted.python.failure import Failure
 from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.watch.cursor import Cursor
 from mcproxy.aggregate.watch.rendering import error_line
+from mcproxy.aggregate.watch.turns import Turns
 from mcproxy.http.deadlines import NEVER
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import Header
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
-    from mcproxy.aggregate.watch.fan_out import FanOut
-    from mcproxy.aggregate.watch.group import Group
+    from mcproxy.aggregate.view.view import ViewState
 
 log = Logger()
 
@@ -45,6 +45,34 @@ class Undecided(Exception):
 
 Recheck = Callable[[], Awaitable[frozenset[str]]]
 """Returns the members whose objects the user may still read; raises StatusError if there is none, or Undecided."""
+
+
+class WatcherGroup(Protocol):
+    """Watchers that get the same bytes (`group.Group`)."""
+
+    key: Hashable
+    watchers: dict[Watcher, None]
+
+    @property
+    def idle(self) -> bool:
+        """Whether all of them have got everything that there is."""
+
+    def dismiss(self, watcher: Watcher) -> None:
+        """Leave a watcher to itself, where it stands."""
+
+
+class WatchersOfView(Protocol):
+    """The watchers of one view (`fan_out.FanOut`)."""
+
+    state: ViewState
+    turns: Turns
+
+    def add(self, watcher: Watcher) -> None: ...
+
+    def remove(self, watcher: Watcher) -> None: ...
+
+    def join(self, watcher: Watcher) -> bool:
+        """Take a watcher that is in step into its group; False if the group is elsewhere just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +126,7 @@ class Watcher:
     def __init__(
         self,
         exchange: Exchange,
-        fan_out: FanOut,
+        fan_out: WatchersOfView,
         cursor: Cursor,
         terms: WatchTerms,
         clock: IReactorTime,
@@ -107,7 +135,7 @@ class Watcher:
     ) -> None:
         self.exchange = exchange
         self.cursor = cursor
-        self.group: Group | None = None
+        self.group: WatcherGroup | None = None
         self.paused = False
         self.postponed = postponed
         """Members that were down, and are left out until they are back."""

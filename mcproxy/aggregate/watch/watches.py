@@ -124,6 +124,8 @@ class Watches:
             options.label_selector, options.field_selector, view.resource.gvr, custom=custom, known_field=known_field
         )
         allowed, left_out = await reads.allowed(request, [member.name for member in view.members], "watch", info)
+        if view.closed:  # while the members were asked: nothing would ever come, and nothing end the watch
+            raise retry_after(503, f"what serves {view.resource.gvr} has just changed", 1)
         namespace = info.namespace if view.resource.namespaced else ""
         chosen = watch_selection(selection, options, namespace, info.name)
         parts = self._parts(view, options, chosen, allowed)

@@ -73,7 +73,7 @@ class DeleteCollection:
 
         names = list(targets)
         if not names:
-            self._nobody()
+            self._answer_empty()
             return
         results = dict(zip(names, await ask_all(names, send), strict=True))
         request.served_by(*names, cached=False)
@@ -116,7 +116,7 @@ class DeleteCollection:
     def _subject(self) -> str:
         return qualified(self._gvr.group, self._gvr.resource)
 
-    def _nobody(self) -> None:
+    def _answer_empty(self) -> None:
         """Answer where nothing is to be deleted anywhere. Raises StatusError (403) if the user may touch no member."""
         left_out = self._request.left_out
         if left_out and not self._request.members:

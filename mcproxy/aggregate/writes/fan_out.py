@@ -92,9 +92,7 @@ class FanOut:
         accept = accepted(request, protobuf=False)
         targets = self._list_targets()
         found = await self._ask(targets, accept) if targets else []
-        lists = [
-            MemberList(answer) for _, answer in found if is_success(answer) and not isinstance(answer, StatusError)
-        ]
+        lists = _lists(found)
         if found and not lists:
             raise_failure(request, found, None)
             return

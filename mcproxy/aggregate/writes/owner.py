@@ -17,7 +17,7 @@ from mcproxy.identity.authorization.attributes import required_attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
 from mcproxy.kube.errors import not_found, qualified
 from mcproxy.kube.resource import GroupVersionResource
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, retry_after
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.object import CachedObject
@@ -145,12 +145,8 @@ class OwnerLookup:
                 notes.append(f"cluster {member.name}: {message_of(answer)}")
                 missing = True
             else:
-                raise StatusError(
-                    503,
-                    f"it is not known whether cluster {member.name} has {self.subject}: {message_of(answer)}",
-                    details={"retryAfterSeconds": 1},
-                    headers=((b"Retry-After", b"1"),),
-                )
+                message = f"it is not known whether cluster {member.name} has {self.subject}: {message_of(answer)}"
+                raise retry_after(503, message, 1)
         shown = tuple(warnings.warnings(notes))
         if refused and not missing:
             # In the words of a member that has the object, so that they do not tell which one has it.

@@ -13,10 +13,10 @@ from mcproxy.aggregate.cache.object import CLUSTER_ANNOTATION, CLUSTER_LABEL
 from mcproxy.aggregate.writes import yaml_edit
 from mcproxy.aggregate.writes.json_patch import edit_json_patch
 from mcproxy.kube import json_edit, protobuf
+from mcproxy.kube.media_types import JSON, PROTOBUF, YAML
 from mcproxy.kube.metadata_edit import MetadataEdit
 from mcproxy.kube.status import StatusError
 
-JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCHES = frozenset({"application/apply-patch+yaml", "application/apply-patch+cbor"})
 _JSON = frozenset({JSON, "application/merge-patch+json", "application/strategic-merge-patch+json"})

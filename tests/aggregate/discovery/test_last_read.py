@@ -154,3 +154,13 @@ def test_each_new_cause_is_logged_once() -> None:
     assert fail(MemberUnreachable("no endpoint is ready")) == []
     assert fail("well") == []
     assert fail(MemberError("broken")) == ["the document of cluster east cannot be read: broken"]
+
+
+def test_nothing_is_kept_of_a_cluster_that_is_gone_even_if_it_was_never_read() -> None:
+    script = Script()
+    script.refresh(EAST, WEST)
+    script.answer("1", 0)
+    script.answer(MemberError("no"), 1)
+    script.documents.forget(["east"])
+    script.refresh(EAST, WEST)
+    assert [name for name, _, _ in script.reads] == ["east", "west", "west"]  # at once: it is another one

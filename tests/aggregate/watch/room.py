@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any, cast
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from mcproxy.aggregate.cache.object import CachedObject, EventType
@@ -170,12 +171,16 @@ class Rights:
     def __init__(self) -> None:
         self.denied: set[str] = set()
         self.asked = 0
+        self.waiting: Deferred[None] | None = None
+        """What an answer waits for."""
 
     async def allowed(
         self, request: Any, members: Sequence[str], verb: str, info: Any
     ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
         assert verb == "watch"
         self.asked += 1
+        if self.waiting is not None:
+            await self.waiting
         may = tuple(member for member in members if member not in self.denied)
         if members and not may:
             raise StatusError(403, "no")
@@ -285,8 +290,6 @@ class Room:
         self, query: str = "", *, namespace: str = "", accept: str = "application/json", path: str = ""
     ) -> FakeRequest:
         """Begin a watch without letting it run. Raises what it raises before the response."""
-        from twisted.internet.defer import Deferred
-
         request = FakeRequest(f"{path or self.resource.gvr.path(namespace)}?watch=true&{query}", accept)
         served = Deferred.fromCoroutine(self.watches.serve(cast(Any, request), self.view, self.rights))
         problems: list[Any] = []

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from mcproxy.aggregate.watch.watches import WatchSettings
 from mcproxy.config.model.aggregates import Unavailable
 from mcproxy.kube.status import StatusError
 from tests.aggregate.view.fakes import FakeMember
-from tests.aggregate.watch.room import RecordedExchange, Room
+from tests.aggregate.watch.room import CONFIGMAPS, FakeRequest, RecordedExchange, Room
 
 INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 ALL = [("ADDED", "east/a", "3"), ("ADDED", "east/b", "7"), ("ADDED", "west/a", "90")]
@@ -627,3 +628,18 @@ def test_a_bookmark_that_finds_that_something_was_missed_is_410() -> None:
     room.run(1)
     assert exchange.brief() == [("ERROR", "410", "Expired")]
     assert exchange.ended
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_watch_whose_view_ends_while_the_members_are_asked_is_refused(gone: bool) -> None:
+    room = two()
+    answer = room.rights.waiting = Deferred[None]()
+    request = FakeRequest(f"{CONFIGMAPS.gvr.path()}?watch=true")
+    served = Deferred.fromCoroutine(room.watches.serve(cast(Any, request), room.view, room.rights))
+    room.watches.stop()
+    room.view.close(gone=gone)
+    answer.callback(None)
+    problems: list[Any] = []
+    served.addErrback(lambda failure: problems.append(failure.value))
+    assert [(error.code, error.headers) for error in problems] == [(503, ((b"Retry-After", b"1"),))]
+    assert len(room.watches) == 0
