@@ -167,7 +167,8 @@ async def _impersonate(
         if cluster.config.identity is Identity.PASSTHROUGH and not server.authenticates:
             return  # only the cluster knows the user, and decides
         try:
-            user = await impersonated_user(request, authorizer, cluster, outcomes.users[name])
+            real = outcomes.users[name]
+            user = await impersonated_user(request, authorizer, cluster, real, from_cache=backend is not None)
         except StatusError as refusal:
             if refusal.code < 500:
                 log_refusal("impersonation refused", request, name, refusal)

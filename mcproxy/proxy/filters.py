@@ -98,11 +98,16 @@ async def impersonate(request: Request, server: VirtualServer, cluster: Cluster)
 
 
 async def impersonated_user(
-    request: Request, authorizer: ImpersonationAuthorizer, cluster: Cluster, real: UserInfo
+    request: Request,
+    authorizer: ImpersonationAuthorizer,
+    cluster: Cluster,
+    real: UserInfo,
+    *,
+    from_cache: bool = False,
 ) -> UserInfo | None:
     """Return the user that the client requests, if `real` may impersonate that one in a cluster. Raises StatusError.
 
-    None: it requests none.
+    None: it requests none. `from_cache`: the cluster may not get the request, so it cannot decide about its headers.
     """
     identity, name = cluster.config.identity, cluster.name
     if identity is Identity.PROXY:
@@ -110,7 +115,7 @@ async def impersonated_user(
     wanted = requested_impersonation(request.identity_headers)
     if wanted is None:
         return None
-    cluster_decides = identity is Identity.PASSTHROUGH
+    cluster_decides = identity is Identity.PASSTHROUGH and not from_cache
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
         decision = authorizer.at_once(user, attributes, name, cluster_decides=cluster_decides)

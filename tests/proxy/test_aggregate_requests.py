@@ -92,16 +92,18 @@ class Bench:
         self.reviews: list[tuple[str, dict[str, Any]]] = []
 
     async def serve(
-        self, *policies: model.Policy, fields: dict[str, Any] | None = None, more: dict[str, Any] | None = None
+        self,
+        *policies: model.Policy,
+        fields: dict[str, Any] | None = None,
+        more: dict[str, Any] | None = None,
+        identity: Identity = Identity.IMPERSONATE,
     ) -> None:
         """Serve; `fields` are of the server, `more` of the configuration."""
         for name in NAMES:
             if name not in self.upstreams:
                 self.upstreams[name] = self.harness.upstream()
                 self.upstreams[name].reply = reviewing(always(OK), self._allowed(name))
-        clusters = [
-            cluster(self.upstreams[name].endpoint(), name=name, identity=Identity.IMPERSONATE) for name in NAMES
-        ]
+        clusters = [cluster(self.upstreams[name].endpoint(), name=name, identity=identity) for name in NAMES]
         usual: dict[str, Any] = {
             "authentication": "users",
             "backend": model.AggregateBackend("fleet", NAMES, "east"),
@@ -393,6 +395,23 @@ class TestImpersonation:
         assert 'User "alice" cannot impersonate resource "users"' in status["message"]
         assert (await bench.record()).reason == "impersonation_refused"
         assert bench.handler.requests == []
+
+    async def test_a_cluster_that_gets_the_clients_headers_decides_about_what_is_cached_as_well(
+        self, harness: Harness
+    ) -> None:
+        """It cannot refuse a request that is answered from cache, so a rule of the file alone is not enough."""
+        bench = Bench(harness)
+        bench.refused["east"] = lambda spec: spec["resourceAttributes"]["verb"] == "impersonate"
+        rules = (rule(verbs=("get", "list")), rule(verbs=("impersonate",)))
+        await bench.serve(
+            fields={"authorization": "rules"},
+            more={"authorization": (model.Authorization(name="rules", rules=rules),)},
+            identity=Identity.PASSTHROUGH,
+        )
+        await bench.ask(PODS, ALICE, IMPERSONATE)
+        [request] = bench.handler.requests
+        assert request.members == ("west",)
+        assert request.user_for("west").name == "bob"
 
     async def test_policies_see_the_impersonated_user(self, harness: Harness) -> None:
         bench = Bench(harness)
