@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from mcproxy.config import model
 from mcproxy.dispatch.explain import shown
-from mcproxy.kube.core_resources import SECRETS
 from mcproxy.kube.requestinfo import RequestInfo
 
 #: Paths of an API server's own that are answered for all members together.
@@ -112,7 +111,7 @@ class Answer:
 
     def _create(self, info: RequestInfo, lead: str) -> Lines:
         for number, rule in enumerate(self.aggregate.create):
-            if not _applies(rule, info):
+            if not rule.matches(info.group, info.resource):
                 continue
             yield "create", f"{lead}create[{number}], to: {rule.to}"
             if not lead:
@@ -148,9 +147,7 @@ def named(clusters: Sequence[str]) -> str:
 
 
 def _is_for(entry: model.CachedResource, info: RequestInfo) -> bool:
-    if (entry.group, entry.version) != (info.group, info.version):
-        return False
-    return entry.resource == info.resource or (entry.resource == "*" and (info.group, info.resource) != ("", SECRETS))
+    return entry.version == info.version and entry.names(info.group, info.resource)
 
 
 def _covers(entry: model.CachedResource, info: RequestInfo) -> bool:
@@ -163,7 +160,3 @@ def _has(entries: Sequence[tuple[int, model.CachedResource]], member: str) -> bo
 
 def _where(entry: model.CachedResource) -> str:
     return f", namespaces {named(entry.namespaces)}" if entry.namespaces else ""
-
-
-def _applies(rule: model.CreateRule, info: RequestInfo) -> bool:
-    return not {"*", info.group}.isdisjoint(rule.api_groups) and not {"*", info.resource}.isdisjoint(rule.resources)

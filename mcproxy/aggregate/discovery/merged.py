@@ -48,10 +48,7 @@ class AggregateScope:
 
     def creates(self, gvr: GroupVersionResource) -> bool:
         """Whether a rule says where new objects of the resource go."""
-        return any(
-            not {"*", gvr.group}.isdisjoint(rule.api_groups) and not {"*", gvr.resource}.isdisjoint(rule.resources)
-            for rule in self._create
-        )
+        return any(rule.matches(gvr.group, gvr.resource) for rule in self._create)
 
 
 class Merge:

@@ -9,7 +9,6 @@ from mcproxy.kube.resource import APIResource, GroupVersionResource
 
 ALL_NAMESPACES = ""
 """The namespace of a store that holds the objects of all namespaces, or of a resource that has none."""
-_SECRETS = ("", "secrets")
 
 
 class Scope:
@@ -31,7 +30,9 @@ class Scope:
         """
         found: list[str] = []
         for entry in self._entries.get(resource.gvr[:2], ()):
-            if not _names(entry, resource.gvr) or (entry.clusters and member not in entry.clusters):
+            if not entry.names(resource.gvr.group, resource.gvr.resource) or (
+                entry.clusters and member not in entry.clusters
+            ):
                 continue
             if not entry.namespaces:
                 return (ALL_NAMESPACES,)
@@ -41,14 +42,8 @@ class Scope:
 
     def names(self, gvr: GroupVersionResource) -> bool:
         """Whether an entry names a resource, by itself or with "*"."""
-        return any(_names(entry, gvr) for entry in self._entries.get(gvr[:2], ()))
+        return any(entry.names(gvr.group, gvr.resource) for entry in self._entries.get(gvr[:2], ()))
 
     def group_versions(self) -> frozenset[tuple[str, str]]:
         """Return the (group, version) pairs that have an entry."""
         return frozenset(self._entries)
-
-
-def _names(entry: CachedResource, gvr: GroupVersionResource) -> bool:
-    if entry.resource == "*":
-        return (gvr.group, gvr.resource) != _SECRETS
-    return entry.resource == gvr.resource

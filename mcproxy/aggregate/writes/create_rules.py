@@ -10,14 +10,13 @@ from mcproxy.kube.errors import Cause, invalid, qualified
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import StatusError
 
-_ALL = "*"
 _FIELD = f"metadata.labels[{CLUSTER_LABEL}]"
 
 
 def find_rule(aggregate: Aggregate, gvr: GroupVersionResource) -> CreateRule:
     """Return the rule for a resource. Raises StatusError (405) if there is none."""
     for rule in aggregate.create:
-        if matches(rule, gvr):
+        if rule.matches(gvr.group, gvr.resource):
             return rule
     raise StatusError(
         405,
@@ -25,11 +24,6 @@ def find_rule(aggregate: Aggregate, gvr: GroupVersionResource) -> CreateRule:
         "cluster, through the path /clusters/NAME/",
         details={},
     )
-
-
-def matches(rule: CreateRule, gvr: GroupVersionResource) -> bool:
-    """Whether a rule is about a resource."""
-    return _names(rule.api_groups, gvr.group) and _names(rule.resources, gvr.resource)
 
 
 def follows_label(rule: CreateRule) -> bool:
@@ -66,7 +60,3 @@ def no_label_followed(gvr: GroupVersionResource) -> StatusError:
         "/clusters/NAME/",
         details={},
     )
-
-
-def _names(wanted: Sequence[str], name: str) -> bool:
-    return name in wanted or _ALL in wanted

@@ -8,14 +8,7 @@ from mcproxy.config.context import Context
 from mcproxy.config.model import CachedResource
 from mcproxy.config.names import suggest
 from mcproxy.config.reading.nodes import Place
-from mcproxy.kube.core_resources import CORE_RESOURCES, SECRETS
-
-
-def has_resource(entry: CachedResource, group: str, resource: str) -> bool:
-    """Whether an entry is for a resource of a group; `"*"` never is for core secrets."""
-    if entry.group != group:
-        return False
-    return entry.resource == resource or (entry.resource == "*" and (group, resource) != ("", SECRETS))
+from mcproxy.kube.core_resources import CORE_RESOURCES
 
 
 def check_cached_resources(context: Context, places: Sequence[Place], entries: Sequence[CachedResource]) -> None:
@@ -46,7 +39,7 @@ def has_all(wider: CachedResource, entry: CachedResource) -> bool:
     """Whether an entry has everything that another one has, whatever resources, namespaces and members there are."""
     return (
         wider.version == entry.version
-        and has_resource(wider, entry.group, entry.resource)
+        and wider.names(entry.group, entry.resource)
         and _all_of(wider.namespaces, entry.namespaces)
         and _all_of(wider.clusters, entry.clusters)
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcproxy.config.checks.cached_resources import has_resource
 from mcproxy.config.context import Context
 from mcproxy.config.model import TO_LABEL, TO_PRIMARY, Cache, CachedResource, CreateRule
 from mcproxy.config.reading.nodes import Place
@@ -53,4 +52,4 @@ def matches(rule: CreateRule, entry: CachedResource) -> bool:
     """Whether a rule matches some resource of an entry."""
     if "*" not in rule.api_groups and entry.group not in rule.api_groups:
         return False
-    return "*" in rule.resources or any(has_resource(entry, entry.group, resource) for resource in rule.resources)
+    return "*" in rule.resources or any(entry.names(entry.group, resource) for resource in rule.resources)

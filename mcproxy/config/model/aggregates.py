@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+_SECRETS = ("", "secrets")
 TO_PRIMARY = "Primary"
 """`CreateRule.to`: the aggregate's primary."""
 TO_LABEL = "Label"
@@ -51,6 +52,12 @@ class CachedResource:
     namespaces: tuple[str, ...] = ()  # empty: all
     clusters: tuple[str, ...] = ()  # members; empty: all
 
+    def names(self, group: str, resource: str) -> bool:
+        """Whether it is for a resource, in its version; "*" never is for core secrets."""
+        if self.group != group:
+            return False
+        return self.resource == resource or (self.resource == "*" and (group, resource) != _SECRETS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
@@ -68,6 +75,10 @@ class CreateRule:
     api_groups: tuple[str, ...]
     resources: tuple[str, ...]  # without subresources: those go to the object's owner
     to: str  # the name of a member, TO_PRIMARY or TO_LABEL (which are no names of clusters: those have no capitals)
+
+    def matches(self, group: str, resource: str) -> bool:
+        """Whether it says where new objects of a resource go."""
+        return not {"*", group}.isdisjoint(self.api_groups) and not {"*", resource}.isdisjoint(self.resources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
