@@ -82,13 +82,14 @@ class StaleReviewer:
         self._last = last
         self._clock = clock
         self._settings = settings
-        self._noted: dict[tuple[UserInfo, Attributes], float] = {}  # when a cached decision was recorded
+        # When a cached decision was recorded, by a hash of what it is about: clients choose how long that is.
+        self._noted: dict[int, float] = {}
 
     def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
         """Return the cached decision; None: a review is needed."""
         decision = self._reviewer.known(user, attributes)
         if decision is not None:
-            noted = self._noted.get((user, attributes))
+            noted = self._noted.get(hash((user, attributes)))
             if noted is None or noted + self._settings.cache_allowed < self._clock.seconds():
                 self._record(user, attributes, decision)  # somebody else had it reviewed
         return decision
@@ -123,5 +124,5 @@ class StaleReviewer:
     def _record(self, user: UserInfo, attributes: Attributes, decision: Decision) -> None:
         if len(self._noted) >= _MAX_NOTED:
             self._noted.clear()
-        self._noted[user, attributes] = self._clock.seconds()
+        self._noted[hash((user, attributes))] = self._clock.seconds()
         self._last.record(self._member, self._states.uid(self._member), user, attributes, allowed=decision.allowed)

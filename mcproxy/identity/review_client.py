@@ -77,8 +77,8 @@ async def _post(cluster: Cluster, endpoint: Endpoint, path: str, body: bytes, ti
     except ConnectError as error:
         endpoint.request_check()
         raise UnavailableError("connection", error.cause, _TODO) from None
-    except ControlError as error:
-        raise UnavailableError("connection", error.cause, _TODO) from None
+    except ControlError as error:  # not "connection": who can load the API server may have caused it
+        raise UnavailableError("no answer", error.cause, _TODO) from None
     if response.status >= 500 or response.status == 429:
         raise UnavailableError("status", f"{endpoint.name} answered {response.status}", _TODO)
     return response

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any, cast
+from weakref import ref
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
@@ -286,3 +288,24 @@ def test_a_client_that_goes_away_ends_the_wait() -> None:
 @pytest.mark.parametrize(("allowed", "seconds"), [(300.0, 30.0), (0.0, 10.0), (200.0, 20.0), (3600.0, 30.0)])
 def test_watches_are_checked_again_within_half_a_minute(allowed: float, seconds: float) -> None:
     assert Bench().reads(cache_allowed=allowed).recheck_after == seconds
+
+
+def test_what_clients_wrote_is_not_kept() -> None:
+    """A selector may have 32 KiB, and each makes a review of its own."""
+    bench = Bench()
+    selector = Text("x" * 30_000)
+    alive = ref(selector)
+    attributes = Attributes("list", resource="pods", label_selector=selector)
+    reviewer = StaleReviewers(bench.reviewers.__getitem__, bench, bench.last, cast(Any, bench.clock), model.Reads())
+    reviewing = Deferred.fromCoroutine(reviewer("east").review(ALICE, attributes))
+    assert reviewing.result == YES
+    bench.reviewers["east"].asked.clear()
+    bench.reviewers["east"].cache.clear()
+    del selector, attributes, reviewing
+    gc.collect()
+    assert alive() is None
+    assert reviewer("east").known(ALICE, Attributes("list")) is None
+
+
+class Text(str):
+    """A text that can be watched."""

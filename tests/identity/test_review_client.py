@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
+from mcproxy.identity.authorization import access_review
 from mcproxy.identity.review_client import create_review
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.net.errors import ConnectionRefused
@@ -51,6 +52,17 @@ def test_the_error_of_the_last_endpoint_is_raised() -> None:
     _, found = asked(a=STATUS[500], b=REFUSED)
     assert isinstance(found, UnavailableError)
     assert (found.kind, found.cause) == ("connection", "10.0.0.1:6443 refused the connection")
+
+
+@pytest.mark.parametrize("trouble", [ControlError("no answer within 5 s"), STATUS[503], STATUS[429]])
+def test_what_a_busy_api_server_does_is_no_proof_that_it_cannot_be_reached(trouble: Any) -> None:
+    """Last decisions hold while a cluster cannot be reached: who can load it must not get a lost right back."""
+    _, found = asked(a=trouble)
+    assert isinstance(found, UnavailableError)
+    assert found.kind not in access_review._UNREACHABLE
+    _, found = asked(a=REFUSED)
+    assert isinstance(found, UnavailableError)
+    assert found.kind in access_review._UNREACHABLE
 
 
 def test_without_a_ready_endpoint_each_is_in_the_error() -> None:
