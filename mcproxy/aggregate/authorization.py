@@ -27,9 +27,18 @@ if TYPE_CHECKING:
 
 _RECHECK = 10.0, 30.0  # seconds between two checks of a watch, the least and the most
 _RETRY_AFTER = 5
+_UNDECIDED = "it cannot be asked whether this is allowed"
 
 LeftOut = tuple[tuple[str, str], ...]
 """Members that are left out of an answer, each with the reason in words for the client."""
+
+
+def check_decided(left_out: Sequence[tuple[str, str]], unavailable: model.Unavailable) -> None:
+    """Raise StatusError (503) if a member that is left out could not be asked, and `unavailable` is Fail."""
+    if unavailable is model.Unavailable.FAIL:
+        for member, why in left_out:
+            if why == _UNDECIDED:
+                raise retry_after(503, f"cluster {member} is unavailable: {why}", 1, name=member)
 
 
 class _Answer(NamedTuple):
@@ -127,7 +136,7 @@ class MemberReads:
         try:
             decision = await self._reviewers(member).review(user, attributes)
         except ReviewUnavailable:
-            return _Answer(undecided="it cannot be asked whether this is allowed")
+            return _Answer(undecided=_UNDECIDED)
         return _answer(decision, user, attributes)
 
 

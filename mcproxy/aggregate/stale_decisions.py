@@ -118,7 +118,12 @@ class StaleReviewer:
         return last
 
     def _find(self, user: UserInfo, attributes: Attributes, max_age: float) -> Decision | None:
-        allowed = self._last.find(self._member, self._states.uid(self._member), user, attributes, max_age)
+        uid = self._states.uid(self._member)
+        allowed = self._last.find(self._member, uid, user, attributes, max_age)
+        if allowed is None and (attributes.field_selector or attributes.label_selector):
+            # Who may read everything may read a selection of it (KEP-4601); a refusal would say nothing about one.
+            everything = attributes._replace(field_selector="", label_selector="")
+            allowed = self._last.find(self._member, uid, user, everything, max_age) or None
         return None if allowed is None else Decision(allowed)
 
     def _record(self, user: UserInfo, attributes: Attributes, decision: Decision) -> None:

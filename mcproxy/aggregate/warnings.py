@@ -5,14 +5,20 @@ Source: RFC 7234 5.5 and KEP-1693: warn-code 299, warn-agent "-", the text as a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 
 MAX_WARNINGS = 50
 """More members than that are named together in the last one, so that the head stays small enough for any client."""
 MAX_LENGTH = 512
 """Characters of one text; a client refuses a head that is too long."""
+MAX_OF_A_MEMBER = 10
+"""Warnings that are kept of one answer of a member."""
 Field = tuple[bytes, bytes]
+_VALUE = re.compile(r'[0-9]{3} [^\s",]{1,128} "((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
 
 
 def warning(text: str) -> Field:
@@ -31,6 +37,14 @@ def warnings(texts: Iterable[str]) -> list[Field]:
         more = len(distinct) - MAX_WARNINGS + 1
         distinct = [*distinct[: MAX_WARNINGS - 1], f"{more} more warnings are not shown"]
     return [warning(text) for text in distinct]
+
+
+def texts_of(fields: Iterable[Field]) -> tuple[str, ...]:
+    """Return the texts of a member's `Warning` headers, as `warning` takes them; what is malformed is left out."""
+    values = (value[: 4 * MAX_LENGTH] for name, value in fields if name.lower() == b"warning")
+    matches = (match for value in values for match in _VALUE.finditer(value.decode("utf-8", "replace")))
+    found = (_ESCAPED.sub(r"\1", match[1]) for match in matches)
+    return tuple(islice(dict.fromkeys(found), MAX_OF_A_MEMBER))
 
 
 def block(fields: Sequence[Field]) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from mcproxy.aggregate.authorization import MemberReads
+from mcproxy.aggregate.authorization import MemberReads, check_decided
 from mcproxy.aggregate.last_decisions import LastDecisions
 from mcproxy.aggregate.stale_decisions import StaleReviewers
 from mcproxy.config import model
@@ -222,6 +222,41 @@ def test_the_right_to_another_thing_does_not_count_while_a_member_is_down() -> N
     for target in (b"/api/v1/pods", b"/api/v1/namespaces/demo/secrets", PODS + b"?watch=1", PODS + b"/web"):
         [(members, _)] = bench.ask(FakeRequest(target, ALICE, ("east", "west")))
         assert members == ("east",), target
+
+
+@pytest.mark.parametrize(
+    "query", [b"?labelSelector=mcproxy.io/cluster%3Dwest", b"?fieldSelector=status.phase%3DRunning"]
+)
+def test_the_right_to_everything_is_one_to_a_selection_while_a_member_is_down(query: bytes) -> None:
+    bench = Bench()
+    bench.ask(FakeRequest(PODS, ALICE, ("east", "west")))
+    bench.reviewers["west"].answer = DOWN
+    bench.down.add("west")
+    [(members, _)] = bench.ask(FakeRequest(PODS + query, ALICE, ("east", "west")))
+    assert members == ("east", "west")
+
+
+@pytest.mark.parametrize(("first", "then"), [(b"?labelSelector=a%3Db", b""), (b"", b"?labelSelector=a")])
+def test_a_selection_gives_no_right_to_everything_nor_a_refusal_one_to_a_selection(first: bytes, then: bytes) -> None:
+    bench = Bench(west=YES if first else NO)
+    bench.ask(FakeRequest(PODS + first, ALICE, ("east", "west")))
+    bench.reviewers["west"].answer = DOWN
+    bench.down.add("west")
+    [(members, left_out)] = bench.ask(FakeRequest(PODS + then, ALICE, ("east", "west")))
+    assert members == ("east",)
+    assert left_out == (("west", "it cannot be asked whether this is allowed"),)
+
+
+def test_where_a_member_that_is_down_fails_requests_one_that_cannot_be_asked_does() -> None:
+    bench = Bench(west=DOWN)
+    [(_, left_out)] = bench.ask()
+    with pytest.raises(StatusError) as refusal:
+        check_decided(left_out, model.Unavailable.FAIL)
+    assert refusal.value.code == 503
+    assert refusal.value.message.startswith("cluster west is unavailable")
+    check_decided(left_out, model.Unavailable.STALE)
+    [(_, left_out)] = Bench(west=NO).ask()
+    check_decided(left_out, model.Unavailable.FAIL)
 
 
 def test_another_cluster_under_the_name_is_not_believed_by_earlier_decisions() -> None:

@@ -6,10 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.aggregate.warnings import (
+    MAX_OF_A_MEMBER,
     MAX_WARNINGS,
     block,
     left_out_text,
     never_synced_text,
+    texts_of,
     unavailable_text,
     unavailable_warning,
     warning,
@@ -52,3 +54,19 @@ def test_what_is_said_of_members() -> None:
     assert unavailable_warning("west", since, stale=True) == warning(text)
     assert never_synced_text("west").startswith("cluster west: ")
     assert left_out_text("west", "no right") == "cluster west: its objects are left out: no right"
+
+
+def test_the_warnings_of_a_member_are_read_as_they_are_written() -> None:
+    deprecated = b'299 - "example.com/v1alpha1 Widget is deprecated; use example.com/v1 Widget"'
+    (text,) = texts_of([(b"Warning", deprecated), (b"Date", b"x"), (b"warning", deprecated)])
+    assert warning(text) == (b"Warning", deprecated)
+    assert texts_of([(b"Warning", b'299 - "a, \\"b\\"", 299 - "c\\\\"')]) == ('a, "b"', "c\\")
+    assert texts_of([(b"Warning", b"none"), (b"Warning", b'299 - "open'), (b"Warning", b"\xff")]) == ()
+    assert len(texts_of([(b"Warning", b'299 - "%d"' % number) for number in range(99)])) == MAX_OF_A_MEMBER
+
+
+@given(
+    st.text(alphabet=st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp", "Zs", "Co", "Cn"]), max_size=99)
+)
+def test_what_is_written_is_read_back(text: str) -> None:
+    assert texts_of([warning(text)]) == (text,)

@@ -53,7 +53,6 @@ DIFFERENCES: dict[str, str] = {
         ),
         TOKEN,
     ),
-    "list/east/widgets-deprecated-version": "Warnings of a member's lists are not kept",
     "rv/configmaps-n-exact": HISTORY,
     "rv/configmaps-n-exact-limit": HISTORY,
     "rv/configmaps-n-limit": HISTORY,

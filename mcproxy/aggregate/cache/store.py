@@ -47,6 +47,7 @@ class Store:
     `synced`: it has a complete state; `version`: the member's resourceVersion that it has seen. `unavailable_since`
     and `last_sign` are seconds of `clock`; the latter of the last event, bookmark or list. `columns` are the
     columnDefinitions (JSON) that the cells of its objects were printed for, None if the member gives no Tables.
+    `warnings` are the texts that the member's lists and watches came with: of a deprecated version, for one.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Store:
         self.namespace = namespace
         self.decoder = ObjectDecoder(member, resource, namespace=namespace, drop_managed_fields=drop_managed_fields)
         self.columns: bytes | None = None
+        self.warnings: tuple[str, ...] = ()
         self.version = 0
         self.synced = False
         self.unavailable_since: float | None = None
@@ -237,6 +239,7 @@ class Store:
         self._tell(Event(EventType.DELETED, version, item.deleted_at(version), item) for item in gone)
         self.version = 0
         self.columns = None
+        self.warnings = ()
         self._tell_progress()
 
     def restore(self, objects: ObjectSequence, version: int, columns: bytes | None) -> bool:

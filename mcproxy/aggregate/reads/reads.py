@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mcproxy.aggregate.authorization import check_decided
 from mcproxy.aggregate.reads.continue_token import TOKEN_VERSION, ContinueToken, decode, listed_digest
 from mcproxy.aggregate.reads.formatting import formatted
 from mcproxy.aggregate.reads.freshness import Freshness, FreshnessWaiter, Probe
@@ -88,11 +89,14 @@ class Reads:
 
     async def get(self, request: AggregatedRequest, view: View, allowed: Sequence[str], left_out: LeftOut = ()) -> None:
         """Answer a get of one object with what the caches of the `allowed` members have. Raises StatusError."""
+        check_decided(left_out, self._waiter.freshness.unavailable)
         asked = _asked(request, view)
         name, namespace = request.info.name, asked.namespace
         text = asked.query.get("resourceVersion", "")
         readable = await self._states.fresh(view, allowed, namespace, text, name)
-        texts = [*readable.warnings, *_own_warnings(view, namespace, left_out)]
+        texts = [text for member in readable.members for text in member.warnings(namespace)]
+        texts += readable.warnings
+        texts += _own_warnings(view, namespace, left_out)
         found = [
             (member, store, obj)
             for member in readable.members
@@ -138,6 +142,7 @@ class Reads:
 
         `known_field` says which paths the resource's published schema has, for field selectors.
         """
+        check_decided(left_out, self._waiter.freshness.unavailable)
         asked = _asked(request, view, listing=True)
         options = parse(asked.query)
         gvr, namespace = view.resource.gvr, asked.namespace
@@ -162,7 +167,9 @@ class Reads:
         request.served_by(*dict.fromkeys(part.member.name for part in state.parts), cached=True)
         items = iter(page.items) if page is not None else lister.batches()
         source = self._body(view, state, asked.wanted, metadata, items, custom=custom)
-        texts = [*state.warnings, *_own_warnings(view, namespace, left_out)]
+        texts = [text for part in state.parts for text in part.store.warnings]
+        texts += state.warnings
+        texts += _own_warnings(view, namespace, left_out)
         await self._send(request, asked, texts, source)
 
     def _next_page(self, state: ListState, page: Page, lister: Lister, selection: Selection, listed: str) -> ListMeta:

@@ -28,6 +28,7 @@ from mcproxy.aggregate.reflector.lines import LineSplitter, LineTooLong
 from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.reflector.probe import version_of_list
 from mcproxy.aggregate.reflector.stall import StallTimer
+from mcproxy.aggregate.warnings import texts_of
 from mcproxy.upstream.control_stream import BodyTooLarge, ControlError, ControlStream
 from mcproxy.upstream.endpoint import Endpoint
 
@@ -298,6 +299,7 @@ class Reflector:
                 return await self._page(limit, token)
             if stream.status != 200:
                 raise await requests.refused(stream, "list", self._gvr)
+            self.store.warnings = texts_of(stream.headers)
             while piece := await stream.read():
                 timer.heard()
                 size += len(piece)
@@ -396,6 +398,7 @@ class Reflector:
 
         Always raises: _Ended, _Relist, MemberError or _NoWatchList.
         """
+        self.store.warnings = texts_of(stream.headers)
         began = self._clock.seconds()
         self._heard_at = began
         if self._initial is None:

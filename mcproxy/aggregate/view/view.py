@@ -6,7 +6,7 @@ changes none; `AggregateViews` acquires them and puts them in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -65,6 +65,11 @@ class MemberView:
         if not namespace:
             return self.stores
         return tuple(store for store in self.stores if store.namespace in (ALL_NAMESPACES, namespace))
+
+    def warnings(self, namespace: str = ALL_NAMESPACES) -> Iterator[str]:
+        """Yield what the member itself warns of with its answers, as text."""
+        for store in self.stores_of(namespace):
+            yield from store.warnings
 
     def version(self, namespace: str = ALL_NAMESPACES) -> int:
         """Return the version of the stores that hold `namespace`: the least; 0 where the member is not synced.

@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from mcproxy.aggregate.authorization import check_decided
 from mcproxy.aggregate.representation.objects import PARTIAL, TABLE, Representation, representation
 from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
@@ -126,6 +127,7 @@ class Watches:
         allowed, left_out = await reads.allowed(request, [member.name for member in view.members], "watch", info)
         if view.closed:  # while the members were asked: nothing would ever come, and nothing end the watch
             raise retry_after(503, f"what serves {view.resource.gvr} has just changed", 1)
+        check_decided(left_out, self.settings.unavailable)
         namespace = info.namespace if view.resource.namespaced else ""
         chosen = watch_selection(selection, options, namespace, info.name)
         parts = self._parts(view, options, chosen, allowed)
@@ -146,7 +148,9 @@ class Watches:
             if not fan_out.watchers:
                 fan_out.stop()
             raise
-        texts = [left_out_text(member, why) for member, why in left_out]
+        shown = [member for member in view.members if member.name in allowed]
+        texts = [text for member in shown for text in member.warnings(chosen.namespace)]
+        texts += [left_out_text(member, why) for member, why in left_out]
         stale = self.settings.unavailable is Unavailable.STALE
         texts += [unavailable_text(member.name, member.unavailable_since or 0.0, stale=stale) for member in down]
         exchange = request.exchange

@@ -94,7 +94,7 @@ class OwnerLookup:
             return owners[0]
         if len(self._view.layout) == 1 and not ask_only_one:
             return Owner(members[0], None)  # whatever it answers is the answer
-        return await self._ask([owner.member for owner in owners] or members)
+        return await self._ask([owner.member for owner in owners] or members, cached=bool(owners))
 
     async def may_see(self, owner: Owner) -> Absent | None:
         """Return None if the user may read the object at its owner; else what is answered where it is not there."""
@@ -112,14 +112,23 @@ class OwnerLookup:
                 return Owner(member, found)
         return None
 
-    async def _ask(self, members: Sequence[MemberView]) -> Owner | Absent:
+    async def _ask(self, members: Sequence[MemberView], *, cached: bool) -> Owner | Absent:
+        """Ask members; `cached`: their caches have the object."""
         answers = await self._answers(members)
         having = [member for member, answer in zip(members, answers, strict=True) if is_success(answer)]
         if len(having) == 1:
+            if cached:  # of several that have it; which one is written to must not depend on which one is away
+                for member, answer in zip(members, answers, strict=True):
+                    if code_of(answer) not in (401, 403, 404) and not is_success(answer):
+                        raise self._not_known(member, answer)
             return Owner(having[0], None)
         if having:
             raise several(self._gvr, self._name, [member.name for member in having])
         return self._absent(members, answers)
+
+    def _not_known(self, member: MemberView, answer: MemberResponse | StatusError) -> StatusError:
+        message = f"it is not known whether cluster {member.name} has {self.subject}: {message_of(answer)}"
+        return retry_after(503, message, 1)
 
     async def _answers(self, members: Sequence[MemberView]) -> list[MemberResponse | StatusError]:
         path = object_path(self._gvr.path(self._namespace), self._name)
@@ -145,8 +154,7 @@ class OwnerLookup:
                 notes.append(f"cluster {member.name}: {message_of(answer)}")
                 missing = True
             else:
-                message = f"it is not known whether cluster {member.name} has {self.subject}: {message_of(answer)}"
-                raise retry_after(503, message, 1)
+                raise self._not_known(member, answer)
         shown = tuple(warnings.warnings(notes))
         if refused and not missing:
             # In the words of a member that has the object, so that they do not tell which one has it.

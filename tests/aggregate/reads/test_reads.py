@@ -94,6 +94,25 @@ def test_members_that_the_user_may_not_read_are_left_out_with_a_warning() -> Non
     assert version(found) == (20, 0, 20)
 
 
+def test_what_members_warn_of_is_passed_on_once_with_lists_and_gets() -> None:
+    """A deprecated version, for one; the recorded answer is replayed in tests/e2e/test_aggregate_golden.py."""
+    found = fleet()
+    found.stores["east"].warnings = ("v1alpha1 is deprecated", "of east")
+    found.stores["west"].warnings = ("v1alpha1 is deprecated",)
+    assert found.read(PATH).warnings == ["v1alpha1 is deprecated", "of east"]
+    assert found.read(PATH + "/c").warnings == ["v1alpha1 is deprecated", "of east"]
+    assert found.read(PATH, allowed=("west",)).warnings == ["v1alpha1 is deprecated"]
+    assert dict(found.refusal(PATH + "/none").headers)[b"Warning"] == b'299 - "of east"'
+
+
+@pytest.mark.parametrize("target", [PATH, PATH + "/c"])
+def test_fail_is_503_too_where_a_member_cannot_be_asked_for_the_right(target: str) -> None:
+    left_out = [("east", "it cannot be asked whether this is allowed")]
+    found = fleet(freshness=Freshness(unavailable=Unavailable.FAIL))
+    refusal = found.refusal(target, allowed=("west",), left_out=left_out)
+    assert (refusal.code, refusal.message.partition(":")[0]) == (503, "cluster east is unavailable")
+
+
 def test_which_members_served_is_noted() -> None:
     found = fleet()
     request, done = found.begin(PATH)

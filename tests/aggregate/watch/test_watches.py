@@ -403,6 +403,15 @@ def test_stale_objects_are_shown_with_a_warning() -> None:
     assert b"showing its last known objects" in request.recorded.head_written[1]
 
 
+def test_what_members_warn_of_themselves_is_passed_on() -> None:
+    room = two()
+    room.store("west").warnings = ('"v1alpha1" is deprecated',)
+    request = room.open()
+    room.run()
+    assert request.recorded.head_written is not None
+    assert b'Warning: 299 - "\\"v1alpha1\\" is deprecated"\r\n' in request.recorded.head_written[1]
+
+
 def test_partial_leaves_out_what_is_down_until_it_is_back() -> None:
     room = two(settings=WatchSettings(unavailable=Unavailable.PARTIAL))
     room.store("west").unavailable("refused")

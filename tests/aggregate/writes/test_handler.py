@@ -111,6 +111,15 @@ class TestOwner:
         assert answer.code == 404
         assert answer.warnings == ['299 - "cluster west: away"']
 
+    def test_of_several_owners_the_one_that_is_there_does_not_get_the_write_because_the_other_is_away(self) -> None:
+        fleet = Fleet()
+        for member in fleet.members.values():
+            member.put("a")
+        fleet.members["west"].rule = lambda *_: StatusError(503, "away")
+        answer = fleet.asks("DELETE", OBJECT)
+        assert (answer.code, answer.message) == (503, 'it is not known whether cluster west has configmaps "a": away')
+        assert fleet.writes_to("east") == []
+
     def test_a_member_that_was_never_reached_is_said(self) -> None:
         fleet = Fleet("east", "west", "north", unknown=["west"])
         fleet.members["north"].put("a")
