@@ -2,22 +2,29 @@
 
 50 members with 20 resources each, all empty: 1,000 watches, polled discovery and health checks, against one process
 that plays the members (`bench/fake_api_server.py`). The daemon's part is a process (`bench/follow.py`) on the proxy's
-core; what health checks and discovery cost alone is measured, too.
+core; what health checks and discovery cost alone is measured, too. Then a whole daemon with the same members reloads a
+configuration in which one of them has changed.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import time
 from pathlib import Path
 
+from bench import configs
+from bench.client import client_context, get
+from bench.fake_api_server import GROUP, resource_name
 from bench.lab import Lab
 from bench.processes import Failed, Process, free_port, wait_for_port
 from bench.report import Section, limit
-from bench.subjects import script_argv
+from bench.subjects import MCPROXY, mcproxy_argv, script_argv
 
 _PATIENCE = 180.0
 _SETTLE = 5.0  # seconds after the last initial list
+_RELOADS = 7
 
 
 def measure(lab: Lab, clusters: int, resources: int, seconds: float) -> Section:
@@ -36,6 +43,8 @@ def measure(lab: Lab, clusters: int, resources: int, seconds: float) -> Section:
     section.comparisons.append(f"all stores had their initial state {synced:.1f} s after the start of the process")
     section.targets.append(limit("processor time of idle members", [whole], unit="% of a core", at_most=3))
     section.targets.append(limit("memory of idle members, the process included", [memory], unit="MB", at_most=200))
+    reloads = _reloads(lab, port, clusters, resources)
+    section.targets.append(limit("reload that changes one member", reloads, unit="ms", at_most=200))
     return section
 
 
@@ -67,3 +76,35 @@ def _follow(lab: Lab, port: int, clusters: int, resources: int) -> Process:
             raise Failed(f"the reflectors did not sync within {_PATIENCE:.0f} s:\n{process.last_words()}")
         time.sleep(0.1)
     return process
+
+
+def _reloads(lab: Lab, port: int, clusters: int, resources: int) -> list[float]:
+    """Return how long a daemon takes for reloads that change one member, in ms, as it tells itself."""
+    place = lab.place("fleet", port)
+
+    def write(seconds: int) -> Path:
+        return configs.mcproxy_fleet(
+            place.directory, place.listen, port, place.identity, clusters, GROUP, f"{seconds}s"
+        )
+
+    process = lab.processes.start(MCPROXY, mcproxy_argv(write(5), place.python), lab.cores.proxy)
+    wait_for_port(process, place.listen)
+    context, deadline = client_context(lab), time.monotonic() + _PATIENCE
+    for number in range(resources):
+        path = f"/apis/{GROUP}/v1/{resource_name(number)}"
+        while (answer := get(place.listen, context, path)).status != 200:
+            process.check()
+            if time.monotonic() > deadline:
+                raise Failed(f"{path} is still answered with {answer.status}: {answer.body[:300]!r}")
+            time.sleep(0.1)
+    time.sleep(_SETTLE)
+    taken = []
+    for number in range(_RELOADS):
+        command = [str(place.python), "-P", "-m", "mcproxy", "reload", "-c", str(write(6 + number))]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = re.search(r" in ([0-9.]+) s", done.stdout)
+        if done.returncode or found is None or "c000" not in done.stdout:
+            raise Failed(f"the reload failed: {done.stdout}{done.stderr}")
+        taken.append(float(found[1]) * 1e3)
+    lab.processes.stop(process)
+    return taken

@@ -195,6 +195,34 @@ def mcproxy_many(directory: Path, listen: int, upstream: int, identity: Identity
     return _mcproxy(directory / "mcproxy-many.yaml", listen, identity, clusters, backend)
 
 
+def mcproxy_fleet(
+    directory: Path, listen: int, upstream: int, identity: Identity, clusters: int, group: str, check: str
+) -> Path:
+    """Write an mcproxy.yaml with an aggregate of `clusters` (/c000, …) that caches all of `group`; return its name.
+
+    `check` is the interval of the first cluster's health checks.
+    """
+    token = directory / "token"
+    token.write_text(TOKEN)
+    members = [
+        _cluster(f"c{number:03d}", upstream, identity.authority, "localhost", token) for number in range(clusters)
+    ]
+    for member in members:
+        member["endpoints"] = [{"url": f"https://127.0.0.1:{upstream}/{member['name']}"}]
+    members[0]["healthCheck"] = {"interval": check}
+    aggregate = {
+        "name": "fleet",
+        "clusters": [member["name"] for member in members],
+        "reads": {"authorize": "Server"},
+        "cache": {"resources": [{"group": group, "version": "v1", "resource": "*"}], "maxStaleness": "1h"},
+    }
+    daemon = {"drainTimeout": "1s", "controlSocket": str(directory / "control")}
+    reader = {"name": "reader", "rules": [{"verbs": ["get", "list"], "apiGroups": ["*"], "resources": ["*"]}]}
+    sections = {"aggregates": [aggregate], "daemon": daemon, "authorization": [reader]}
+    file, backend = directory / "mcproxy-fleet.yaml", {"aggregate": "fleet"}
+    return _mcproxy(file, listen, identity, members, backend, {"authorization": "reader"}, sections)
+
+
 def _cluster(name: str, port: int, authority: Path, server_name: str, token: Path) -> dict[str, Any]:
     return {
         "name": name,
