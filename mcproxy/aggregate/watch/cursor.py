@@ -169,7 +169,7 @@ class Cursor:
 
     def follow(self) -> Iterator[bytes]:
         """Yield the lines of what the queue has behind the position. Raises Expired if some of it is not kept."""
-        queue, skipped = self._changes.queue, 0
+        queue, skipped, pause = self._changes.queue, 0, self.selection.at_once(_SKIPPED)
         while self.position < queue.end:
             try:
                 item = queue.get(self.position)
@@ -180,7 +180,7 @@ class Cursor:
                 line = self._change(item)
                 if line:
                     yield line
-                elif (skipped := skipped + 1) % _SKIPPED == 0:
+                elif (skipped := skipped + 1) % pause == 0:
                     yield b""
             else:
                 yield from self._special(item)
@@ -269,9 +269,10 @@ class Cursor:
     ) -> Iterator[bytes]:
         """Yield ADDED for all objects of stores of one member, by version."""
         objects: list[tuple[int, Store, CachedObject]] = []
+        pause = self.selection.at_once(_SKIPPED * 8)
         for store, snapshot in zip(stores, snapshots, strict=True):
             for number, obj in enumerate(self._candidates(snapshot), 1):
-                if number % (_SKIPPED * 8) == 0:
+                if number % pause == 0:
                     yield b""
                 if self.selection.selects(obj):
                     objects.append((obj.version, store, obj))
@@ -296,13 +297,13 @@ class Cursor:
 
     def _resume(self, store: Store, events: Sequence[Event], version: int) -> Iterator[bytes]:
         """Yield the changes of the only store of a member behind its mark; the store is at `version`."""
-        place = id(store)
+        place, pause = id(store), self.selection.at_once(_SKIPPED)
         for number, event in enumerate(events):
             mark = self.marks[place]
             if event.version > mark:
                 self.marks = {**self.marks, place: event.version}
             line = self._line(store, event, mark)
-            if line or number % _SKIPPED == 0:
+            if line or number % pause == 0:
                 yield line
         self.marks = {**self.marks, place: max(version, self.marks[place])}
 

@@ -120,11 +120,12 @@ class Group:
     def _plain(self) -> list[Item]:
         """Return the next items of the queue as far as they mean the same for all of the group."""
         queue, items, size = self._fan_out.queue, list[Item](), 0
+        most = self._selection.at_once(CHUNK_CHANGES)
         if self.position < queue.start:
             return items
         for number in range(self.position, queue.end):
             item = queue.get(number)
-            if not isinstance(item, Change | Reset) or len(items) == CHUNK_CHANGES:
+            if not isinstance(item, Change | Reset) or len(items) == most:
                 break
             size += item.size
             if items and size > CHUNK_BYTES:

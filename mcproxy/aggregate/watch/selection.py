@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from mcproxy.aggregate.cache.object import CachedObject, Event, EventType
 
+_STEP_COST = 16_384
 Predicate = Callable[[CachedObject], bool]
 
 
@@ -25,12 +26,18 @@ class Outcome(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchSelection:
     """`namespace` "" is all; `name` is the only object that can match ("" for any); `matches` has label and field
-    selectors (None: they select everything). Watches whose `key` is equal select the same."""
+    selectors (None: they select everything). Watches whose `key` is equal select the same. `cost` is
+    `aggregate.selection.Selection.cost`."""
 
     key: Hashable = ()
     namespace: str = ""
     name: str = ""
     matches: Predicate | None = None
+    cost: int = 1
+
+    def at_once(self, most: int) -> int:
+        """Return how many objects may be matched in one step: at most `most`, and for about two milliseconds."""
+        return max(1, min(most, _STEP_COST // self.cost))
 
     def selects(self, obj: CachedObject) -> bool:
         """Whether the object, in this state, is in the selection."""

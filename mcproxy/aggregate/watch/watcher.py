@@ -28,12 +28,15 @@ log = Logger()
 SLICE_BYTES = 64 * 1024
 SLICE_LINES = 256
 """What is made and written in one step."""
+STEP_SECONDS = 0.005
+"""How long one step lasts, about: a client decides how long its selectors are."""
 BOOKMARK_INTERVAL = 60.0
 """Seconds between two bookmarks, about: they are spread so that not all watches get theirs at once."""
 LAST_BOOKMARK = 2.0
 """Seconds before the deadline at which a last bookmark is sent."""
 _RETRY = 1.0  # seconds until a bookmark is tried again that could not be sent because the client is behind
 _BIG = 16 * 1024
+_LINES_A_LOOK = 16  # at the clock
 
 REOPEN_SPREAD = 5.0
 """Seconds within which watches end that must be opened anew after a reload: not all clients come back at once."""
@@ -198,6 +201,7 @@ class Watcher:
     def _send_slice(self, source: Iterator[bytes]) -> int:
         lines: list[bytes] = []
         size = number = 0
+        end = self._clock.seconds() + STEP_SECONDS
         try:
             for line in source:
                 number += 1
@@ -205,6 +209,8 @@ class Watcher:
                     lines.append(line)
                     size += len(line)
                 if size >= SLICE_BYTES or number >= SLICE_LINES:
+                    break
+                if (not line or number % _LINES_A_LOOK == 0) and self._clock.seconds() > end:
                     break
             else:
                 self._source = None

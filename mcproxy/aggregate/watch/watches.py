@@ -305,6 +305,7 @@ def watch_selection(selection: Selection, options: ListOptions, namespace: str, 
         namespace=namespace,
         name=name or selection.name or "",
         matches=matches,
+        cost=selection.cost,
     )
 
 
