@@ -27,14 +27,14 @@ _SETTLE = 5.0  # seconds after the last initial list
 _RELOADS = 7
 
 
-def measure(lab: Lab, clusters: int, resources: int, seconds: float) -> Section:
-    """Follow `resources` of each cluster, and measure for `seconds`; then the same without reflectors."""
+def measure(lab: Lab, clusters: int, resources: int, seconds: float, *, settle: float = _SETTLE) -> Section:
+    """Follow `resources` of each cluster, wait `settle` seconds, measure for `seconds`; then without reflectors."""
     port = free_port()
     files = lab.identity
     argv = [*script_argv("fake_api_server.py"), str(port), str(files.certificate), str(files.key), str(resources)]
     wait_for_port(lab.processes.start("members", argv, lab.cores.upstream), port)
-    whole, memory, synced = _measured(lab, port, clusters, resources, seconds)
-    without, memory_without, _ = _measured(lab, port, clusters, 0, seconds)
+    whole, memory, synced = _measured(lab, port, clusters, resources, seconds, settle)
+    without, memory_without, _ = _measured(lab, port, clusters, 0, seconds, settle)
     section = Section(
         f"{clusters * resources:,} reflectors on empty stores, {clusters} members", ["what", "% of a core", "RSS MB"]
     )
@@ -48,12 +48,14 @@ def measure(lab: Lab, clusters: int, resources: int, seconds: float) -> Section:
     return section
 
 
-def _measured(lab: Lab, port: int, clusters: int, resources: int, seconds: float) -> tuple[float, float, float]:
+def _measured(
+    lab: Lab, port: int, clusters: int, resources: int, seconds: float, settle: float
+) -> tuple[float, float, float]:
     """Return the processor time (% of a core), the memory (MB), and the seconds until all had synced."""
     began = time.monotonic()
     process = _follow(lab, port, clusters, resources)
     synced = time.monotonic() - began
-    time.sleep(_SETTLE)
+    time.sleep(settle)
     cpu, start = process.cpu_seconds(), time.monotonic()
     time.sleep(seconds)
     share = (process.cpu_seconds() - cpu) / (time.monotonic() - start) * 100

@@ -20,7 +20,7 @@ def test_what_is_played_is_what_a_kube_apiserver_says() -> None:
 
 def test_all_are_followed_and_measured() -> None:
     with open_lab() as lab:
-        section = measure(lab, 2, 3, 1.0)
+        section = measure(lab, 2, 3, 1.0, settle=0.5)
     assert section.title == "6 reflectors on empty stores, 2 members"
     assert [target.met for target in section.targets][1]
     assert float(section.rows[0][2]) > float(section.rows[1][2]) - 2

@@ -270,6 +270,7 @@ class TestMembersAway:
 class TestRestart:
     def test_what_was_saved_serves_while_a_member_is_away(self, fleet: AggregateEnvironment) -> None:
         fleet.state = ", stateDir: state"
+        fleet.resources += "      initialSyncTimeout: 2s\n"  # what is not kept is waited for so long
         fleet.start()
         pods = "/api/v1/namespaces/demo/pods"
         before = objects(get(fleet, MAPS))

@@ -266,7 +266,7 @@ def test_informers_end_with_the_union_of_the_members(world: World) -> None:
         model,
         settings=settings(
             phases=[Phase.generate],  # a failure takes its whole time, so that there is none for smaller examples
-            max_examples=12,
+            max_examples=6,
             stateful_step_count=25,
             deadline=None,
             derandomize=True,

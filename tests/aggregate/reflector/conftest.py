@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 
+from mcproxy.aggregate.reflector import backoff
+
 
 @pytest.fixture
 def reactor() -> Any:
@@ -15,3 +17,10 @@ def reactor() -> Any:
 
     pytest_twisted.blockon(deferLater(reactor, 0))  # the first run installs the reactor's own readers
     return reactor
+
+
+@pytest.fixture(autouse=True)
+def short_backoff(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts that fail are repeated soon; `test_backoff` alone has the times of client-go."""
+    if not request.module.__name__.endswith("test_backoff"):
+        monkeypatch.setattr(backoff, "_FIRST", 0.1)
