@@ -17,11 +17,12 @@ from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.aggregate.view.view import MemberView, View, ViewState
 from mcproxy.config.model.aggregates import Aggregate, ResourceVersions
+from mcproxy.kube.resource import GroupVersionResource
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
     from mcproxy.aggregate.view.sources import ClusterMember, StoreProvider
-    from mcproxy.kube.resource import APIResource, GroupVersionResource
+    from mcproxy.kube.resource import APIResource
 
 log = Logger()
 
@@ -57,6 +58,7 @@ class AggregateViews:
         self._unwatchable: dict[GroupVersionResource, APIResource] = {}
         self._listeners: list[Callable[[], None]] = []
         self._disagreements: set[tuple[GroupVersionResource, str]] = set()
+        self._absent: set[GroupVersionResource] = set()  # that a line was logged about
         self.update(aggregate, members)
 
     # -- what there is ----------------------------------------------------------------------------------------
@@ -142,6 +144,7 @@ class AggregateViews:
                 view.update(state)
         for key in [key for key in self._stores if key not in used]:
             self._provider.release(self._stores.pop(key))
+        self._log_absent()
         for callback in list(self._listeners):
             try:
                 callback()
@@ -224,6 +227,25 @@ class AggregateViews:
                 cause=f"its kind or its scope is not that in cluster {first}, which comes first",
                 todo="serve the same definition in all members, or limit the resource with `clusters`",
             )
+
+    def _log_absent(self) -> None:
+        """Write a line for each resource that the configuration names and no member has, once all are known."""
+        if self.undiscovered or not self._members:
+            return
+        entries = self.aggregate.cache.resources
+        named = {
+            GroupVersionResource(each.group, each.version, each.resource) for each in entries if each.resource != "*"
+        }
+        absent = {gvr for gvr in named if gvr not in self._views and gvr not in self._unwatchable}
+        for gvr in sorted(absent - self._absent):
+            log.warn(
+                "aggregate {aggregate}: no member has {resource}",
+                aggregate=self.aggregate.name,
+                resource=str(gvr),
+                cause="cache.resources names it, but the discovery of no member that the entry is for has it",
+                todo="none if its definition is still to come; else compare the entry with `kubectl api-resources`",
+            )
+        self._absent = absent
 
 
 def _discovered(member: ClusterMember) -> bool:

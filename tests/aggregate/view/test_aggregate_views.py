@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from twisted.logger import capturedLogs
+
 from mcproxy.aggregate.view.aggregate_views import AggregateViews
 from mcproxy.aggregate.view.view import View, ViewState
 from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, ResourceVersions
@@ -85,6 +87,20 @@ def test_what_one_member_can_watch_is_a_view_of_that_member() -> None:
 def test_a_member_that_disagrees_on_kind_or_scope_is_left_out() -> None:
     room = Room(member("east", WIDGETS), member("west", replace(WIDGETS, namespaced=False)))
     assert room.names(WIDGETS) == ["east"]
+
+
+def test_a_resource_that_is_named_and_that_no_member_has_is_logged_once_all_members_are_known() -> None:
+    east, west = member("east", PODS), FakeMember("west", FakeDiscovery())
+    with capturedLogs() as logs:
+        room = Room(east, west, scope=(entry("pods"), entry("pod"), entry("*", group="example.com")))
+        assert room.views.undiscovered == (west,)
+        assert logs == []
+        west.discovery.set(PODS)
+        east.discovery.set(PODS, WIDGETS)  # nothing more is said of what is known
+    (line,) = logs
+    assert (line["resource"], line["aggregate"]) == ("pod", "fleet")
+    assert line["cause"]
+    assert line["todo"]
 
 
 def test_a_definition_that_comes_and_goes() -> None:
