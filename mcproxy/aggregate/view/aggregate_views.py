@@ -239,9 +239,10 @@ class AggregateViews:
         absent = {gvr for gvr in named if gvr not in self._views and gvr not in self._unwatchable}
         for gvr in sorted(absent - self._absent):
             log.warn(
-                "aggregate {aggregate}: no member has {resource}",
+                "aggregate {aggregate}: no member has {resource} of version {version}",
                 aggregate=self.aggregate.name,
                 resource=str(gvr),
+                version=gvr.version,
                 cause="cache.resources names it, but the discovery of no member that the entry is for has it",
                 todo="none if its definition is still to come; else compare the entry with `kubectl api-resources`",
             )

@@ -98,7 +98,7 @@ def test_a_resource_that_is_named_and_that_no_member_has_is_logged_once_all_memb
         west.discovery.set(PODS)
         east.discovery.set(PODS, WIDGETS)  # nothing more is said of what is known
     (line,) = logs
-    assert (line["resource"], line["aggregate"]) == ("pod", "fleet")
+    assert (line["resource"], line["version"], line["aggregate"]) == ("pod", "v1", "fleet")
     assert line["cause"]
     assert line["todo"]
 
