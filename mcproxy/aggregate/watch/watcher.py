@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -14,6 +13,7 @@ from twisted.python.failure import Failure
 from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.watch.cursor import Cursor
 from mcproxy.aggregate.watch.rendering import error_line
+from mcproxy.aggregate.watch.terms import Undecided, WatchTerms
 from mcproxy.aggregate.watch.turns import Turns
 from mcproxy.http.deadlines import NEVER
 from mcproxy.http.exchange import Exchange
@@ -42,14 +42,6 @@ REOPEN_SPREAD = 5.0
 """Seconds within which watches end that must be opened anew after a reload: not all clients come back at once."""
 
 
-class Undecided(Exception):
-    """A reload has added a member that the request was not decided for: it must be made anew."""
-
-
-Recheck = Callable[[], Awaitable[frozenset[str]]]
-"""Returns the members whose objects the user may still read; raises StatusError if there is none, or Undecided."""
-
-
 class WatcherGroup(Protocol):
     """Watchers that get the same bytes (`group.Group`)."""
 
@@ -76,25 +68,6 @@ class WatchersOfView(Protocol):
 
     def join(self, watcher: Watcher) -> bool:
         """Take a watcher that is in step into its group; False if the group is elsewhere just now."""
-
-
-@dataclass(frozen=True, slots=True)
-class WatchTerms:
-    """How long a watch lasts and what it sends beside changes. Times are seconds.
-
-    `initial_end`: a bookmark ends the initial events, as soon as every member that can be reached is in; one of which
-    nothing is known yet is waited for at most `initial_sync_timeout`. `partial`: members that are down are left out
-    until they are back. `recheck` is called every `recheck_interval`.
-    """
-
-    timeout: float
-    bookmarks: bool = False
-    initial_end: bool = False
-    initial_sync_timeout: float = 10.0
-    recheck: Recheck | None = None
-    recheck_interval: float = 30.0
-    spread: float = 0.5
-    """A random number from 0 to 1."""
 
 
 class Watcher:

@@ -25,8 +25,9 @@ from mcproxy.aggregate.watch.fan_out import FanOut
 from mcproxy.aggregate.watch.rendering import ObjectRendering, PartialRendering, Rendering
 from mcproxy.aggregate.watch.selection import WatchSelection
 from mcproxy.aggregate.watch.table_rendering import TableRendering
+from mcproxy.aggregate.watch.terms import Undecided, WatchTerms
 from mcproxy.aggregate.watch.turns import Turns
-from mcproxy.aggregate.watch.watcher import Undecided, Watcher, WatchTerms
+from mcproxy.aggregate.watch.watcher import Watcher
 from mcproxy.config.model.aggregates import Unavailable
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.kube import list_options, media_types
