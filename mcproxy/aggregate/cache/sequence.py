@@ -20,7 +20,7 @@ Chunk = tuple[CachedObject, ...]
 class LabelRuns(NamedTuple):
     """The labels in a chunk, once for each run of objects that share them (replicas stand beside each other).
 
-    A label selector that looks at these instead of 100,000 objects takes a fifth of the time.
+    A label selector that looks at these instead of 100,000 pods takes half of the time.
     """
 
     labels: tuple[dict[str, str], ...]
