@@ -15,7 +15,7 @@ from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
 CLUSTERS = ("east", "west")
-USERS = {"admin": ("system:masters",), "alice": (), "editor": ("shop-editors",), "nobody": ()}
+USERS = {"admin": ("system:masters",), "alice": (), "editor": ("shop-editors",), "nobody": (), "stranger": ()}
 """The users that the proxy knows by a token that is their name, and their groups."""
 
 CONFIG = """\

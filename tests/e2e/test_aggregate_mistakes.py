@@ -130,17 +130,17 @@ def test_several_copies_of_one_name_are_no_500(api: Api) -> None:
 def test_the_proxys_credentials_are_not_used_where_the_users_rights_are_meant(
     fleet: AggregateEnvironment, made: dict[str, Any]
 ) -> None:
-    nobody = Api(fleet, "nobody")
+    stranger = Api(fleet, "stranger")
     answers = [
-        nobody("GET", CONFIG_MAPS),
-        nobody("GET", path_of(made)),
-        nobody("GET", f"{CONFIG_MAPS}?watch=true"),
-        nobody("GET", f"/clusters/{CLUSTERS[0]}{CONFIG_MAPS}"),
-        nobody("DELETE", CONFIG_MAPS),
-        nobody("POST", CONFIG_MAPS, config_map("never", CLUSTERS[0])),
+        stranger("GET", CONFIG_MAPS),
+        stranger("GET", path_of(made)),
+        stranger("GET", f"{CONFIG_MAPS}?watch=true"),
+        stranger("GET", f"/clusters/{CLUSTERS[0]}{CONFIG_MAPS}"),
+        stranger("DELETE", CONFIG_MAPS),
+        stranger("POST", CONFIG_MAPS, config_map("never", CLUSTERS[0])),
     ]
     assert [answer.status for answer in answers] == [403] * len(answers)
-    assert 'User "nobody" cannot' in answers[0].json["message"]
+    assert 'User "stranger" cannot' in answers[0].json["message"]
 
 
 @pytest.mark.parametrize("alphabet", [base64.b64encode, base64.urlsafe_b64encode])
