@@ -146,7 +146,7 @@ class Reads:
         asked = _asked(request, view, listing=True)
         options = parse(asked.query)
         gvr, namespace = view.resource.gvr, asked.namespace
-        custom = _is_custom(view)
+        custom = view.custom
         selection = parse_selection(
             options.label_selector, options.field_selector, gvr, custom=custom, known_field=known_field
         )
@@ -271,7 +271,7 @@ def _asked(request: AggregatedRequest, view: View, *, listing: bool = False) -> 
     query = parse_query(request.target.partition(b"?")[2])
     accepted = negotiate(
         (request.head.header(b"accept") or b"").decode("latin-1"),
-        custom=_is_custom(view),
+        custom=view.custom,
         list_of=(resource.gvr.group, resource.kind) if listing else None,
         writable=(JSON, YAML),
     )
@@ -302,8 +302,3 @@ def _token(options: ListOptions, listed: str) -> ContinueToken | None:
             "invalid continue token: it was made for another resource, namespace or selector than this list has",
         )
     return token
-
-
-def _is_custom(view: View) -> bool:
-    """Whether the resource is a custom one, as its members write it."""
-    return any(store.items_typed for member in view.members for store in member.stores)

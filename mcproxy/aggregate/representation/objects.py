@@ -6,7 +6,6 @@ of fields and without.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 TABLE, PARTIAL, PARTIAL_LIST = "Table", "PartialObjectMetadata", "PartialObjectMetadataList"
 NONE, METADATA, OBJECT = "None", "Metadata", "Object"
-ObjectWriter = Callable[["CachedObject"], bytes]
 
 _PHASES = (
     (

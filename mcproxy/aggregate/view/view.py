@@ -148,6 +148,11 @@ class View:
     def reader(self) -> VersionReader:
         return self.state.reader
 
+    @property
+    def custom(self) -> bool:
+        """Whether the resource is a custom one, as its members write it."""
+        return any(store.items_typed for member in self.state.members for store in member.stores)
+
     def member(self, name: str) -> MemberView | None:
         """Return the part of the member of that name."""
         return next((member for member in self.state.members if member.name == name), None)

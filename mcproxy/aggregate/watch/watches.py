@@ -120,7 +120,7 @@ class Watches:
         """Answer a watch. Returns when all of it is under way; raises StatusError before the response has begun."""
         info = request.info
         options = list_options.parse(parse_query(request.target.partition(b"?")[2]), watch=True)
-        custom = _is_custom(view)
+        custom = view.custom
         wanted = representation(_negotiated(request, custom=custom), _include_object(request))
         selection = parse_selection(
             options.label_selector, options.field_selector, view.resource.gvr, custom=custom, known_field=known_field
@@ -325,10 +325,6 @@ def _owner(view: View, chosen: WatchSelection, allowed: Sequence[str]) -> str | 
             if store.get(chosen.namespace, chosen.name) is not None:
                 return member.name
     return None
-
-
-def _is_custom(view: View) -> bool:
-    return any(store.items_typed for member in view.members[:1] for store in member.stores)
 
 
 def _negotiated(request: AggregatedRequest, *, custom: bool) -> media_types.Accepted:
