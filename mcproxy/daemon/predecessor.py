@@ -31,7 +31,13 @@ async def wait_for_predecessor(reactor: Any, path: str) -> None:
     Raises `ControlSocketInUse` if it is not, or does not answer, or does not end within the time that it announced.
     """
     deadline: float | None = None
+    hung_up = False
     while (status := await _status(reactor, path)) is not None:
+        if not status and not hung_up:  # it closed the socket with this connection in the queue: ask once more
+            hung_up = True
+            await deferLater(reactor, _POLL)
+            continue
+        hung_up = False
         if status.get("state") != "stopping":
             raise ControlSocketInUse(path, status.get("pid"))
         now = reactor.seconds()

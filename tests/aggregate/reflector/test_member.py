@@ -133,6 +133,7 @@ async def test_a_reload_ends_streams_on_endpoints_that_the_cluster_has_no_more(
     config = cluster_config(east)
     member = site.member(east)
     first = member.cluster
+    await site.until(lambda: all(endpoint.ready for endpoint in first.endpoints))  # a stream for each
     streams = [await member.open("/api/v1/configmaps?watch=true") for _ in range(2)]
     reading = [Deferred.fromCoroutine(read_on(stream)) for stream in streams]
     woken = member.sleep(3600)
