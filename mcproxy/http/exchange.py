@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from mcproxy.http.framing import encode_last_chunk
+from mcproxy.http.h1.framing import encode_last_chunk
 from mcproxy.http.messages import CHUNKED, REASON_PHRASES, Header, RequestHead
 
 if TYPE_CHECKING:
-    from mcproxy.http.server import ServerConnection
+    from mcproxy.http.h1.server import ServerConnection
     from mcproxy.http.tunnel import TunnelSide
 
 

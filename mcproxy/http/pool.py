@@ -12,8 +12,8 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from mcproxy.http.client import ClientConnection
 from mcproxy.http.deadlines import NEVER, Deadlines
+from mcproxy.http.h1.client import ClientConnection
 from mcproxy.http.high_water_mark import HighWaterMark
 
 Connect = Callable[[ClientConnection], "Deferred[None]"]

@@ -10,8 +10,8 @@ from zope.interface import implementer
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
+from mcproxy.http.h1.server import ServerConnection
 from mcproxy.http.messages import ProtocolError
-from mcproxy.http.server import ServerConnection
 
 Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of the response to an invalid request
 

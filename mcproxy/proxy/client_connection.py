@@ -19,7 +19,7 @@ from mcproxy.proxy.routes import host_name
 
 if TYPE_CHECKING:
     from mcproxy.http.exchange import Exchange
-    from mcproxy.http.server import ServerConnection
+    from mcproxy.http.h1.server import ServerConnection
     from mcproxy.proxy.routes import Routes, VirtualServer
 
 #: Limit of the header block that a connection keeps, in bytes, to recognize it in its next request.

@@ -14,8 +14,8 @@ from twisted.internet.defer import CancelledError
 
 from mcproxy.config.model import Identity
 from mcproxy.dispatch.plan import Plan
-from mcproxy.http.client import ClientConnection, ConnectionClosed
-from mcproxy.http.framing import encode_chunk, encode_last_chunk
+from mcproxy.http.h1.client import ClientConnection, ConnectionClosed
+from mcproxy.http.h1.framing import encode_chunk, encode_last_chunk
 from mcproxy.http.messages import CHUNKED, Header
 from mcproxy.kube.status import retry_after
 from mcproxy.net.errors import ConnectError

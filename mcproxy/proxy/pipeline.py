@@ -20,8 +20,8 @@ from twisted.logger import Logger
 
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.exchange import Exchange
+from mcproxy.http.h1.server import ServerConnection
 from mcproxy.http.messages import ProtocolError
-from mcproxy.http.server import ServerConnection
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError

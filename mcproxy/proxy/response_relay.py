@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from mcproxy.http.client import ClientConnection, ConnectionClosed
+from mcproxy.http.h1.client import ClientConnection, ConnectionClosed
 from mcproxy.http.messages import Header, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
 from mcproxy.kube.status import StatusError

@@ -28,7 +28,7 @@ from mcproxy.proxy.request import Request
 if TYPE_CHECKING:
     from mcproxy.dispatch.permit import Permit
     from mcproxy.dispatch.plan import Plan
-    from mcproxy.http.server import ServerConnection
+    from mcproxy.http.h1.server import ServerConnection
     from mcproxy.http.server_factory import ServerFactory
 
 MAX_RESPONSE = 64 * 1024 * 1024

@@ -24,7 +24,7 @@ from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import EndpointTLS
 
 if TYPE_CHECKING:
-    from mcproxy.http.client import ClientConnection
+    from mcproxy.http.h1.client import ClientConnection
     from mcproxy.http.pool import Pool
 
 log = Logger()

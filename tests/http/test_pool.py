@@ -8,10 +8,10 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from mcproxy.http.client import ClientConnection
 from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.h1.client import ClientConnection
 from mcproxy.http.pool import Pool
-from tests.http.harness import Answer, Wire
+from tests.http.h1.harness import Answer, Wire
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 

@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 
 from mcproxy.http.tunnel import TunnelSide
-from tests.http.harness import ClientHarness, ServerHarness
+from tests.http.h1.harness import ClientHarness, ServerHarness
 
 ASK = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.http.head import parse_request_head
+from mcproxy.http.h1.head import parse_request_head
 from mcproxy.http.messages import ProtocolError
 from mcproxy.identity.identity_headers import BEARER_PROTOCOL, MAX_TOKEN, split_identity_headers
 from mcproxy.kube.status import StatusError

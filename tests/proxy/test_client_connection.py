@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 
-from mcproxy.http.head import parse_request_head
+from mcproxy.http.h1.head import parse_request_head
 from mcproxy.http.messages import RequestHead
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy.client_connection import ClientConnectionInfo

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy.config import model
-from mcproxy.http.head import parse_request_head
+from mcproxy.http.h1.head import parse_request_head
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.proxy.responses import audit_id, refusal_fields, restore_prefix
 from tests.proxy.harness import Harness, always, cluster, config, get

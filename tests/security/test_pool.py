@@ -6,8 +6,8 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from mcproxy.http.client import ClientConnection
 from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.h1.client import ClientConnection
 from mcproxy.http.pool import Pool
 from mcproxy.net.errors import ConnectionRefused
 

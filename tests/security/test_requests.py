@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mcproxy.http.head import parse_request_head, parse_response_head
+from mcproxy.http.h1.head import parse_request_head, parse_response_head
 from mcproxy.http.messages import ProtocolError, UpstreamProtocolError
 from mcproxy.identity.identity_headers import split_identity_headers
 from mcproxy.kube import requestinfo
@@ -15,7 +15,7 @@ from mcproxy.net.proxy_protocol import ProxyHeaderError
 from mcproxy.net.proxy_protocol import parse as parse_proxy
 from mcproxy.observe.format import mask_query
 from mcproxy.proxy.routes import host_name
-from tests.http.harness import ServerHarness
+from tests.http.h1.harness import ServerHarness
 
 HOST = b"Host: k8s.test\r\n"
 

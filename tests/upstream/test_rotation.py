@@ -12,8 +12,8 @@ import trustme
 from twisted.internet.task import deferLater
 
 from mcproxy.config import model
-from mcproxy.http.client import ClientConnection
 from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.h1.client import ClientConnection
 from mcproxy.http.pool import Pool
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mcproxy.aggregate.cache.object import EventType
 from mcproxy.aggregate.watch.change_queue import Change, ChangeQueue, Item, Reset
-from mcproxy.http.framing import encode_chunk
+from mcproxy.http.h1.framing import encode_chunk
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.watch.cursor import Cursor

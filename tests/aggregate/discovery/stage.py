@@ -25,7 +25,7 @@ from mcproxy.proxy.responses import own_fields, refusal_fields
 from mcproxy.upstream.control import ControlResponse
 from tests.aggregate.discovery.recorded import GOLDEN
 from tests.aggregate.fake_request import FakeRequest
-from tests.http.harness import ServerHarness
+from tests.http.h1.harness import ServerHarness
 
 NOW = 1_795_253_316.0  # Sat, 21 Nov 2026 09:28:36 GMT, when most recordings were made
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcproxy.http.head import RequestHeadParser, incomplete_head_error, parse_request_head, parse_response_head
+from mcproxy.http.h1.head import RequestHeadParser, incomplete_head_error, parse_request_head, parse_response_head
 from mcproxy.http.messages import (
     CHUNKED,
     UNTIL_CLOSE,
@@ -18,7 +18,7 @@ from mcproxy.http.messages import (
     ResponseHead,
     UpstreamProtocolError,
 )
-from tests.http.harness import ServerHarness
+from tests.http.h1.harness import ServerHarness
 
 tokens = st.from_regex(rb"\A[A-Za-z][A-Za-z0-9!#$%&'*+.^_`|~-]{0,12}\Z")
 values = st.from_regex(rb"\A([!-~\x80-\xff]([ \t!-~\x80-\xff]{0,12}[!-~\x80-\xff])?)?\Z")

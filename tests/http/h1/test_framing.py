@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.http.framing import (
+from mcproxy.http.h1.framing import (
     MAX_SIZE_LINE,
     MAX_TRAILERS,
     BodyReader,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.error import ConnectionDone, ConnectionLost
 
-from mcproxy.http.client import MAX_HEAD, ConnectionClosed, ResponseTimeout
+from mcproxy.http.h1.client import MAX_HEAD, ConnectionClosed, ResponseTimeout
 from mcproxy.http.messages import UpstreamProtocolError
-from tests.http.harness import Answer, ClientHarness
+from tests.http.h1.harness import Answer, ClientHarness
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.error import ConnectionDone, ConnectionLost
 
-from mcproxy.http.server import LINGER
-from tests.http.harness import ServerHarness
+from mcproxy.http.h1.server import LINGER
+from tests.http.h1.harness import ServerHarness
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n\r\nok"

@@ -14,11 +14,11 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import Limits
-from mcproxy.http.client import ClientConnection
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
+from mcproxy.http.h1.client import ClientConnection
+from mcproxy.http.h1.server import ServerConnection
 from mcproxy.http.messages import Header, ProtocolError, ResponseHead
-from mcproxy.http.server import ServerConnection
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.http.tunnel import TunnelSide
 

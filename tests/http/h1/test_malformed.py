@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from mcproxy.config import model
-from tests.http.malformed import CASES, SMUGGLED, TOLERATED, Case
+from tests.http.h1.malformed import CASES, SMUGGLED, TOLERATED, Case
 from tests.proxy.harness import NAME, OK, Harness, Upstream, always, cluster, config
 
 

@@ -22,8 +22,8 @@ from zope.interface import implementer
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import NEVER
 from mcproxy.http.exchange import Exchange
-from mcproxy.http.framing import BodyReader, ChunkedReader, FramingError, LengthReader
-from mcproxy.http.head import RequestHeadParser, incomplete_head_error, parse_request_head
+from mcproxy.http.h1.framing import BodyReader, ChunkedReader, FramingError, LengthReader
+from mcproxy.http.h1.head import RequestHeadParser, incomplete_head_error, parse_request_head
 from mcproxy.http.messages import CHUNKED, REASON_PHRASES, ProtocolError
 from mcproxy.http.transport import Transport
 from mcproxy.http.tunnel import TunnelSide

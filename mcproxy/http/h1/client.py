@@ -19,8 +19,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.http.deadlines import NEVER, Deadlines
-from mcproxy.http.framing import BodyReader, ChunkedReader, FramingError, LengthReader, UntilCloseReader
-from mcproxy.http.head import parse_response_head
+from mcproxy.http.h1.framing import BodyReader, ChunkedReader, FramingError, LengthReader, UntilCloseReader
+from mcproxy.http.h1.head import parse_response_head
 from mcproxy.http.messages import CHUNKED, UNTIL_CLOSE, Header, ResponseHead, UpstreamProtocolError
 from mcproxy.http.transport import Transport
 from mcproxy.http.tunnel import TunnelSide

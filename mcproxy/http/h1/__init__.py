@@ -1,0 +1,1 @@
+"""HTTP/1.1: message heads, body framing, and the engines of both sides (RFC 9112)."""
