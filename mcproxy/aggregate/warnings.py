@@ -59,11 +59,6 @@ def unavailable_text(member: str, since: float, *, stale: bool) -> str:
     return f"cluster {member}: unavailable since {moment}{shown}"
 
 
-def unavailable_warning(member: str, since: float, *, stale: bool) -> Field:
-    """Return `unavailable_text` as a field."""
-    return warning(unavailable_text(member, since, stale=stale))
-
-
 def never_synced_text(member: str) -> str:
     """Say that nothing is known yet of a member's objects."""
     return f"cluster {member}: its objects are left out, they could not be listed yet"

@@ -61,6 +61,14 @@ def matches(media_type: str, pattern: str) -> bool:
     return pattern == media_type or (pattern.endswith("/*") and media_type.startswith(pattern[:-1]))
 
 
+def accepts_gzip(accept_encoding: bytes | None) -> bool:
+    """Return whether an Accept-Encoding names gzip, as a kube-apiserver reads it: `*` is not enough, q=0 refuses it."""
+    return any(
+        clause.media_type == "gzip" and clause.quality > 0
+        for clause in clauses((accept_encoding or b"").decode("latin-1"))
+    )
+
+
 def negotiate(
     accept: str,
     *,

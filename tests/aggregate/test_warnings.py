@@ -13,7 +13,6 @@ from mcproxy.aggregate.warnings import (
     never_synced_text,
     texts_of,
     unavailable_text,
-    unavailable_warning,
     warning,
     warnings,
 )
@@ -51,7 +50,6 @@ def test_what_is_said_of_members() -> None:
     text = "cluster west: unavailable since 2023-11-14T22:13:20Z, showing its last known objects"
     assert unavailable_text("west", since, stale=True) == text
     assert unavailable_text("west", since, stale=False) == "cluster west: unavailable since 2023-11-14T22:13:20Z"
-    assert unavailable_warning("west", since, stale=True) == warning(text)
     assert never_synced_text("west").startswith("cluster west: ")
     assert left_out_text("west", "no right") == "cluster west: its objects are left out: no right"
 

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.kube.media_types import BUILTIN_TYPES, CUSTOM_TYPES, JSON, PROTOBUF, YAML, Accepted, clauses, negotiate
+from mcproxy.kube.media_types import (
+    BUILTIN_TYPES,
+    CUSTOM_TYPES,
+    JSON,
+    PROTOBUF,
+    YAML,
+    Accepted,
+    accepts_gzip,
+    clauses,
+    negotiate,
+)
 from mcproxy.kube.status import StatusError
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -102,3 +112,20 @@ def test_any_accept_header_is_understood_or_406(accept: str) -> None:
     except StatusError as error:
         code = error.code
     assert (code, found) in ((200, JSON), (406, JSON))
+
+
+@pytest.mark.parametrize(
+    ("field", "accepted"),
+    [
+        (None, False),
+        (b"", False),
+        (b"gzip", True),
+        (b"deflate, GZIP;q=0.5", True),
+        (b"gzip;q=0", False),
+        (b"gzip; q=0.000", False),
+        (b"*", False),
+        (b"br, identity", False),
+    ],
+)
+def test_gzip_is_accepted_where_it_is_named(field: bytes | None, accepted: bool) -> None:
+    assert accepts_gzip(field) is accepted

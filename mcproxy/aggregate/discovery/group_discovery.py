@@ -17,7 +17,6 @@ from mcproxy.aggregate.discovery.merged import Merge
 from mcproxy.aggregate.discovery.responses import (
     PRIVATE,
     accept_of,
-    accepts_gzip,
     has_etag,
     send,
     send_not_modified,
@@ -87,7 +86,7 @@ def _send_aggregated(request: AggregatedRequest, document: AggregatedDocument, m
     more = b"ETag: %b\r\n%b" % (document.etag, vary)
     if has_etag(request, document.etag):
         send_not_modified(request, more, cache_control=cache_control)
-    elif zipped is not None and accepts_gzip(request):
+    elif zipped is not None and media_types.accepts_gzip(request.head.header(b"accept-encoding")):
         more = b"Content-Encoding: gzip\r\n" + more
         send(request, zipped, AGGREGATED_MEDIA_TYPE, more=more, cache_control=cache_control)
     else:

@@ -24,7 +24,6 @@ from mcproxy.aggregate.discovery.responses import (
     PRIVATE,
     TEXT,
     accept_of,
-    accepts_gzip,
     has_etag,
     send,
     send_not_modified,
@@ -173,7 +172,7 @@ def _send_document(
     document, form = found
     modified = formatdate(document.made_at, usegmt=True).encode()
     own = b"ETag: %b\r\nLast-Modified: %b\r\nVary: Accept-Encoding\r\nVary: Accept\r\n" % (document.etag, modified)
-    if accepts_gzip(request):
+    if media_types.accepts_gzip(request.head.header(b"accept-encoding")):
         zipped = b"Content-Encoding: gzip\r\n" + own + more
         send(request, document.zipped, form, more=zipped, cache_control=cache_control)
     else:

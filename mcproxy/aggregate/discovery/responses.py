@@ -20,12 +20,6 @@ def accept_of(request: AggregatedRequest) -> str:
     return (request.head.header(b"accept") or b"").decode("latin-1")
 
 
-def accepts_gzip(request: AggregatedRequest) -> bool:
-    """Return whether a response may be compressed with gzip."""
-    field = (request.head.header(b"accept-encoding") or b"").decode("latin-1")
-    return any(media_types.matches("gzip", one.media_type) and one.quality > 0 for one in media_types.clauses(field))
-
-
 def has_etag(request: AggregatedRequest, etag: bytes) -> bool:
     """Return whether the client has this version; `etag` with its quotes (RFC 9110 13.1.2)."""
     field = request.head.header(b"if-none-match")

@@ -17,7 +17,7 @@ from mcproxy.aggregate.reads.formatting import formatted
 from mcproxy.aggregate.reads.freshness import Freshness, FreshnessWaiter, Probe
 from mcproxy.aggregate.reads.list_page import Batch, Lister, Page, Start
 from mcproxy.aggregate.reads.list_state import ListState, ListStates
-from mcproxy.aggregate.reads.response_body import NOT_READY, SLICE, InThread, Pieces, ResponseBody, takes_gzip
+from mcproxy.aggregate.reads.response_body import NOT_READY, SLICE, InThread, Pieces, ResponseBody
 from mcproxy.aggregate.reads.snapshot import HeldSnapshots, Part
 from mcproxy.aggregate.reads.writers import ItemWriter, item_writers
 from mcproxy.aggregate.representation.columns import Columns
@@ -32,7 +32,7 @@ from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
 from mcproxy.aggregate.warnings import block, left_out_text, warnings
 from mcproxy.kube.errors import method_not_allowed, not_found
 from mcproxy.kube.list_options import ListOptions, parse
-from mcproxy.kube.media_types import JSON, YAML, negotiate
+from mcproxy.kube.media_types import JSON, YAML, accepts_gzip, negotiate
 from mcproxy.kube.query_parameters import boolean, parse_query
 from mcproxy.kube.status import StatusError
 
@@ -259,7 +259,7 @@ class Reads:
         source = await formatted(self._clock, self._in_thread, source, asked.media_type, pretty=pretty)
         fields = b"Content-Type: %b\r\n" % asked.media_type.encode() + block(warnings(texts))
         sender = ResponseBody(self._clock, request.exchange, self._in_thread)
-        gzip = takes_gzip(request.head.header(b"accept-encoding"))
+        gzip = accepts_gzip(request.head.header(b"accept-encoding"))
         await sender.send(request.own_fields(fields), source, gzip=gzip)
 
 

@@ -43,15 +43,6 @@ NOT_READY = Pieces([], 0)
 """Nothing yet: others may have their turn."""
 
 
-def takes_gzip(accept_encoding: bytes | None) -> bool:
-    """Return whether an Accept-Encoding asks for gzip, as a kube-apiserver reads it: it may not be refused by q=0."""
-    for item in (accept_encoding or b"").split(b","):
-        coding, _, parameters = item.partition(b";")
-        if coding.strip().lower() == b"gzip":
-            return parameters.replace(b" ", b"").lower() not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
-    return False
-
-
 class ResponseBody:
     """Sends one response; the handler of its exchange while it does."""
 
