@@ -1,24 +1,28 @@
 """One request and its response, as a handler sees them, independent of the protocol version.
 
-An engine (HTTP/1.1 today) makes an `Exchange` for each request and owns it until it is done; a handler reads the body,
-responds, and is called when the client disconnects. Both directions have back-pressure and no body is buffered whole.
+An engine (`h1.server`, `h2.server`) makes an exchange of its own class for each request and owns it until it is done; a
+handler reads the body, responds, and is called when the client disconnects. Both directions have back-pressure and no
+body is buffered whole.
 
-    engine:  Exchange(head) -> handle(exchange)
+    engine:  H1Exchange(head) -> handle(exchange)
     handler: exchange.attach(handler) -> body_data* body_end        (request body)
              respond -> write* -> flush / end                      (response)
-             or switch_protocols -> Tunnel                         (upgrade)
+             or switch_protocols -> Tunnel                         (upgrade; HTTP/1.1 alone)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from mcproxy.http.h1.framing import encode_last_chunk
-from mcproxy.http.messages import CHUNKED, REASON_PHRASES, Header, RequestHead
+from mcproxy.http.messages import CHUNKED, Header, RequestHead
 
 if TYPE_CHECKING:
-    from mcproxy.http.h1.server import ServerConnection
+    from twisted.internet.interfaces import IAddress
+
+    from mcproxy.http.server_factory import ServerFactory
+    from mcproxy.http.transport import Transport
     from mcproxy.http.tunnel import TunnelSide
 
 
@@ -44,14 +48,26 @@ class ExchangeHandler(Protocol):
         """End the response as soon as it can be ended in an orderly way (drain)."""
 
 
-class Exchange:
-    """One request and its response on an HTTP/1.1 connection."""
+class ServerConnection(Protocol):
+    """What is known of the connection that a request came on; both engines' connections have it."""
+
+    client: IAddress | None
+    facts: object  # state of the layers above for this connection; not used by the engine
+    seconds: Callable[[], float]  # the clock
+    transport: Transport  # for its properties (TLS, server name, certificate); never to write to
+
+    @property
+    def factory(self) -> ServerFactory:
+        """The factory (of the listener) of this connection."""
+        ...
+
+
+class Exchange(ABC):
+    """One request and its response. The engines' subclasses have the response side."""
 
     __slots__ = (
-        "_chunked",
         "_connection",
         "_early",
-        "_out",
         "_trailers",
         "body_complete",
         "bytes_in",
@@ -70,6 +86,9 @@ class Exchange:
         "upgraded",
     )
 
+    protocol: str
+    """The protocol version as access logs have it: "HTTP/1.1", "HTTP/2.0"."""
+
     def __init__(self, connection: ServerConnection, head: RequestHead, now: float) -> None:
         self._connection = connection
         self.head = head
@@ -87,10 +106,8 @@ class Exchange:
         self.bytes_out = 0
         self.started_at = now
         self.first_byte_at = 0.0
-        self._chunked = False
-        self._out: list[bytes] = []
-        self._early: list[bytes] = []  # body received before a handler was attached
-        self._trailers: list[Header] = []
+        self._early: list[bytes] | None = None  # body received before a handler was attached
+        self._trailers: list[Header] | None = None
 
     @property
     def connection(self) -> ServerConnection:
@@ -98,14 +115,13 @@ class Exchange:
         return self._connection
 
     @property
-    def open_ended(self) -> bool:
-        """Whether the framing lets the response end after any byte (chunked, or until close)."""
-        return self._chunked or not self.head.http11
+    @abstractmethod
+    def write_blocked(self) -> bool:
+        """Whether the client does not take what is written: a handler that writes now should wait."""
 
+    @abstractmethod
     def set_long_running(self) -> None:
         """Exempt the request from `limits.stallTimeout`: a watch, a followed log, a tunnel."""
-        self.long_running = True
-        self._connection.long_running()
 
     # -- the request's body -------------------------------------------------------------------------------------
 
@@ -113,14 +129,14 @@ class Exchange:
         """Set the handler, and pass on what has arrived already."""
         self.handler = handler
         if self.head.length:
-            early, self._early = self._early, []
+            early, self._early = self._early, None
             if early:  # resume first: passing them on may pause the client again
-                self._connection.resume_body()
-            for data in early:
-                handler.body_data(data)
+                self.resume_body()
+                for data in early:
+                    handler.body_data(data)
             if self.body_complete:
-                handler.body_end(self._trailers)
-        if self._connection.write_blocked:
+                handler.body_end(self._trailers or [])
+        if self.write_blocked:
             handler.pause_response()
 
     def body_received(self, data: bytes) -> None:
@@ -129,8 +145,10 @@ class Exchange:
         if self.ended:
             return
         if self.handler is None:
+            if self._early is None:
+                self._early = []
             self._early.append(data)
-            self._connection.pause_body()
+            self.pause_body()
         else:
             self.handler.body_data(data)
 
@@ -141,23 +159,21 @@ class Exchange:
         if self.handler is not None and not self.ended:
             self.handler.body_end(trailers)
 
+    @abstractmethod
     def pause_body(self) -> None:
         """Stop reading the request's body until `resume_body`."""
-        if not self.ended:
-            self._connection.pause_body()
 
+    @abstractmethod
     def resume_body(self) -> None:
-        if not self.ended:
-            self._connection.resume_body()
+        """Read the request's body again."""
 
     # -- the response -------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def send_interim(self, status: int, reason: bytes, fields: bytes) -> None:
         """Send an interim response (1xx, but not 101); `fields` is a block as in `ResponseHead`."""
-        if self.ended or self.responded or not self.head.http11:
-            return
-        self._connection.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, reason, fields))
 
+    @abstractmethod
     def respond(self, status: int, reason: bytes, fields: bytes, length: int, declared: int | None = None) -> None:
         """Start the response; it is sent with the first `flush` or `end`.
 
@@ -165,128 +181,41 @@ class Exchange:
         bytes, or any negative number if it is not known. `declared` is the Content-Length of a response without a body
         (HEAD, 304).
         """
-        if self.ended:
-            return
-        self.responded = True
-        self.status = status
-        connection = self._connection
-        if length > 0:
-            framing = b"Content-Length: %d\r\n" % length
-        elif length < 0:
-            framing = b""
-            if self.head.http11:
-                self._chunked = True
-                framing = b"Transfer-Encoding: chunked\r\n"
-            else:
-                connection.close_after_response()
-        elif declared is not None and status != 204:
-            framing = b"Content-Length: %d\r\n" % declared
-        else:
-            bodiless = self.head.method == b"HEAD" or status in (204, 304)
-            framing = b"" if bodiless else b"Content-Length: 0\r\n"
-        if not self.body_complete:
-            # The rest of the request would have to be read before the next one; closing bounds that.
-            connection.close_after_response()
-        if connection.closing:
-            framing += b"Connection: close\r\n"
-        reason = reason or REASON_PHRASES.get(status, b"Unknown")
-        self._out.append(b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (status, reason, fields, framing))
 
+    @abstractmethod
     def write(self, data: bytes) -> None:
         """Add a piece of the body; it is sent with the next `flush` or `end`."""
-        if self.ended or not data:
-            return
-        self.bytes_out += len(data)
-        if self._chunked:
-            self._out += (b"%x\r\n" % len(data), data, b"\r\n")
-        else:
-            self._out.append(data)
 
+    @abstractmethod
     def write_shared(self, data: bytes, chunk: bytes) -> None:
         """Send a piece of the body that many exchanges get; `chunk` is `data` as `framing.encode_chunk` makes it."""
-        if not self.ended:
-            self.bytes_out += len(data)
-            self._out.append(chunk if self._chunked else data)
-            self.flush()
 
+    @abstractmethod
     def write_pieces(self, pieces: Sequence[bytes], size: int) -> None:
-        """Add pieces of the body that are `size` bytes together, as one chunk; they are joined once, by `flush`."""
-        if self.ended or not size:
-            return
-        self.bytes_out += size
-        if self._chunked:
-            self._out.append(b"%x\r\n" % size)
-            self._out += pieces
-            self._out.append(b"\r\n")
-        else:
-            self._out += pieces
+        """Add pieces of the body that are `size` bytes together; they are joined at most once."""
 
+    @abstractmethod
     def flush(self) -> None:
         """Send what was written since the last flush."""
-        out = self._out
-        if out:
-            self._out = []
-            connection = self._connection
-            if not self.first_byte_at:
-                self.first_byte_at = connection.seconds()
-            connection.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
+    @abstractmethod
     def end(self, trailers: list[Header] | None = None) -> None:
         """The response is complete."""
-        if self.ended:
-            return
-        if self._chunked:
-            self._out.append(encode_last_chunk(trailers if trailers and self.head.te_trailers else []))
-        self.flush()
-        self.completed = True
-        self._finish()
-        self._connection.exchange_done(self)
 
+    @abstractmethod
     def answer(self, status: int, fields: bytes, body: bytes, reason: bytes = b"") -> None:
         """Send a whole response; without its body if the method is HEAD."""
-        if self.head.method == b"HEAD":
-            self.respond(status, reason, fields, 0, len(body))
-            self.end()
-            return
-        if self.ended:
-            return
-        connection = self._connection
-        if not self.body_complete:
-            connection.close_after_response()
-        self.responded = self.completed = True
-        self.status = status
-        self.bytes_out = len(body)
-        self.first_byte_at = connection.seconds()
-        connection.transport.write(
-            b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\n%b\r\n%b"
-            % (
-                status,
-                reason or REASON_PHRASES.get(status, b"Unknown"),
-                fields,
-                len(body),
-                b"Connection: close\r\n" if connection.closing else b"",
-                body,
-            )
-        )
-        self._finish()
-        connection.exchange_done(self)
 
+    @abstractmethod
     def abort(self) -> None:
-        """Abort the connection, so that the client does not take what it has for a complete response."""
-        if not self.ended:
-            self._finish()
-            self._connection.abort()
+        """Break the response off, so that the client does not take what it has for a complete one."""
 
+    @abstractmethod
     def switch_protocols(self, reason: bytes, fields: bytes, upgrade: bytes) -> TunnelSide:
-        """Respond with 101 and make the connection one side of a tunnel; the exchange lasts as long as the tunnel."""
-        self.responded = self.upgraded = True
-        self.status = 101
-        self.first_byte_at = self._connection.seconds()
-        self._connection.transport.write(
-            b"HTTP/1.1 101 %b\r\n%bUpgrade: %b\r\nConnection: Upgrade\r\n\r\n"
-            % (reason or b"Switching Protocols", fields, upgrade)
-        )
-        return self._connection.become_tunnel()
+        """Respond with 101 and make the connection one side of a tunnel; the exchange lasts as long as the tunnel.
+
+        Only for a request whose head has an `upgrade`; none of HTTP/2 has.
+        """
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -299,17 +228,9 @@ class Exchange:
         if handler is not None:
             handler.cancelled()
 
-    def tunnel_closed(self, bytes_in: int, bytes_out: int) -> None:
-        """Engine: the tunnel is closed."""
-        if not self.ended:
-            self.bytes_in, self.bytes_out = bytes_in, bytes_out
-            self.completed = True
-            self._finish()
-
     def _finish(self) -> None:
         self.ended = True
-        self._out = []
-        self._early = []
+        self._early = None
         self.handler = None
         observer, self.on_done = self.on_done, None
         if observer is not None:
@@ -323,4 +244,4 @@ class ExchangeObserver(Protocol):
         """Called exactly once, however the exchange ended."""
 
 
-__all__ = ["CHUNKED", "Exchange", "ExchangeHandler", "ExchangeObserver"]
+__all__ = ["CHUNKED", "Exchange", "ExchangeHandler", "ExchangeObserver", "ServerConnection"]

@@ -9,8 +9,8 @@ from zope.interface import implementer
 
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import Deadlines
-from mcproxy.http.exchange import Exchange
-from mcproxy.http.h1.server import ServerConnection
+from mcproxy.http.exchange import Exchange, ServerConnection
+from mcproxy.http.h1.server import H1ServerConnection
 from mcproxy.http.messages import ProtocolError
 
 Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of the response to an invalid request
@@ -37,7 +37,7 @@ class ServerFactory:
         self.handle = handle
         self.refusal = refusal
         self.draining = False
-        self.connections: set[ServerConnection] = set()
+        self.connections: set[H1ServerConnection] = set()
 
     def doStart(self) -> None:
         """Nothing to prepare."""
@@ -45,11 +45,11 @@ class ServerFactory:
     def doStop(self) -> None:
         """Nothing to undo."""
 
-    def buildProtocol(self, addr: IAddress | None) -> ServerConnection:
-        return ServerConnection(self, self.limits)
+    def buildProtocol(self, addr: IAddress | None) -> H1ServerConnection:
+        return H1ServerConnection(self, self.limits)
 
     def drain(self, *, unused: bool = False) -> None:
-        """Close each connection after its current request; idle ones now (`ServerConnection.drain`)."""
+        """Close each connection after its current request; idle ones now (`H1ServerConnection.drain`)."""
         self.draining = True
         for connection in list(self.connections):
             connection.drain(unused=unused)

@@ -18,8 +18,7 @@ from mcproxy.net.client_table import UNIX
 from mcproxy.proxy.routes import host_name
 
 if TYPE_CHECKING:
-    from mcproxy.http.exchange import Exchange
-    from mcproxy.http.h1.server import ServerConnection
+    from mcproxy.http.exchange import Exchange, ServerConnection
     from mcproxy.proxy.routes import Routes, VirtualServer
 
 #: Limit of the header block that a connection keeps, in bytes, to recognize it in its next request.

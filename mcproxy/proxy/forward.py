@@ -183,7 +183,7 @@ class Forward(ResponseRelay):
         if exchange.handler is None:
             request.upstream = self
             exchange.attach(self)
-        elif exchange.connection.write_blocked:
+        elif exchange.write_blocked:
             connection.pause()
 
     def body_data(self, data: bytes) -> None:

@@ -19,8 +19,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
 from mcproxy.config.model import IPNetwork
-from mcproxy.http.exchange import Exchange
-from mcproxy.http.h1.server import ServerConnection
+from mcproxy.http.exchange import Exchange, ServerConnection
 from mcproxy.http.messages import ProtocolError
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo

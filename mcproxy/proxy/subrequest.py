@@ -28,7 +28,7 @@ from mcproxy.proxy.request import Request
 if TYPE_CHECKING:
     from mcproxy.dispatch.permit import Permit
     from mcproxy.dispatch.plan import Plan
-    from mcproxy.http.h1.server import ServerConnection
+    from mcproxy.http.exchange import ServerConnection
     from mcproxy.http.server_factory import ServerFactory
 
 MAX_RESPONSE = 64 * 1024 * 1024
@@ -130,26 +130,19 @@ def _block(fields: Sequence[Header]) -> bytes:
 
 
 class _MemoryConnection:
-    """What a request looks at of its client's connection; there is nobody to write to."""
+    """What a request looks at of its client's connection."""
 
     __slots__ = ("factory", "seconds")
-
-    write_blocked = False
-    closing = False
 
     def __init__(self, parent: Exchange) -> None:
         self.factory: ServerFactory = parent.connection.factory
         self.seconds: Callable[[], float] = parent.connection.seconds
 
-    def pause_body(self) -> None:
-        """The body is here already; what was sent of it is held by the connection to the member."""
-
-    def resume_body(self) -> None:
-        """As `pause_body`."""
-
 
 class _MemoryExchange(Exchange):
     """An exchange whose response is collected; `finished` gets it, or a StatusError."""
+
+    protocol = "HTTP/1.1"
 
     __slots__ = ("_cluster", "_collected", "_finished", "_limit", "_response_fields")
 
@@ -164,12 +157,25 @@ class _MemoryExchange(Exchange):
     ) -> None:
         super().__init__(cast("ServerConnection", connection), head, connection.seconds())
         self.body_complete = True
-        self._early = [body] if body else []
+        self._early = [body] if body else None
         self._cluster = cluster
         self._limit = limit
         self._finished = finished
         self._collected: list[bytes] = []
         self._response_fields = b""
+
+    @property
+    def write_blocked(self) -> bool:
+        return False
+
+    def set_long_running(self) -> None:
+        self.long_running = True
+
+    def pause_body(self) -> None:
+        """The body is here already; what was sent of it is held by the connection to the member."""
+
+    def resume_body(self) -> None:
+        """As `pause_body`."""
 
     def send_interim(self, status: int, reason: bytes, fields: bytes) -> None:
         pass
@@ -190,6 +196,12 @@ class _MemoryExchange(Exchange):
         self._collected.append(data)
         if self.bytes_out > self._limit:
             self._too_large()
+
+    def write_shared(self, data: bytes, chunk: bytes) -> None:
+        self.write(data)
+
+    def write_pieces(self, pieces: Sequence[bytes], size: int) -> None:
+        self.write(b"".join(pieces))
 
     def flush(self) -> None:
         pass

@@ -19,6 +19,7 @@ from bench.report import Section
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.reads.reads import Reads
 from mcproxy.http.exchange import Exchange
+from mcproxy.http.h1.exchange import H1Exchange
 from mcproxy.http.messages import RequestHead
 from tests.aggregate.reads.harness import FakeConnection, Response
 
@@ -40,7 +41,7 @@ def answer(target: str, count: int) -> Response:
     head = RequestHead()
     head.method, head.target, head.fields, head.http11, head.length = b"GET", target.encode(), b"", True, 0
     head.te_trailers = False
-    handler(Reads(clock, probe, in_thread), view(stores), failed)(Exchange(cast(Any, connection), head, 0.0))
+    handler(Reads(clock, probe, in_thread), view(stores), failed)(H1Exchange(cast(Any, connection), head, 0.0))
     while not connection.done:
         clock.advance(0)
     return Response(bytes(connection.wire))

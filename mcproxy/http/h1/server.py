@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import NEVER
-from mcproxy.http.exchange import Exchange
+from mcproxy.http.h1.exchange import H1Exchange
 from mcproxy.http.h1.framing import BodyReader, ChunkedReader, FramingError, LengthReader
 from mcproxy.http.h1.head import RequestHeadParser, incomplete_head_error, parse_request_head
 from mcproxy.http.messages import CHUNKED, REASON_PHRASES, ProtocolError
@@ -41,7 +41,7 @@ LINGER = 2.0
 
 
 @implementer(IProtocol, IHalfCloseableProtocol, IPushProducer)
-class ServerConnection:
+class H1ServerConnection:
     """One client connection."""
 
     __slots__ = (
@@ -82,7 +82,7 @@ class ServerConnection:
         self._reader: BodyReader | None = None
         self._body_paused = False
         self._body_size = 0
-        self._exchange: Exchange | None = None
+        self._exchange: H1Exchange | None = None
         self._tunnel: TunnelSide | None = None
         self._closing = False
         self._sent_at_last_check = 0  # bytes sent to a slow reader, or through a half-closed tunnel, at the last check
@@ -164,7 +164,7 @@ class ServerConnection:
             if exchange.handler is not None:
                 exchange.handler.pause_response()
 
-    def _wait_for_reading(self, exchange: Exchange) -> None:
+    def _wait_for_reading(self, exchange: H1Exchange) -> None:
         """The send buffer is full: set the deadline for the client of a short request to read some of its response."""
         if not exchange.long_running:
             self._sent_at_last_check = self.transport.sent_from_queue
@@ -245,7 +245,7 @@ class ServerConnection:
         self.requests += 1
         if not head.keep_alive:
             self._closing = True
-        exchange = self._exchange = Exchange(self, head, self.seconds())
+        exchange = self._exchange = H1Exchange(self, head, self.seconds())
         factory.handle(exchange)
         return data[size:]
 
@@ -309,7 +309,7 @@ class ServerConnection:
             if not self._buffer_full:
                 self.transport.resumeProducing()
 
-    # -- called by Exchange -------------------------------------------------------------------------------------
+    # -- called by H1Exchange -----------------------------------------------------------------------------------
 
     @property
     def factory(self) -> ServerFactory:
@@ -350,7 +350,7 @@ class ServerConnection:
         if exchange is not None and tunnel is not None:
             exchange.tunnel_closed(tunnel.bytes_received, tunnel.bytes_sent)
 
-    def exchange_done(self, exchange: Exchange) -> None:
+    def exchange_done(self, exchange: H1Exchange) -> None:
         """The response is complete: continue with the next request, linger, or close."""
         if self._exchange is not exchange:
             return
@@ -438,7 +438,7 @@ class ServerConnection:
             exchange.stalled = True
         self._reject(ProtocolError(408, "the request body stalled"))
 
-    def _reading_stalled(self, exchange: Exchange) -> None:
+    def _reading_stalled(self, exchange: H1Exchange) -> None:
         """Abort, if the client has read nothing of its response for `limits.stallTimeout`."""
         if exchange.long_running:
             return

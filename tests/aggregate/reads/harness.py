@@ -20,6 +20,7 @@ from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.selection import KnownField
 from mcproxy.aggregate.view.view import MemberView, View, ViewState
 from mcproxy.http.exchange import Exchange
+from mcproxy.http.h1.exchange import H1Exchange
 from mcproxy.http.messages import RequestHead
 from mcproxy.kube.resource import APIResource
 from mcproxy.kube.status import StatusError
@@ -123,7 +124,7 @@ class ReadRequest(FakeRequest):
         head.fields = b"".join(b"%b: %b\r\n" % (k.encode(), v.encode()) for k, v in (fields or {}).items())
         self.connection = FakeConnection(clock)
         self.head = head
-        self.exchange = Exchange(cast(Any, self.connection), head, clock.seconds())
+        self.exchange = H1Exchange(cast(Any, self.connection), head, clock.seconds())
         self.served: list[tuple[tuple[str, ...], bool]] = []
 
     def served_by(self, *members: str, cached: bool) -> None:

@@ -15,9 +15,9 @@ from twisted.python.failure import Failure
 
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import Deadlines
-from mcproxy.http.exchange import Exchange
+from mcproxy.http.exchange import Exchange, ServerConnection
 from mcproxy.http.h1.client import ClientConnection
-from mcproxy.http.h1.server import ServerConnection
+from mcproxy.http.h1.server import H1ServerConnection
 from mcproxy.http.messages import Header, ProtocolError, ResponseHead
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.http.tunnel import TunnelSide
@@ -189,7 +189,7 @@ class ServerHarness:
         self.deadlines = Deadlines(self.clock)
         self.factory = ServerFactory(self.deadlines, Limits(**bounds), self._handle, self._refusal)
         self._attach = attach
-        self.connection: ServerConnection = self.factory.buildProtocol(None)
+        self.connection: H1ServerConnection = self.factory.buildProtocol(None)
         self.wire = Wire(self.connection)
         self.connection.makeConnection(self.wire)
 
