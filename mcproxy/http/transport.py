@@ -9,6 +9,13 @@ from cryptography.x509 import Certificate
 from twisted.internet.interfaces import IAddress, IPushProducer
 
 
+class Flushable(Protocol):
+    """A protocol that collects output during a turn of the reactor."""
+
+    def flush_coalesced(self) -> None:
+        """Write what was collected."""
+
+
 class Transport(Protocol):
     """A connection with back-pressure in both directions.
 
@@ -18,6 +25,7 @@ class Transport(Protocol):
 
     is_tls: bool
     server_name: str | None  # SNI of the client, lower case
+    alpn: bytes | None  # b"h2", b"http/1.1", ...; None without TLS or without ALPN
 
     @property
     def sent_from_queue(self) -> int:
@@ -28,6 +36,9 @@ class Transport(Protocol):
         """Send; does nothing after loseConnection, loseWriteConnection, abortConnection or connectionLost."""
 
     def writeSequence(self, iovec: Iterable[bytes]) -> None: ...
+    def flush_later(self, item: Flushable) -> None:
+        """Call `item.flush_coalesced` at the end of this turn of the reactor, once; not after the connection's end."""
+
     def pauseProducing(self) -> None: ...
     def resumeProducing(self) -> None: ...
     def registerProducer(self, producer: IPushProducer, streaming: bool) -> None: ...

@@ -9,12 +9,13 @@ connection is created with `default`, and the callback changes only the certific
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from OpenSSL import SSL
 from twisted.logger import Logger
 
 from mcproxy.config.model import Certificate
+from mcproxy.net.alpn import HTTP1_0, HTTP1_1
 from mcproxy.net.contexts import PairError, server_context
 from mcproxy.net.names import NameTable
 
@@ -22,16 +23,30 @@ log = Logger()
 
 
 class CertificateStore:
-    """Server contexts by name: exact name, then one-label wildcard, then the default."""
+    """Server contexts by name: exact name, then one-label wildcard, then the default.
 
-    __slots__ = ("_names", "default")
+    `protocols` are the names that ALPN may agree on, best first.
+    """
 
-    def __init__(self, default: SSL.Context, names: NameTable[SSL.Context]) -> None:
+    __slots__ = ("_names", "default", "protocols")
+
+    def __init__(
+        self,
+        default: SSL.Context,
+        names: NameTable[SSL.Context],
+        protocols: Sequence[bytes] = (HTTP1_1, HTTP1_0),
+    ) -> None:
         self.default = default
         self._names = names
+        self.protocols = tuple(protocols)
 
     @classmethod
-    def build(cls, certificates: Iterable[Certificate], min_version: str = "1.2") -> CertificateStore:
+    def build(
+        cls,
+        certificates: Iterable[Certificate],
+        min_version: str = "1.2",
+        protocols: Sequence[bytes] = (HTTP1_1, HTTP1_0),
+    ) -> CertificateStore:
         """Build the contexts. The first certificate is the default; of several with the same name the first is used.
 
         `min_version` is "1.2" or "1.3". Raises PairError, naming the certificate, and ValueError for none at all.
@@ -40,14 +55,14 @@ class CertificateStore:
         names: list[tuple[str, SSL.Context]] = []
         for certificate in certificates:
             try:
-                context = server_context(certificate.chain.data, certificate.key.data, min_version)
+                context = server_context(certificate.chain.data, certificate.key.data, min_version, protocols)
             except PairError as error:
                 raise PairError(f"certificate {certificate.name}: {error}") from error
             contexts.append(context)
             names += [(name.lower(), context) for name in certificate.server_names]
         if not contexts:
             raise ValueError("a TLS listener needs a certificate")
-        store = cls(contexts[0], NameTable(names))
+        store = cls(contexts[0], NameTable(names), protocols)
         # OpenSSL calls the callback of the context that a connection was created with: always the default.
         contexts[0].set_tlsext_servername_callback(store._select_context)
         return store
@@ -61,6 +76,11 @@ class CertificateStore:
         connection = SSL.Connection(self.default, sock)
         connection.set_accept_state()
         return connection
+
+    @property
+    def needs_alpn(self) -> bool:
+        """Whether a client must agree on a protocol by ALPN: without it a connection is HTTP/1.1."""
+        return HTTP1_1 not in self.protocols
 
     def _select_context(self, connection: SSL.Connection) -> None:
         """SNI callback. An exception here would go to sys.excepthook, so it is caught and logged instead."""

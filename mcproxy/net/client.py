@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IProtocol, IReadWriteDescriptor, IResolu
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.contexts import PairError, VerifyResult, client_context, verify_reason
 from mcproxy.net.errors import (
     ConnectError,
@@ -53,16 +54,26 @@ class ClientTLS:
 
 
 def connect(
-    reactor: Reactor, host: str, port: int, protocol: IProtocol, *, tls: ClientTLS | None, timeout: float
+    reactor: Reactor,
+    host: str,
+    port: int,
+    protocol: IProtocol,
+    *,
+    tls: ClientTLS | None,
+    timeout: float,
+    alpn: tuple[bytes, ...] = (HTTP1_1,),
 ) -> Deferred[None]:
     """Connect `protocol` to host:port within `timeout` seconds.
+
+    `alpn` are the protocols that are offered by TLS, best first; what the server chose is `alpn` of the transport, None
+    where it knows no ALPN.
 
     Fires after TCP, TLS and certificate checks, when `protocol.makeConnection` has been called; fails with
     ConnectError. Cancelling closes whatever is under way.
     """
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     attempt = _Attempt(reactor, where, timeout)
-    return attempt.run(attempt.over_tcp(host, port, protocol, tls))
+    return attempt.run(attempt.over_tcp(host, port, protocol, tls, alpn))
 
 
 def connect_unix(reactor: Reactor, path: str, protocol: IProtocol, timeout: float) -> Deferred[None]:
@@ -95,14 +106,16 @@ class _Attempt:
         sock = await self._open((socket.AF_UNIX, path), self.timeout)
         PlainStream(self.reactor, sock, path).attach(protocol)
 
-    async def over_tcp(self, host: str, port: int, protocol: IProtocol, tls: ClientTLS | None) -> None:
+    async def over_tcp(
+        self, host: str, port: int, protocol: IProtocol, tls: ClientTLS | None, alpn: tuple[bytes, ...]
+    ) -> None:
         addresses = [_literal(host, port)] if is_ip(host) else await _resolve(self.reactor, host, port)
         sock, name = await self._connect_first(addresses)
         if tls is None:
             PlainStream(self.reactor, sock, name).attach(protocol)
             return
         try:
-            stream = await self._start_tls(sock, name, tls)
+            stream = await self._start_tls(sock, name, tls, alpn)
         except BaseException:
             sock.close()
             raise
@@ -138,11 +151,13 @@ class _Attempt:
             raise
         return sock
 
-    async def _start_tls(self, sock: socket.socket, name: Any, tls: ClientTLS) -> TLSStream:
+    async def _start_tls(self, sock: socket.socket, name: Any, tls: ClientTLS, alpn: tuple[bytes, ...]) -> TLSStream:
         self.stage = "the TLS handshake"
         now = self.reactor.seconds()
         connection = SSL.Connection(tls.context, sock)
         connection.set_connect_state()
+        if alpn != (HTTP1_1,):  # that is what every context offers
+            connection.set_alpn_protos(list(alpn))
         if not is_ip(tls.server_name):
             connection.set_tlsext_host_name(_sni(tls.server_name))
         result = VerifyResult()
@@ -153,6 +168,9 @@ class _Attempt:
         if tls.verify and (verified is not offered or offered.name != tls.server_name):
             check_name(connection.get_peer_certificate(as_cryptography=True), tls.server_name)
         connection.set_app_data(None)
+        chosen = connection.get_alpn_proto_negotiated()
+        if chosen and chosen not in alpn:
+            raise TLSError(f"{self.where} chose the protocol {chosen!r}, which was not offered")
         remember = None if tls.sessions is None else partial(_keep_session, tls.sessions, verified)
         return TLSStream(self.reactor, sock, name, connection, server_name=tls.server_name, first_read=remember)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -18,6 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
 from twisted.logger import Logger
+
+from mcproxy.net.alpn import HTTP1_0, HTTP1_1
 
 log = Logger()
 
@@ -29,7 +32,6 @@ CIPHERS = (
     b"ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
     b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 )
-HTTP1 = (b"http/1.1", b"http/1.0")  # ALPN, best first
 _VERSIONS = {"1.2": SSL.TLS1_2_VERSION, "1.3": SSL.TLS1_3_VERSION}
 
 
@@ -84,8 +86,13 @@ def _use_pair(context: SSL.Context, chain: Sequence[x509.Certificate], key: Priv
         raise PairError(f"OpenSSL does not take the pair: {reasons}") from error
 
 
-def server_context(chain: bytes, key: bytes, min_version: str = "1.2") -> SSL.Context:
+def server_context(
+    chain: bytes, key: bytes, min_version: str = "1.2", protocols: Sequence[bytes] = (HTTP1_1, HTTP1_0)
+) -> SSL.Context:
     """Create a context that serves this certificate (PEM, leaf first). Raises PairError.
+
+    `protocols` are the names that ALPN may agree on, best first; a client that offers only others gets the alert
+    no_application_protocol. A client without ALPN completes the handshake.
 
     Client certificates are requested and accepted whatever their chain (the handshake only proves that the client has
     the key); the x509 authenticator verifies them later, against the CAs of the virtual server.
@@ -100,7 +107,7 @@ def server_context(chain: bytes, key: bytes, min_version: str = "1.2") -> SSL.Co
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(os.urandom(16))
     context.set_verify(SSL.VERIFY_PEER, _accept_any)
-    context.set_alpn_select_callback(_select_protocol)
+    context.set_alpn_select_callback(partial(_select_protocol, tuple(protocols)))
     _use_pair(context, *load_pair(chain, key))
     return context
 
@@ -109,8 +116,8 @@ def _accept_any(connection: SSL.Connection, certificate: X509, number: int, dept
     return True
 
 
-def _select_protocol(connection: SSL.Connection, offered: list[bytes]) -> bytes:
-    for protocol in HTTP1:
+def _select_protocol(protocols: Sequence[bytes], connection: SSL.Connection, offered: list[bytes]) -> bytes:
+    for protocol in protocols:
         if protocol in offered:
             return protocol
     raise NoCommonProtocol  # pyOpenSSL turns it into the alert, then raises it from do_handshake
@@ -124,7 +131,7 @@ def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None
     Raises PairError for a bad pair, ValueError for CAs that cannot be parsed.
     """
     context = _new(SSL.TLS1_2_VERSION)
-    context.set_alpn_protos([HTTP1[0]])
+    context.set_alpn_protos([HTTP1_1])  # unless `client.connect` is given others
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)  # SessionCache chooses the session to resume
     if verify:
         context.set_verify(SSL.VERIFY_PEER, _record_verification)

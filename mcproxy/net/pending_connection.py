@@ -5,6 +5,7 @@ Each step is bounded by the handshake timeout, so a silent peer costs a socket a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from ipaddress import ip_address
@@ -147,10 +148,13 @@ class PendingConnection:
 
         def finished(error: Exception | None) -> None:
             self._handshake = None
-            if error is None:
-                self._tls_ready(connection)
-            else:
+            if error is not None:
                 self._reject(tls_reason(error) if isinstance(error, SSL.Error) else str(error) or type(error).__name__)
+            elif store.needs_alpn and not connection.get_alpn_proto_negotiated():
+                _end_tls(connection)
+                self._reject("the client has no ALPN, and the listener speaks HTTP/2 alone")
+            else:
+                self._tls_ready(connection)
 
         self._handshake = Handshake(
             self._reactor, self._socket, connection, self._settings.limits.handshake_timeout, finished
@@ -181,3 +185,9 @@ class PendingConnection:
             "{bind}: a connection of {peer} was refused: {cause}", bind=str(self._listener.bind), peer=peer, cause=why
         )
         self.close()
+
+
+def _end_tls(connection: SSL.Connection) -> None:
+    """Send close_notify, if the socket takes it."""
+    with contextlib.suppress(SSL.Error):
+        connection.shutdown()

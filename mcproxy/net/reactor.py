@@ -23,8 +23,8 @@ _DEAD = epollreactor.EPOLLHUP | epollreactor.EPOLLERR
 class LeanEpollReactor(epollreactor.EPollReactor):
     """EPollReactor with its own `doPoll`.
 
-    `end_of_turn` collects streams with coalesced writes; their `flush_coalesced` is called after all ready selectables
-    have been called, before the reactor waits again.
+    `end_of_turn` collects streams that have coalesced writes or a protocol to flush; their `end_turn` is called after
+    all ready selectables have been called, before the reactor waits again.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class LeanEpollReactor(epollreactor.EPollReactor):
         turn = self.end_of_turn
         for stream in turn:
             try:
-                stream.flush_coalesced()
+                stream.end_turn()
             except BaseException as error:
                 self._disconnect(stream, self._log_failure(error), False)
         turn.clear()

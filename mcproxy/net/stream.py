@@ -23,7 +23,7 @@ import socket
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import (
@@ -51,6 +51,14 @@ HIGH_WATER = 64 * 1024  # bytes queued before the producer is asked to pause
 FLUSH_STALL = 60.0  # seconds that a closing connection may go without sending a byte of what is queued
 LINGER = 3.0  # seconds to wait for the peer's own end after ours
 
+
+class Flushable(Protocol):
+    """Collects output during a turn of the reactor."""
+
+    def flush_coalesced(self) -> None:
+        """Write what was collected."""
+
+
 BLOCKED = 0
 BROKEN = -1
 
@@ -63,6 +71,7 @@ class Stream(ABC):
 
     __slots__ = (
         "__weakref__",
+        "_at_end_of_turn",
         "_coalesced",
         "_ending",
         "_fd",
@@ -90,6 +99,7 @@ class Stream(ABC):
 
     is_tls = False
     server_name: str | None = None
+    alpn: bytes | None = None  # the protocol that ALPN has agreed on (RFC 7301)
 
     def __init__(
         self,
@@ -114,6 +124,7 @@ class Stream(ABC):
         self._queue: WriteQueue | None = None  # None while nothing waits: an empty one costs 800 bytes
         self._turn: list[Stream] | None = getattr(reactor, "end_of_turn", None)
         self._coalesced = b""  # small writes of this turn of the reactor
+        self._at_end_of_turn: Flushable | None = None
         self._producer: Any = None
         self._push = True
         self._producer_paused = False
@@ -212,6 +223,35 @@ class Stream(ABC):
         data, self._coalesced = self._coalesced, b""
         if data and self._fd >= 0:
             self._write(data)
+
+    def flush_later(self, item: Flushable) -> None:
+        """Call `item.flush_coalesced` once at the end of this turn of the reactor, before what it has written is sent.
+
+        For a protocol that collects what it has to say; not called once the connection is closed. It is always the same
+        item for one connection. An exception of it is logged and closes the connection.
+        """
+        if self._at_end_of_turn is None and self._fd >= 0:
+            self._at_end_of_turn = item
+            if self._turn is None:
+                self.reactor.callLater(0, self._end_turn_alone)
+            else:
+                self._turn.append(self)
+
+    def end_turn(self) -> None:
+        """Called by the reactor at the end of its turn: flush the protocol, send the small writes of this turn."""
+        item = self._at_end_of_turn
+        if item is not None:
+            self._at_end_of_turn = None
+            item.flush_coalesced()
+        if self._coalesced:
+            self.flush_coalesced()
+
+    def _end_turn_alone(self) -> None:
+        try:
+            self.end_turn()
+        except Exception:
+            log.failure("a protocol failed at the end of a turn; its connection is closed")
+            self.abortConnection()
 
     def _write(self, data: bytes) -> None:
         if self._coalesced:
@@ -462,6 +502,7 @@ class Stream(ABC):
         self.connected = False
         self._ending = self.disconnecting = True
         self._coalesced = b""
+        self._at_end_of_turn = None
         self._queue = None
         producer, self._producer = self._producer, None
         protocol, self.protocol = self.protocol, None

@@ -26,6 +26,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from mcproxy.net.alpn import shared
 from mcproxy.net.errors import tls_reason
 from mcproxy.net.failures import failure
 from mcproxy.net.sockets import Address
@@ -54,7 +55,7 @@ class TLSStream(Stream):
     `first_read` is called once, after the first read: by then a TLS 1.3 server has sent its session tickets.
     """
 
-    __slots__ = ("_first_read", "_read_wants_write", "_tls", "_write_wants_read", "server_name")
+    __slots__ = ("_first_read", "_read_wants_write", "_tls", "_write_wants_read", "alpn", "server_name")
 
     is_tls = True
 
@@ -73,6 +74,7 @@ class TLSStream(Stream):
         super().__init__(reactor, sock, name, peer=peer, on_close=on_close)
         self._tls: SSL.Connection | None = tls
         self.server_name = server_name
+        self.alpn = shared(tls.get_alpn_proto_negotiated())
         self._first_read = first_read
         self._read_wants_write = False
         self._write_wants_read = False

@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,67 @@ async def test_http_1_1_is_offered(serve: Serve, recorders: Recorders) -> None:
     assert client.stream._tls.get_alpn_proto_negotiated() == b"http/1.1"  # type: ignore[attr-defined]
     client.stream.loseConnection()
     await client.lost
+
+
+@pytest.mark.parametrize(
+    ("protocols", "offered", "chosen"),
+    [
+        ((b"h2", b"http/1.1"), (b"h2", b"http/1.1"), b"h2"),
+        ((b"h2", b"http/1.1"), (b"http/1.1",), b"http/1.1"),
+        ((b"http/1.1",), (b"h2", b"http/1.1"), b"http/1.1"),
+    ],
+)
+async def test_what_is_offered_is_said_for_each_connection(
+    serve: Serve, recorders: Recorders, protocols: tuple[bytes, ...], offered: tuple[bytes, ...], chosen: bytes
+) -> None:
+    store = CertificateStore.build([certificate("only", "localhost")], protocols=protocols)
+    listener = serve(ListenerSettings(certificates=store))
+    client = Recorder()
+    port = listener.address.port  # type: ignore[union-attr]
+    await connect(reactor(), "127.0.0.1", port, client, tls=client_tls(), timeout=5, alpn=offered)
+    assert client.stream.alpn == chosen
+    client.stream.loseConnection()
+    await client.lost
+
+
+async def test_a_server_that_knows_no_alpn_agrees_on_nothing(tmp_path: Path) -> None:
+    server = ResumingServer(tmp_path)
+    client = Recorder()
+    with server.sock:
+        serving = in_thread(server.one)
+        offered = (b"h2", b"http/1.1")
+        await connect(reactor(), "127.0.0.1", server.port, client, tls=client_tls(), timeout=5, alpn=offered)
+        assert client.stream.alpn is None
+        client.stream.loseConnection()
+        await serving
+    await client.lost
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_resumed_session_agrees_on_a_protocol_anew(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    server = ResumingServer(tmp_path)
+    server.context.maximum_version = version
+    tls = client_tls(sessions=SessionCache())
+    agreed: list[bytes | None] = []
+    reused: list[bool] = []
+    with server.sock:
+        for spoken, offered in (
+            (["h2", "http/1.1"], (b"h2", b"http/1.1")),
+            (["h2", "http/1.1"], (b"http/1.1",)),
+            (["http/1.1"], (b"h2", b"http/1.1")),
+            (["h2"], (b"h2", b"http/1.1")),
+        ):
+            server.context.set_alpn_protocols(spoken)
+            serving = in_thread(server.one)
+            client = Recorder()
+            await connect(reactor(), "127.0.0.1", server.port, client, tls=tls, timeout=5, alpn=offered)
+            await until(partial(client.received.startswith, b"hello"))
+            agreed.append(client.stream.alpn)
+            client.stream.loseConnection()
+            await client.lost
+            reused.append(await serving)
+    assert agreed == [b"h2", b"http/1.1", b"http/1.1", b"h2"]
+    assert reused == [False, True, True, True]
 
 
 # -- sessions ------------------------------------------------------------------------------------------------

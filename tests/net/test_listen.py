@@ -465,3 +465,97 @@ async def test_alpn_picks_http_1_1(serve: Serve) -> None:
     with pytest.raises(ssl.SSLError, match=r"(?i)no application protocol"):
         await in_thread(peer, "h2")
     await until(lambda: listener.connections == 0)
+
+
+H2_ALONE = (b"h2",)
+BOTH = (b"h2", b"http/1.1", b"http/1.0")
+HTTP1_FIRST = (b"http/1.1", b"http/1.0", b"h2")
+
+
+@pytest.mark.parametrize(
+    ("protocols", "offered", "chosen"),
+    [
+        (BOTH, ["h2", "http/1.1"], b"h2"),
+        (BOTH, ["http/1.1", "h2"], b"h2"),
+        (BOTH, ["http/1.1"], b"http/1.1"),
+        (BOTH, [], None),
+        (HTTP1_FIRST, ["h2", "http/1.1"], b"http/1.1"),
+        (HTTP1_FIRST, ["spdy/3", "h2"], b"h2"),
+        (H2_ALONE, ["h2", "http/1.1"], b"h2"),
+    ],
+)
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_the_protocol_is_the_first_of_ours_that_the_client_offers(
+    serve: Serve,
+    recorders: Recorders,
+    protocols: tuple[bytes, ...],
+    offered: list[str],
+    chosen: bytes | None,
+    version: ssl.TLSVersion,
+) -> None:
+    listener = serve(speaking(*protocols))
+    assert await in_thread(agree, listener, offered, version) == (chosen.decode() if chosen else None)
+    await until(lambda: recorders.all)
+    assert recorders.all[0].stream.alpn == chosen
+    await recorders.all[0].lost
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_without_a_common_protocol_the_handshake_ends_in_its_alert(
+    serve: Serve, recorders: Recorders, version: ssl.TLSVersion
+) -> None:
+    listener = serve(speaking(*H2_ALONE))
+    with pytest.raises(ssl.SSLError, match=r"(?i)no application protocol"):
+        await in_thread(agree, listener, ["http/1.1"], version)
+    await until(lambda: listener.connections == 0)
+    assert recorders.all == []
+
+
+async def test_a_client_without_ALPN_is_closed_cleanly_where_HTTP_2_is_spoken_alone(
+    serve: Serve, recorders: Recorders
+) -> None:
+    listener = serve(speaking(*H2_ALONE))
+
+    def peer() -> bytes:
+        with stdlib_context().wrap_socket(raw(listener), server_hostname="localhost") as tls:
+            tls.settimeout(5)
+            return tls.recv(1)  # an SSLEOFError without close_notify
+
+    assert await in_thread(peer) == b""
+    await until(lambda: listener.connections == 0)
+    assert recorders.all == []
+
+
+async def test_a_connection_keeps_the_protocols_that_its_listener_had_at_its_start(
+    serve: Serve, recorders: Recorders
+) -> None:
+    listener = serve(speaking(*BOTH))
+    begun = raw(listener)
+    await until(lambda: listener.connections == 1)
+    listener.update(speaking(b"http/1.1"))
+
+    def peer() -> str | None:
+        context = stdlib_context()
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        with context.wrap_socket(begun, server_hostname="localhost") as tls:
+            return tls.selected_alpn_protocol()
+
+    assert await in_thread(peer) == "h2"
+    assert await in_thread(agree, listener, ["h2", "http/1.1"], ssl.TLSVersion.TLSv1_3) == "http/1.1"
+    await until(lambda: len(recorders.all) == 2 and listener.connections == 0)
+
+
+def speaking(*protocols: bytes) -> ListenerSettings:
+    """Settings of a TLS listener that agrees on these."""
+    return ListenerSettings(
+        certificates=CertificateStore.build([certificate("only", "localhost")], protocols=protocols)
+    )
+
+
+def agree(listener: Listener, offered: list[str], version: ssl.TLSVersion) -> str | None:
+    """Connect with the standard library and return what ALPN has agreed on."""
+    context = stdlib_context(minimum_version=version, maximum_version=version)
+    if offered:
+        context.set_alpn_protocols(offered)
+    with context.wrap_socket(raw(listener), server_hostname="localhost") as tls:
+        return tls.selected_alpn_protocol()

@@ -7,6 +7,8 @@ import struct
 
 import pytest
 from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import globalLogPublisher
 
 from mcproxy.config.model import TCPBind
 from mcproxy.net.client import connect
@@ -169,3 +171,80 @@ async def test_what_is_written_after_the_end_is_ignored(serve: Serve, recorders:
     server.write(b"after")
     await client.lost
     assert bytes(client.received) == (b"" if end == "abortConnection" else b"before")
+
+
+class Collecting(Recorder):
+    """A protocol that collects output during a turn, as the HTTP/2 engines do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.collected: list[bytes] = []
+        self.flushed = 0
+        self.failing = False
+
+    def say(self, data: bytes) -> None:
+        self.collected.append(data)
+        self.stream.flush_later(self)
+
+    def flush_coalesced(self) -> None:
+        self.flushed += 1
+        if self.failing:
+            raise ZeroDivisionError
+        collected, self.collected = self.collected, []
+        self.stream.write(b"".join(collected))
+
+
+@pytest.mark.parametrize("lean", [True, False])
+async def test_what_a_protocol_collects_goes_out_once_at_the_end_of_the_turn(
+    serve: Serve, recorders: Recorders, lean: bool
+) -> None:
+    client = Collecting()
+    await joined(serve(ListenerSettings()), client)
+    if not lean:
+        client.stream._turn = None  # as on another reactor
+    for word in (b"one ", b"two ", b"three"):
+        client.say(word)
+    assert client.flushed == 0
+    await until(lambda: bytes(recorders.all[0].received) == b"one two three")
+    assert client.flushed == 1
+    client.say(b" four")
+    await until(lambda: bytes(recorders.all[0].received) == b"one two three four")
+    client.stream.loseConnection()
+    await recorders.all[0].lost
+
+
+async def test_nothing_is_flushed_once_the_connection_is_closed(serve: Serve, recorders: Recorders) -> None:
+    client = Collecting()
+    await joined(serve(ListenerSettings()), client)
+    client.say(b"never sent")
+    client.stream.close()
+    client.say(b"nor this")
+    await recorders.all[0].lost
+    assert client.flushed == 0
+    assert not recorders.all[0].received
+
+
+@pytest.mark.parametrize("lean", [True, False])
+async def test_a_protocol_that_fails_to_flush_loses_its_connection_alone(
+    serve: Serve, recorders: Recorders, lean: bool
+) -> None:
+    listener = serve(ListenerSettings())
+    client, other = Collecting(), Collecting()
+    await joined(listener, client)
+    await joined(listener, other)
+    if not lean:
+        client.stream._turn = other.stream._turn = None
+    observer = EventLoggingObserver()
+    globalLogPublisher.addObserver(observer)
+    try:
+        client.failing = True
+        client.say(b"x")
+        other.say(b"still here")
+        await client.lost
+    finally:
+        globalLogPublisher.removeObserver(observer)
+    assert [event["log_failure"].type for event in observer if "log_failure" in event] == [ZeroDivisionError]
+    await until(lambda: any(bytes(each.received) == b"still here" for each in recorders.all))
+    other.stream.loseConnection()
+    for each in recorders.all:
+        await each.lost

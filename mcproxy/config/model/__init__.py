@@ -52,7 +52,17 @@ from mcproxy.config.model.config import Config
 from mcproxy.config.model.daemon import Daemon
 from mcproxy.config.model.dispatch import ClusterBackend, Policy, Reject, Strategy
 from mcproxy.config.model.flow_controls import FlowControl, FlowControlType, Per, Queue
-from mcproxy.config.model.listeners import Bind, Limits, Listener, ListenerTLS, Serves, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.model.listeners import (
+    Bind,
+    HTTPProtocol,
+    Limits,
+    Listener,
+    ListenerTLS,
+    Serves,
+    SystemdBind,
+    TCPBind,
+    UnixBind,
+)
 from mcproxy.config.model.logging import AccessLog, Logging
 from mcproxy.config.model.rules import Rule
 from mcproxy.config.model.servers import CORS, AggregateBackend, Backend, ClustersBackend, Server, Sessions
@@ -87,6 +97,7 @@ __all__ = [
     "FlowControl",
     "FlowControlType",
     "FrontProxy",
+    "HTTPProtocol",
     "HealthCheck",
     "IPNetwork",
     "Identity",

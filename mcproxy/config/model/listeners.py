@@ -14,6 +14,13 @@ class Serves(enum.StrEnum):
     API = "API"
 
 
+class HTTPProtocol(enum.StrEnum):
+    """A version of HTTP that a listener speaks."""
+
+    HTTP2 = "HTTP2"
+    HTTP1 = "HTTP1"
+
+
 @dataclass(frozen=True, slots=True)
 class TCPBind:
     """`host` is an address or name as written ("0.0.0.0", "::", "127.0.0.1"); port 0 asks the system for one."""

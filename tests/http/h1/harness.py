@@ -28,6 +28,7 @@ class Wire:
 
     is_tls = False
     server_name = None
+    alpn = None
 
     def __init__(self, protocol: Any) -> None:
         self.protocol = protocol
