@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from mcproxy.http.client_stream import ClientStream
 from mcproxy.http.deadlines import NEVER, Deadlines
 from mcproxy.http.h1.client import ClientConnection
 from mcproxy.http.high_water_mark import HighWaterMark
@@ -37,7 +39,7 @@ class Pool:
         self._idle_timeout = idle_timeout
         self._idle: list[ClientConnection] = []
         self._used = HighWaterMark(deadlines.seconds())  # of connections in use
-        self._waiting: deque[Deferred[ClientConnection]] = deque()
+        self._waiting: deque[Deferred[ClientStream]] = deque()
         self._closed = False
         self._opening = False  # connections for waiting requests, see _connection_gone
         self.connections = 0  # open or being opened, without tunnels (they leave the pool)
@@ -47,8 +49,11 @@ class Pool:
         """The number of idle connections."""
         return len(self._idle)
 
-    def take(self) -> ClientConnection | None:
-        """Return an idle connection, or None if there is none."""
+    def take(self, *, lasting: bool = False, upgrade: bool = False) -> ClientStream | None:
+        """Return a stream on a connection that is open, or None if there is none.
+
+        `lasting`: the response is expected to last (a watch); `upgrade`: the request has an Upgrade field.
+        """
         if not self._idle:
             return None
         connection = self._idle.pop()
@@ -56,20 +61,20 @@ class Pool:
         self._used.note(self.connections - len(self._idle))
         return connection
 
-    def open(self) -> Deferred[ClientConnection]:
-        """Return a new connection, or the next free one while `max_connections` are open.
+    def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[ClientStream]:
+        """Return a stream on a new connection, or on the next free one while `max_connections` are open.
 
         Fails with `net.errors.ConnectError`. Cancel it if the request is cancelled.
         """
         if self._max_connections and self.connections >= self._max_connections and self._idle:
             self._idle[0].retire()  # the caller wants a new connection, not this one
         if self._max_connections and self.connections >= self._max_connections:
-            waiter: Deferred[ClientConnection] = Deferred(self._cancel_wait)
+            waiter: Deferred[ClientStream] = Deferred(self._cancel_wait)
             self._waiting.append(waiter)
             return waiter
         return self._open()
 
-    def _open(self) -> Deferred[ClientConnection]:
+    def _open(self) -> Deferred[Any]:
         self.connections += 1
         self._used.note(self.connections - len(self._idle))
         connection = ClientConnection(self, self._deadlines)
@@ -80,7 +85,7 @@ class Pool:
 
         return self._connect(connection).addCallbacks(lambda _: connection, failed)
 
-    def _open_for(self, waiter: Deferred[ClientConnection]) -> None:
+    def _open_for(self, waiter: Deferred[ClientStream]) -> None:
         """Open a connection for a waiting request; if that is cancelled meanwhile, the connection becomes idle."""
 
         def opened(connection: ClientConnection) -> None:
@@ -95,7 +100,7 @@ class Pool:
 
         self._open().addCallbacks(opened, failed)
 
-    def _cancel_wait(self, waiter: Deferred[ClientConnection]) -> None:
+    def _cancel_wait(self, waiter: Deferred[ClientStream]) -> None:
         if waiter in self._waiting:  # otherwise a connection is being opened for it
             self._waiting.remove(waiter)
 
@@ -139,5 +144,9 @@ class Pool:
     def close(self) -> None:
         """Close the idle connections, and the others when their requests are done."""
         self._closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close the idle connections: their peer may be gone."""
         while self._idle:
             self._idle[-1].retire()

@@ -1,6 +1,6 @@
 """Forwarding: one request to one endpoint of a cluster, and the response back, streamed both ways.
 
-    pick endpoint -> idle or new connection -> send head -> body ... ; response head -> body ... -> end
+    pick endpoint -> stream of the pool -> send head -> body ... ; response head -> body ... -> end
           ^                                                              |
           '---- nothing was sent, or nothing came back and it is safe ---'
 
@@ -14,9 +14,8 @@ from twisted.internet.defer import CancelledError
 
 from mcproxy.config.model import Identity
 from mcproxy.dispatch.plan import Plan
-from mcproxy.http.h1.client import ClientConnection, ConnectionClosed
-from mcproxy.http.h1.framing import encode_chunk, encode_last_chunk
-from mcproxy.http.messages import CHUNKED, Header
+from mcproxy.http.client_stream import ClientStream, ConnectionClosed
+from mcproxy.http.messages import Header
 from mcproxy.kube.status import retry_after
 from mcproxy.net.errors import ConnectError
 from mcproxy.proxy.coroutines import start
@@ -30,7 +29,7 @@ from mcproxy.proxy.upstream_errors import (
     refuse_silent,
     refuse_unanswered,
 )
-from mcproxy.proxy.upstream_request import framing_fields, response_timeout
+from mcproxy.proxy.upstream_request import response_timeout
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 
@@ -45,9 +44,7 @@ class Forward(ResponseRelay):
     __slots__ = (
         "_authorization",
         "_balancer",
-        "_chunked_body",
         "_cluster",
-        "_fields",
         "_fresh",
         "_picked",
         "_refused_elsewhere",
@@ -55,6 +52,7 @@ class Forward(ResponseRelay):
         "_repeated",
         "_target",
         "_tried",
+        "_user_fields",
         "_uses_own_credential",
     )
 
@@ -68,11 +66,11 @@ class Forward(ResponseRelay):
         headers, server = request.identity_headers, request.server
         assert server is not None
         if identity is Identity.PASSTHROUGH:
-            self._fields = headers.fields + headers.passed_through(
+            self._user_fields = headers.passed_through(
                 authenticates=server.authenticates, by_token=request.caller.by_token
             )
         else:
-            self._fields = headers.fields + server.upstream_headers[cluster.name].headers_for(request.user)
+            self._user_fields = server.upstream_headers[cluster.name].headers_for(request.user)
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._fresh = False  # the connection was opened for this request
@@ -80,7 +78,6 @@ class Forward(ResponseRelay):
         self._tried: list[Endpoint] = []
         self._renewed = False
         self._repeated = False
-        self._chunked_body = request.exchange.head.length == CHUNKED
         self._refused_elsewhere = False  # another endpoint has refused to let the proxy impersonate
 
     def try_send(self) -> bool:
@@ -98,16 +95,17 @@ class Forward(ResponseRelay):
         if endpoint is None:
             self._no_endpoint()
             return True
-        connection = endpoint.pool.take()
-        if connection is None:
+        stream = endpoint.pool.take(lasting=self._lasting, upgrade=self._exchange.head.upgrade is not None)
+        if stream is None:
             self._picked = endpoint
             return False
-        self._send(endpoint, connection)
+        self._send(endpoint, stream)
         return True
 
     async def run(self) -> None:
         """Send the request, and wait for a credential or a connection if necessary. Raises StatusError."""
         request, cluster = self._request, self._cluster
+        lasting, upgrade = self._lasting, self._exchange.head.upgrade is not None
         if self._uses_own_credential:
             if not cluster.credentials.is_ready:
                 await self._credential_ready()
@@ -118,12 +116,12 @@ class Forward(ResponseRelay):
                 self._no_endpoint()
                 return
             # If one kept connection was dead, others may be: the second attempt opens a new one.
-            connection = None if self._repeated else endpoint.pool.take()
-            self._fresh = connection is None
-            if connection is None:
-                request.waiting = opening = endpoint.open()
+            stream = None if self._repeated else endpoint.pool.take(lasting=lasting, upgrade=upgrade)
+            self._fresh = stream is None
+            if stream is None:
+                request.waiting = opening = endpoint.open(lasting=lasting, upgrade=upgrade)
                 try:
-                    connection = await opening
+                    stream = await opening
                 except ConnectError as problem:
                     if not isinstance(problem, EndpointGone):
                         endpoint.record_connect_failure(problem.cause)
@@ -134,7 +132,7 @@ class Forward(ResponseRelay):
                 finally:
                     request.waiting = None
                 endpoint.record_connect_success()
-            self._send(endpoint, connection)
+            self._send(endpoint, stream)
             return
 
     def _pick(self) -> Endpoint | None:
@@ -155,48 +153,47 @@ class Forward(ResponseRelay):
 
     # -- the request --------------------------------------------------------------------------------------------
 
-    def _send(self, endpoint: Endpoint, connection: ClientConnection) -> None:
+    def _send(self, endpoint: Endpoint, stream: ClientStream) -> None:
         request, exchange, cluster = self._request, self._exchange, self._cluster
         head = exchange.head
-        self._connection = connection
+        self._stream = stream
         request.assign_endpoint(endpoint)
-        host = head.host if cluster.config.preserve_host and head.host else endpoint.authority
-        authorization = b"" if self._authorization is None else b"Authorization: %b\r\n" % self._authorization
-        connection.send(
-            b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b%b\r\n"
-            % (
-                head.method,
-                endpoint.path_prefix if self._target != b"*" else b"",
-                self._target,
-                host,
-                self._fields,
+        upgrade = head.upgrade is not None
+        stream.send(
+            head,
+            endpoint.path_prefix + self._target if self._target != b"*" else self._target,
+            head.host if cluster.config.preserve_host and head.host else endpoint.authority,
+            (
+                request.identity_headers.fields,
+                self._user_fields,
                 request.client.forwarded(head),
-                authorization,
-                framing_fields(head),
+                b"" if self._authorization is None else b"Authorization: %b\r\n" % self._authorization,
+                b"X-Forwarded-Uri: %b\r\n" % head.target if upgrade else b"",
             ),
             self,
-            head.method,
             response_timeout(request.info, self._target, cluster.config.connections.response_timeout),
-            head.length != 0,
-            head.upgrade is not None,
         )
         if exchange.handler is None:
             request.upstream = self
             exchange.attach(self)
         elif exchange.write_blocked:
-            connection.pause()
+            stream.pause()
+
+    @property
+    def _lasting(self) -> bool:
+        """Whether the response is expected to last: a watch, a followed log."""
+        info = self._request.info
+        return info is not None and info.long_running
 
     def body_data(self, data: bytes) -> None:
-        connection = self._connection
-        if connection is not None:
-            connection.send_body(encode_chunk(data) if self._chunked_body else data)
+        stream = self._stream
+        if stream is not None:
+            stream.send_body(data)
 
     def body_end(self, trailers: list[Header]) -> None:
-        connection = self._connection
-        if connection is not None and self._exchange.head.length:
-            if self._chunked_body:
-                connection.send_body(encode_last_chunk(trailers))
-            connection.end_body()
+        stream = self._stream
+        if stream is not None and self._exchange.head.length:
+            stream.end_body(trailers)
 
     def pause_request(self) -> None:
         self._exchange.pause_body()
@@ -207,12 +204,12 @@ class Forward(ResponseRelay):
     # -- failures -----------------------------------------------------------------------------------------------
 
     def response_failed(self, problem: Exception) -> None:
-        connection, self._connection = self._connection, None
+        stream, self._stream = self._stream, None
         exchange, request = self._exchange, self._request
         if exchange.responded:
             self._truncated(problem)
             return
-        began = connection is not None and connection.began
+        began = stream is not None and stream.began
         endpoint = request.endpoint
         assert endpoint is not None
         if isinstance(problem, ConnectionClosed) and not began:
@@ -231,23 +228,23 @@ class Forward(ResponseRelay):
 
         A watch on an endpoint that became silent would never get an event: it ends, and is resumed elsewhere.
         """
-        connection, endpoint = self._connection, self._request.endpoint
-        if connection is None or endpoint is None:
+        stream, endpoint = self._stream, self._request.endpoint
+        if stream is None or endpoint is None:
             return
-        if connection.began or self._exchange.responded:
+        if stream.began or self._exchange.responded:
             if self._boundary is not None and endpoint.silent and any(map(is_ready, self._balancer.endpoints)):
-                self._drop_connection()
+                self._drop_stream()
                 self._end_watch(self._boundary)
             return
         if not self._repeatable:
             if endpoint.silent:  # else it may still answer
-                self._drop_connection()
+                self._drop_stream()
                 refuse_silent(self._request, self._cluster, endpoint)
             return
         self._tried.append(endpoint)
         self._picked = self._pick()
         if self._picked is not None:  # else it may still answer
-            self._drop_connection()
+            self._drop_stream()
             self._retry()
 
     def restart(self) -> bool:
@@ -255,10 +252,10 @@ class Forward(ResponseRelay):
 
         Returns False, with nothing done, if it is not, or if the request began under that configuration.
         """
-        connection = self._connection
-        if connection is None or connection.began or not self._repeatable or not self._request.restart():
+        stream = self._stream
+        if stream is None or stream.began or not self._repeatable or not self._request.restart():
             return False
-        self._drop_connection()
+        self._drop_stream()
         return True
 
     # -- retries ------------------------------------------------------------------------------------------------
@@ -281,7 +278,7 @@ class Forward(ResponseRelay):
             return True
         if self._cluster.config.identity not in _ASSERTS_THE_USER:
             return False
-        self._drop_connection()
+        self._drop_stream()
         refuse_proxy_unauthorized(self._request, self._cluster)
         return True
 
@@ -291,7 +288,7 @@ class Forward(ResponseRelay):
         Nothing was done, so another ready endpoint is tried once: a kube-apiserver that has just started refuses all
         requests.
         """
-        self._connection = None
+        self._stream = None
         request, endpoint = self._request, self._request.endpoint
         message = "" if self._may_be_forged else missing_impersonation_right(body)
         if not message:
@@ -316,7 +313,7 @@ class Forward(ResponseRelay):
         if not self._cluster.credentials.invalidate(self._authorization):
             return False
         self._renewed = True
-        self._drop_connection()
+        self._drop_stream()
         self._retry()
         return True
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from mcproxy.http.h1.client import ClientConnection, ConnectionClosed
+from mcproxy.http.client_stream import ClientStream, ConnectionClosed
 from mcproxy.http.messages import Header, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
 from mcproxy.kube.status import StatusError
@@ -26,12 +26,12 @@ class ResponseRelay(ABC):
 
     __slots__ = (
         "_boundary",
-        "_connection",
         "_exchange",
         "_finishing",
         "_held",
         "_impersonates",
         "_request",
+        "_stream",
         "_tunnel",
     )
 
@@ -39,7 +39,7 @@ class ResponseRelay(ABC):
         """`impersonates`: the request has impersonation headers, so a 403 may be about the proxy."""
         self._request = request
         self._exchange = request.exchange
-        self._connection: ClientConnection | None = None  # on which a response is outstanding
+        self._stream: ClientStream | None = None  # on which a response is outstanding
         self._boundary: EventBoundary | None = None
         self._finishing = False
         self._impersonates = impersonates
@@ -103,7 +103,7 @@ class ResponseRelay(ABC):
         return fields
 
     def response_whole(self, head: ResponseHead, body: bytes) -> None:
-        self._connection = None
+        self._stream = None
         if head.status == 401 and self._handled_unauthorized():
             return
         if head.status == 403 and self._impersonates and self._handled_impersonation_refusal(body):
@@ -127,7 +127,7 @@ class ResponseRelay(ABC):
             self.finish_up()
 
     def response_end(self, trailers: list[Header]) -> None:
-        self._connection = None
+        self._stream = None
         if self._held is not None:
             if self._handled_impersonation_refusal(b"".join(self._held[1])):
                 return
@@ -142,7 +142,7 @@ class ResponseRelay(ABC):
             self._exchange.write(data)
 
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
-        self._connection = None
+        self._stream = None
         request = self._request
         if request.info is not None and not request.info.long_running and not self._switched_to_long_running():
             side.close(clean=False)
@@ -191,25 +191,25 @@ class ResponseRelay(ABC):
         elif not self._exchange.responded or (self._boundary is not None and not self._boundary.clean):
             self._finishing = True  # inside an event: at the next boundary
         elif self._boundary is not None:
-            self._drop_connection()
+            self._drop_stream()
             self._exchange.end()
         # else: no other response can be ended early and cleanly
 
     def cancelled(self) -> None:
         if self._tunnel is not None:
             self._tunnel.close(clean=False)
-        self._drop_connection()
+        self._drop_stream()
 
-    def _drop_connection(self) -> None:
-        """Close the connection to the cluster, if a response on it is outstanding."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.cancel()
+    def _drop_stream(self) -> None:
+        """Give up the response of the cluster, if one is outstanding."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
 
     def pause_response(self) -> None:
-        if self._connection is not None:
-            self._connection.pause()
+        if self._stream is not None:
+            self._stream.pause()
 
     def resume_response(self) -> None:
-        if self._connection is not None:
-            self._connection.resume()
+        if self._stream is not None:
+            self._stream.resume()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from mcproxy.http.h1.client import ConnectionClosed, ResponseTimeout
+from mcproxy.http.client_stream import ConnectionClosed, ResponseTimeout
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.status_body import read_status
 

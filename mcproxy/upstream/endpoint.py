@@ -24,7 +24,7 @@ from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import EndpointTLS
 
 if TYPE_CHECKING:
-    from mcproxy.http.h1.client import ClientConnection
+    from mcproxy.http.client_stream import ClientStream
     from mcproxy.http.pool import Pool
 
 log = Logger()
@@ -73,7 +73,7 @@ class Endpoint:
         self._control_tls = control_tls
         self._since = shared.reactor.seconds()
         self._removed = False
-        self._waiting: dict[Deferred[ClientConnection], Deferred[ClientConnection]] = {}
+        self._waiting: dict[Deferred[ClientStream], Deferred[ClientStream]] = {}
         self._listeners: list[Callable[[Endpoint], None]] = []
         self.pool: Pool = shared.pool_factory(self.connect, cluster.connections)
 
@@ -131,21 +131,23 @@ class Endpoint:
         self._update_ready()
         self._notify()
 
-    def open(self) -> Deferred[ClientConnection]:
-        """Return a new connection for a request, or one that comes free; the request counts in `load` until then.
+    def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[ClientStream]:
+        """Return a stream for a request on a new connection, or on one that comes free (`Pool.open`).
+
+        The request counts in `load` until then.
 
         Fails with `net.errors.ConnectError`: nothing was sent, so another one can be tried. If the endpoint is removed
         or goes out meanwhile, that is `EndpointGone`. Cancel it if the request is gone.
         """
         if self._removed:
             return fail(EndpointGone(self.state_message))
-        inner = self.pool.open()
-        outer: Deferred[ClientConnection] = Deferred(lambda _: inner.cancel())
+        inner = self.pool.open(lasting=lasting, upgrade=upgrade)
+        outer: Deferred[ClientStream] = Deferred(lambda _: inner.cancel())
         self._waiting[outer] = inner
 
-        def opened(connection: ClientConnection) -> None:
+        def opened(stream: ClientStream) -> None:
             del self._waiting[outer]
-            outer.callback(connection)
+            outer.callback(stream)
 
         def failed(reason: Failure) -> None:
             if self._waiting.pop(outer, None) is not None:  # else it has failed with EndpointGone
@@ -300,8 +302,7 @@ class Endpoint:
 
         When the endpoint is back, a request that cannot be repeated must not find one of them.
         """
-        while (connection := self.pool.take()) is not None:
-            connection.retire()
+        self.pool.drop_idle()
 
     def _fail_waiting(self) -> None:
         """Fail the requests that wait for a connection, and have sent nothing, so that they go elsewhere at once."""

@@ -8,10 +8,11 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
+from mcproxy.http.client_stream import ClientStream
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.h1.client import ClientConnection
 from mcproxy.http.pool import Pool
-from tests.http.h1.harness import Answer, Wire
+from tests.http.h1.harness import Answer, Wire, request_to_send
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
@@ -35,13 +36,13 @@ class Opening:
 class Loan:
     """Somebody who asked the pool for a connection."""
 
-    def __init__(self, deferred: Deferred[ClientConnection]) -> None:
+    def __init__(self, deferred: Deferred[ClientStream]) -> None:
         self.deferred = deferred
-        self.connection: ClientConnection | None = None
+        self.connection: ClientStream | None = None
         self.failure: BaseException | None = None
         deferred.addCallbacks(self._got, self._failed)
 
-    def _got(self, connection: ClientConnection) -> None:
+    def _got(self, connection: ClientStream) -> None:
         self.connection = connection
 
     def _failed(self, failure: Any) -> None:
@@ -50,7 +51,7 @@ class Loan:
     def asks(self) -> Answer:
         assert self.connection is not None
         answer = Answer()
-        self.connection.send(b"GET / HTTP/1.1\r\n\r\n", answer, b"GET", 60.0)
+        self.connection.send(request_to_send(), b"/", b"host", (), answer, 60.0)
         return answer
 
 
@@ -74,7 +75,7 @@ class Play:
         connection = self.pool.take()
         if connection is None:
             return Loan(self.pool.open())
-        ready: Deferred[ClientConnection] = Deferred()
+        ready: Deferred[ClientStream] = Deferred()
         ready.callback(connection)
         return Loan(ready)
 
@@ -165,7 +166,7 @@ class TestLoad:
         for opening in harness.openings:
             if not opening.done.called:
                 opening.succeeds()
-        wires = {opening.connection: opening.wire for opening in harness.openings}
+        wires: dict[ClientStream, Wire] = {opening.connection: opening.wire for opening in harness.openings}
         answers = [loan.asks() for loan in loans]
         for loan in loans:
             assert loan.connection is not None
@@ -283,7 +284,7 @@ class TestMaxConnections:
         loan, wire = harness.lends()
         waiting = harness.borrows()
         assert loan.connection is not None
-        loan.connection.send(b"", Answer(), b"GET", 0.0, False, True)
+        loan.connection.send(request_to_send(upgrade=b"websocket"), b"/", b"host", (), Answer(), 0.0)
         wire.deliver(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
         harness.openings[1].succeeds()
         assert waiting.connection is not None

@@ -80,12 +80,15 @@ class FakePool:
         self.settings = settings
         self.closed = False
         self.asked: list[Deferred[Any]] = []
-        self.idle: list[Any] = []
+        self.dropped = 0
 
-    def take(self) -> Any:
-        return self.idle.pop() if self.idle else None
+    def take(self, *, lasting: bool = False, upgrade: bool = False) -> Any:
+        return None
 
-    def open(self) -> Deferred[Any]:
+    def drop_idle(self) -> None:
+        self.dropped += 1
+
+    def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[Any]:
         self.asked.append(Deferred())
         return self.asked[-1]
 

@@ -12,12 +12,13 @@ import trustme
 from twisted.internet.task import deferLater
 
 from mcproxy.config import model
+from mcproxy.http.client_stream import ClientStream
 from mcproxy.http.deadlines import Deadlines
-from mcproxy.http.h1.client import ClientConnection
 from mcproxy.http.pool import Pool
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.shared import Connect, Shared
+from tests.http.h1.harness import request_to_send
 from tests.upstream.fakes import cluster_config
 from tests.upstream.https_server import NOT_DONE_YET, HTTPSServer
 from tests.upstream.test_exec_credential import V1
@@ -60,9 +61,8 @@ async def until(reactor: Any, condition: Callable[[], bool]) -> None:
 
 async def get(endpoint: Endpoint, path: str) -> Sink:
     sink: Any = Sink()
-    connection: ClientConnection = endpoint.pool.take() or await endpoint.pool.open()
-    head = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-    connection.send(head, sink, b"GET", has_body=False, may_upgrade=False, timeout=10.0)
+    stream: ClientStream = endpoint.pool.take() or await endpoint.pool.open()
+    stream.send(request_to_send(), path.encode(), b"x", (), sink, timeout=10.0)
     received: Sink = sink
     return received
 

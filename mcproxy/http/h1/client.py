@@ -18,60 +18,26 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from mcproxy.http.client_stream import ConnectionClosed, ResponseSink, ResponseTimeout
 from mcproxy.http.deadlines import NEVER, Deadlines
-from mcproxy.http.h1.framing import BodyReader, ChunkedReader, FramingError, LengthReader, UntilCloseReader
+from mcproxy.http.h1.framing import (
+    BodyReader,
+    ChunkedReader,
+    FramingError,
+    LengthReader,
+    UntilCloseReader,
+    encode_chunk,
+    encode_last_chunk,
+)
 from mcproxy.http.h1.head import parse_response_head
-from mcproxy.http.messages import CHUNKED, UNTIL_CLOSE, Header, ResponseHead, UpstreamProtocolError
+from mcproxy.http.messages import CHUNKED, UNTIL_CLOSE, Header, RequestHead, ResponseHead, UpstreamProtocolError
 from mcproxy.http.transport import Transport
 from mcproxy.http.tunnel import TunnelSide
 
 #: Limit of a response head with its status line (bytes).
 MAX_HEAD = 256 * 1024
 
-
-class ConnectionClosed(Exception):
-    """The upstream closed the connection before the response was complete."""
-
-
-class ResponseTimeout(Exception):
-    """The first byte of the response did not arrive in time."""
-
-
-class ResponseSink(Interface):
-    """Receives a response."""
-
-    def response_interim(self, head: ResponseHead) -> None:
-        """An interim response (1xx) arrived."""
-
-    def response_head(self, head: ResponseHead) -> None:
-        """The final response begins."""
-
-    def response_whole(self, head: ResponseHead, body: bytes) -> None:
-        """The whole response, which arrived at once, with a body that is not empty; nothing else is called for it."""
-
-    def response_data(self, data: bytes) -> None:
-        """A piece of its body."""
-
-    def response_flush(self) -> None:
-        """All data that has arrived was passed on; more follows later."""
-
-    def response_end(self, trailers: list[Header]) -> None:
-        """The response is complete."""
-
-    def response_failed(self, problem: Exception) -> None:
-        """The response failed and the connection is closed.
-
-        `problem` is ConnectionClosed, ResponseTimeout or UpstreamProtocolError.
-        """
-
-    def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
-        """The upstream responded with 101; `side` is its half of the tunnel."""
-
-    def pause_request(self) -> None:
-        """The upstream reads slowly: send no more of the request's body until `resume_request`."""
-
-    def resume_request(self) -> None:
-        """The upstream reads again."""
+_BODIED = frozenset({b"POST", b"PUT", b"PATCH"})  # these send Content-Length: 0 for an empty body (RFC 9110 8.6)
 
 
 class ConnectionOwner(Interface):
@@ -90,6 +56,7 @@ class ClientConnection:
 
     __slots__ = (
         "_buffer",
+        "_chunked",
         "_deadlines",
         "_keep_alive",
         "_left_pool",
@@ -119,6 +86,7 @@ class ClientConnection:
         self._buffer = b""
         self._reader: BodyReader | None = None
         self._request_complete = True
+        self._chunked = False  # the request's body
         self._keep_alive = True
         self._may_upgrade = False
         self._timeout = 0.0
@@ -134,38 +102,45 @@ class ClientConnection:
 
     def send(
         self,
-        head: bytes,
+        head: RequestHead,
+        target: bytes,
+        authority: bytes,
+        fields: tuple[bytes, ...],
         sink: ResponseSink,
-        method: bytes,
         timeout: float,
-        has_body: bool = False,
-        may_upgrade: bool = False,
     ) -> None:
-        """Send the complete head of a request; a body follows with `send_body` and `end_body`.
-
-        `timeout` limits the time from the end of the request to the first byte of the response (seconds; 0: none).
-        """
+        """Send the head of a request (`ClientStream.send`)."""
         self._sink = sink
-        self._method = method
-        self._request_complete = not has_body
-        self._may_upgrade = may_upgrade
+        method = self._method = head.method
+        length = head.length
+        upgrade = head.upgrade
+        self._request_complete = not length
+        self._chunked = length == CHUNKED
+        self._may_upgrade = upgrade is not None
         self._timeout = timeout
         self.began = False
         self.requests += 1
-        if timeout and not has_body:
+        if timeout and not length:
             self.deadline = self._deadlines.after(timeout)
-        self.transport.write(head)
+        plain = not length and upgrade is None and not head.te_trailers and method not in _BODIED
+        self.transport.write(
+            b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b\r\n"
+            % (method, target, authority, b"".join(fields), b"" if plain else framing_fields(head))
+        )
 
     def send_body(self, data: bytes) -> None:
-        """Send a piece of the request's body, already framed."""
+        """Send a piece of the request's body."""
         if self._sink is not None:
-            self.transport.write(data)
+            self.transport.write(encode_chunk(data) if self._chunked else data)
 
-    def end_body(self) -> None:
+    def end_body(self, trailers: list[Header]) -> None:
         """The request is complete."""
         self._request_complete = True
-        if self._sink is not None and not self.began:
-            self.deadline = self._deadlines.after(self._timeout)
+        if self._sink is not None:
+            if self._chunked:
+                self.transport.write(encode_last_chunk(trailers))
+            if not self.began:
+                self.deadline = self._deadlines.after(self._timeout)
 
     def cancel(self) -> None:
         """Abort the connection, so that the upstream stops working on the response."""
@@ -377,3 +352,19 @@ class ClientConnection:
 
     def stopProducing(self) -> None:
         """The transport is closed; connectionLost does the rest."""
+
+
+def framing_fields(head: RequestHead) -> bytes:
+    """Return the framing and connection fields of a request as a block; most often it is empty."""
+    fields = b""
+    if head.length == CHUNKED:
+        fields = b"Transfer-Encoding: chunked\r\n"
+    elif head.length or head.method in _BODIED:
+        fields = b"Content-Length: %d\r\n" % head.length
+    if head.expects_continue:
+        fields += b"Expect: 100-continue\r\n"
+    if head.upgrade is not None:
+        fields += b"Connection: Upgrade\r\nUpgrade: %b\r\n" % head.upgrade
+    elif head.te_trailers:
+        fields += b"TE: trailers\r\nConnection: TE\r\n"
+    return fields

@@ -18,7 +18,7 @@ from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange, ServerConnection
 from mcproxy.http.h1.client import ClientConnection
 from mcproxy.http.h1.server import H1ServerConnection
-from mcproxy.http.messages import Header, ProtocolError, ResponseHead
+from mcproxy.http.messages import CHUNKED, Header, ProtocolError, RequestHead, ResponseHead
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.http.tunnel import TunnelSide
 
@@ -284,6 +284,14 @@ class Answer:
         return self.trailers is not None
 
 
+def request_to_send(method: bytes = b"GET", *, length: int = 0, upgrade: bytes | None = None) -> RequestHead:
+    """What an engine needs to know of the client's request."""
+    head = RequestHead()
+    head.method, head.length, head.upgrade = method, length, upgrade
+    head.expects_continue = head.te_trailers = False
+    return head
+
+
 class ClientHarness:
     """The client engine with an upstream at the other end; it is its own pool."""
 
@@ -305,7 +313,9 @@ class ClientHarness:
         self, method: bytes = b"GET", *, body: bool = False, upgrade: bool = False, timeout: float = 60.0
     ) -> Answer:
         answer = Answer()
-        self.connection.send(b"%b / HTTP/1.1\r\n\r\n" % method, answer, method, timeout, body, upgrade)
+        length = CHUNKED if body else 0
+        head = request_to_send(method, length=length, upgrade=b"websocket" if upgrade else None)
+        self.connection.send(head, b"/", b"host", (), answer, timeout)
         return answer
 
     def answers(self, data: bytes) -> ClientHarness:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.error import ConnectionDone, ConnectionLost
 
-from mcproxy.http.h1.client import MAX_HEAD, ConnectionClosed, ResponseTimeout
+from mcproxy.http.client_stream import ConnectionClosed, ResponseTimeout
+from mcproxy.http.h1.client import MAX_HEAD
 from mcproxy.http.messages import UpstreamProtocolError
 from tests.http.h1.harness import Answer, ClientHarness
 
@@ -145,7 +146,7 @@ class TestInterim:
         harness.passes(30)
         assert answer.failure is None
         harness.connection.send_body(b"x")
-        harness.connection.end_body()
+        harness.connection.end_body([])
         harness.passes(11)
         assert failed(answer, ResponseTimeout)
 
@@ -185,7 +186,7 @@ class TestTimeout:
         harness.connection.send_body(b"x")
         harness.passes(100)
         assert answer.failure is None
-        harness.connection.end_body()
+        harness.connection.end_body([])
         harness.passes(10.25)
         assert failed(answer, ResponseTimeout)
 
@@ -231,14 +232,14 @@ class TestKeepAlive:
         assert used_up(harness)
         harness.wire.taken()
         harness.connection.send_body(b"more")
-        harness.connection.end_body()
+        harness.connection.end_body([])
         assert harness.wire.taken() == b""
 
     def test_an_answer_while_the_request_is_still_queued_uses_the_connection_up(self, harness: ClientHarness) -> None:
         answer = harness.asks(b"POST", body=True)
         harness.wire.block()
         assert answer.request_paused
-        harness.connection.end_body()
+        harness.connection.end_body([])
         harness.answers(OK)
         assert answer.complete
         assert used_up(harness)

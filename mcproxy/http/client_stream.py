@@ -1,0 +1,105 @@
+"""A request to an upstream and its response, as the layers above the engines see them, whatever the protocol version.
+
+`ClientStream` carries one request at a time: an HTTP/1.1 connection, or one stream of an HTTP/2 connection. The pool
+(`http/pool.py`) gives one for each request; it is used up when the response has ended, failed or been cancelled.
+
+    stream.send(head, ..., sink)  -> send_body* end_body                                   (request)
+    sink: response_interim* response_head -> response_data* response_flush -> response_end  (response)
+          or response_whole, response_upgraded, response_failed
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mcproxy.http.messages import Header, RequestHead, ResponseHead
+from mcproxy.http.tunnel import TunnelSide
+
+
+class ConnectionClosed(Exception):
+    """The upstream closed the connection, or reset the stream, before the response was complete."""
+
+
+class StreamRefused(ConnectionClosed):
+    """The upstream has not processed the request (RFC 9113 8.7): it may be sent again whatever its method."""
+
+
+class ResponseTimeout(Exception):
+    """The first byte of the response did not arrive in time."""
+
+
+class ResponseSink(Protocol):
+    """Receives a response."""
+
+    def response_interim(self, head: ResponseHead) -> None:
+        """An interim response (1xx) arrived."""
+
+    def response_head(self, head: ResponseHead) -> None:
+        """The final response begins."""
+
+    def response_whole(self, head: ResponseHead, body: bytes) -> None:
+        """The whole response, which arrived at once, with a body that is not empty; nothing else is called for it."""
+
+    def response_data(self, data: bytes) -> None:
+        """A piece of its body."""
+
+    def response_flush(self) -> None:
+        """All data that has arrived was passed on; more follows later."""
+
+    def response_end(self, trailers: list[Header]) -> None:
+        """The response is complete."""
+
+    def response_failed(self, problem: Exception) -> None:
+        """The response failed, and with it its stream.
+
+        `problem` is ConnectionClosed (StreamRefused), ResponseTimeout or UpstreamProtocolError.
+        """
+
+    def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
+        """The upstream responded with 101; `side` is its half of the tunnel."""
+
+    def pause_request(self) -> None:
+        """The upstream reads slowly: send no more of the request's body until `resume_request`."""
+
+    def resume_request(self) -> None:
+        """The upstream reads again."""
+
+
+class ClientStream(Protocol):
+    """Carries one request and its response."""
+
+    @property
+    def began(self) -> bool:
+        """Whether a byte of the response has arrived."""
+        ...
+
+    def send(
+        self,
+        head: RequestHead,
+        target: bytes,
+        authority: bytes,
+        fields: tuple[bytes, ...],
+        sink: ResponseSink,
+        timeout: float,
+    ) -> None:
+        """Send the head of a request; if it has a body, that follows with `send_body` and `end_body`.
+
+        Of `head` count the method, the body's length, the upgrade, `expects_continue` and `te_trailers`: the engine
+        does the framing. `fields` are blocks of end-to-end fields as in `RequestHead.fields`. `timeout` limits the time
+        from the end of the request to the first byte of the response (seconds; 0: none).
+        """
+
+    def send_body(self, data: bytes) -> None:
+        """Send a piece of the request's body, without framing."""
+
+    def end_body(self, trailers: list[Header]) -> None:
+        """The request is complete."""
+
+    def cancel(self) -> None:
+        """Give the response up, so that the upstream stops working on it. The sink is not called any more."""
+
+    def pause(self) -> None:
+        """Stop reading the response until `resume`."""
+
+    def resume(self) -> None:
+        """Read the response again."""
