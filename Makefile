@@ -34,7 +34,7 @@ lint: $(VENV)/made-for-test
 	$(BIN)/lint-imports --config setup.cfg
 
 bench: $(VENV)/made-for-test
-	@.ci/tools nginx wrk
+	@.ci/tools nginx wrk h2load
 	$(BIN)/python -m bench $(ARGS)
 
 format: $(VENV)/made-for-test

@@ -22,6 +22,7 @@ from bench import (
     cost,
     floods,
     golang,
+    http2,
     identity,
     memory,
     profiling,
@@ -53,7 +54,7 @@ from bench.subjects import (
 RESULTS = Path(__file__).resolve().with_name("RESULTS.md")
 _AGGREGATES = ("aggregate-store", "aggregate-reflectors", "aggregate-watches")
 MEASUREMENTS = (
-    *("cost", "identity", "floods", "watches", "stream", "start", "rules", "memory"),
+    *("cost", "http2", "identity", "floods", "watches", "stream", "start", "rules", "memory"),
     *(*_AGGREGATES, "aggregate-lists"),
 )
 PROGRAMS = {
@@ -61,9 +62,10 @@ PROGRAMS = {
     "memory": (),
     **dict.fromkeys(("floods", *_AGGREGATES), ("taskset", "setpriv")),
     "aggregate-lists": ("nginx", "taskset", "setpriv"),
+    "http2": ("nginx", "h2load", "nghttp", "taskset", "setpriv"),
 }
 """What a measurement needs beside Python; the others need all of `EVERY_PROGRAM`."""
-EVERY_PROGRAM = ("nginx", "wrk", "taskset", "setpriv")
+EVERY_PROGRAM = ("nginx", "wrk", "h2load", "nghttp", "taskset", "setpriv")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -89,7 +91,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _measure(options: argparse.Namespace, subject_python: python.Python) -> int:
     sections = []
-    if options.what in ("cost", "all") and any(subject.name == GO for subject in _cost_subjects(options)):
+    compared = {"cost": _cost_subjects(options), "http2": _http2_subjects(options), "all": _cost_subjects(options)}
+    if any(subject.name == GO for subject in compared.get(options.what, ())):
         golang.reverse_proxy(CACHE)  # before anything is measured: the compiler would disturb it
     for what in MEASUREMENTS if options.what == "all" else (options.what,):
         print(f"bench: {what} ...", file=sys.stderr, flush=True)
@@ -114,6 +117,7 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
     seconds = options.seconds or (1 if quick else 5)
     return {
         "cost": lambda lab: cost.measure(lab, _cost_subjects(options), rounds, seconds, rng),
+        "http2": lambda lab: http2.measure(lab, _http2_subjects(options), rounds, seconds, rng),
         "identity": lambda lab: identity.measure(lab, rounds, seconds, rng),
         "floods": lambda lab: floods.measure(lab, options.before, 2 if quick else max(seconds, 10)),
         "watches": lambda lab: watches.measure(lab, _subjects(options, NGINX), 100 if quick else 1000),
@@ -158,6 +162,10 @@ def _subjects(options: argparse.Namespace, *references: str) -> list[Subject]:
 def _cost_subjects(options: argparse.Namespace) -> list[Subject]:
     subjects = _subjects(options, DIRECT, NGINX, GO, TWISTED)
     return [*subjects, *_chosen(options, cost.chains())]
+
+
+def _http2_subjects(options: argparse.Namespace) -> list[Subject]:
+    return _chosen(options, [*http2.subjects(), *options.extra])
 
 
 def _chosen(options: argparse.Namespace, subjects: Sequence[Subject]) -> list[Subject]:

@@ -21,6 +21,7 @@ CIPHER = "TLS_AES_256_GCM_SHA384"  # what OpenSSL's defaults agree on; written o
 TOKEN = "bench-token"
 OBJECT_PATH = "/api/v1/namespaces/default/configmaps/bench"
 TLS_PATH = "/bench/tls"  # answers with the TLS version and cipher of the connection to the upstream
+OBJECTS_PATH = "/api/v1/namespaces/apps-"  # below it the upstream gives the object for each path
 WHO_PATH = "/bench/who"  # answers with the Impersonate-User of the request
 REVIEWED_USER = "system:serviceaccount:bench:reviewed"  # the user that TokenReview gives for every token
 OBJECT_BYTES = 1126  # 1.1 KiB
@@ -49,6 +50,11 @@ def object_body() -> bytes:
     return json.dumps(item).encode()
 
 
+def object_paths(count: int) -> list[str]:
+    """Return so many paths below `OBJECTS_PATH`, as clients ask for objects of some namespaces."""
+    return [f"{OBJECTS_PATH}{number % 50}/configmaps/settings-{number}" for number in range(count)]
+
+
 def _token_review() -> str:
     """Return what the upstream answers to every TokenReview."""
     namespace = REVIEWED_USER.split(":")[2]
@@ -66,20 +72,25 @@ def openssl_config() -> str:
     )
 
 
-def nginx_upstream(directory: Path, port: int, hosts: Sequence[VirtualHost], status: int) -> Path:
+def nginx_upstream(
+    directory: Path, port: int, hosts: Sequence[VirtualHost], status: int, *, http2: bool = False
+) -> Path:
     """Write an nginx that serves the object, /readyz and /version under each of `hosts`; return its configuration.
 
-    On port `status` it says without TLS how many requests it has had (see `served`).
+    With `http2` it speaks HTTP/2 as well. On port `status` it says without TLS how many requests it has had (see
+    `served`).
     """
     (directory / "object.json").write_bytes(object_body())
+    protocol = " http2" if http2 else ""
     servers = "".join(
         f"""
   server {{
-    listen 127.0.0.1:{port} ssl;
+    listen 127.0.0.1:{port} ssl{protocol};
     server_name {host.server_name};
     ssl_certificate {host.identity.certificate};
     ssl_certificate_key {host.identity.key};
     location = {OBJECT_PATH} {{ default_type application/json; alias {directory}/object.json; }}
+    location ^~ {OBJECTS_PATH} {{ default_type application/json; return 200 '{object_body().decode()}'; }}
     location = /readyz {{ default_type text/plain; return 200 "ok"; }}
     location = /version {{ default_type application/json; return 200 '{{"major":"1","minor":"36"}}'; }}
     location = {TLS_PATH} {{ default_type text/plain; return 200 "$ssl_protocol $ssl_cipher"; }}
@@ -112,7 +123,7 @@ def served(status: str) -> int:
 
 
 def nginx_proxy(directory: Path, listen: int, upstream: int, identity: Identity) -> Path:
-    """Write nginx as the proxy to compare with; return its configuration.
+    """Write nginx as the proxy to compare with, HTTP/2 or HTTP/1.1 to HTTP/1.1; return its configuration.
 
     Watches and logs are passed on at once (no buffering, which would hold events back); with buffers of one TLS record
     this was as fast as buffering, and as larger ones.
@@ -128,7 +139,7 @@ def nginx_proxy(directory: Path, listen: int, upstream: int, identity: Identity)
     keepalive_timeout 1h;
   }}
   server {{
-    listen 127.0.0.1:{listen} ssl backlog=4096;
+    listen 127.0.0.1:{listen} ssl http2 backlog=4096;
     server_name localhost;
     ssl_certificate {identity.certificate};
     ssl_certificate_key {identity.key};
@@ -315,6 +326,7 @@ http {{
   fastcgi_temp_path {directory}/nginx-fastcgi;
   uwsgi_temp_path {directory}/nginx-uwsgi;
   scgi_temp_path {directory}/nginx-scgi;
+  http2_max_concurrent_streams 250;
   ssl_protocols TLSv1.3;
   ssl_conf_command Ciphersuites {CIPHER};{http}
 }}

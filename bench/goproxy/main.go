@@ -1,6 +1,7 @@
-// The Go proxy of the comparison: net/http/httputil.ReverseProxy, HTTP/1.1 and TLS 1.3 on both sides, connections kept.
+// The Go proxy of the comparison: net/http/httputil.ReverseProxy, TLS 1.3 and one version of HTTP on both
+// sides, connections kept.
 //
-// Usage: reverseproxy LISTEN UPSTREAM CERTIFICATE KEY AUTHORITY TOKEN
+// Usage: reverseproxy LISTEN UPSTREAM CERTIFICATE KEY AUTHORITY TOKEN http1|http2
 package main
 
 import (
@@ -23,8 +24,8 @@ func (b *buffers) Get() []byte       { return *b.pool.Get().(*[]byte) }
 func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 
 func main() {
-	if len(os.Args) != 7 {
-		log.Fatal("usage: reverseproxy LISTEN UPSTREAM CERTIFICATE KEY AUTHORITY TOKEN")
+	if len(os.Args) != 8 {
+		log.Fatal("usage: reverseproxy LISTEN UPSTREAM CERTIFICATE KEY AUTHORITY TOKEN http1|http2")
 	}
 	listen, upstream, certificate, key, authority, token := os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6]
 	pem, err := os.ReadFile(authority)
@@ -39,11 +40,12 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var http1 http.Protocols
-	http1.SetHTTP1(true)
+	var protocols http.Protocols
+	protocols.SetHTTP1(os.Args[7] != "http2")
+	protocols.SetHTTP2(os.Args[7] == "http2")
 	transport := &http.Transport{
 		TLSClientConfig:     &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS13},
-		Protocols:           &http1,
+		Protocols:           &protocols,
 		MaxIdleConns:        4096,
 		MaxIdleConnsPerHost: 4096,
 		IdleConnTimeout:     time.Hour,
@@ -63,7 +65,7 @@ func main() {
 		Addr:      "127.0.0.1:" + listen,
 		Handler:   proxy,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13},
-		Protocols: &http1,
+		Protocols: &protocols,
 	}
 	log.Fatal(server.ListenAndServeTLS(certificate, key))
 }

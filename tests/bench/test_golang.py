@@ -50,7 +50,7 @@ def test_the_compilers_words_are_passed_on(tmp_path: Path, monkeypatch: pytest.M
     go = toolchain(tmp_path / "bin", "go1.27.3")
     go.write_text(go.read_text().replace("build)", "build) echo 'main.go:1: no' >&2; exit 1;"))
     monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
-    with pytest.raises(Failed, match=r"the Go proxy does not build: main\.go:1: no"):
+    with pytest.raises(Failed, match=r"the Go program reverseproxy does not build: main\.go:1: no"):
         golang.reverse_proxy(tmp_path / "cache")
 
 

@@ -1,0 +1,63 @@
+"""Processor time over HTTP/2: which cases a round has, how ratios are taken, and what counts as reached."""
+
+from __future__ import annotations
+
+from bench import configs, h2load, http2
+from bench.cost import CHAIN
+from bench.http2 import HTTP1, HTTP2, STREAMS, TO_HTTP1, Round, Sample
+from bench.meter import Usage
+
+
+def sample(microseconds: float, errors: str = "") -> Sample:
+    """A window of one second with 10,000 requests that took so much processor time each."""
+    return Sample(h2load.Report(10_000, 0.001, errors), 10_000, 1.0, Usage(microseconds / 100, 0.9, 0.0))
+
+
+def taken(nginx: float, go: float, bare: float, chain: float) -> Round:
+    return {
+        ("nginx", STREAMS): sample(nginx),
+        ("go", STREAMS): sample(go),
+        ("mcproxy", STREAMS): sample(bare),
+        (CHAIN, STREAMS): sample(chain),
+    }
+
+
+def test_http1_is_measured_only_through_what_speaks_it_to_the_upstream() -> None:
+    found = http2.cases(["nginx", "go", "mcproxy", f"mcproxy{TO_HTTP1}"])
+    assert [name for name, shape in found if shape == STREAMS] == ["nginx", "go", "mcproxy", f"mcproxy{TO_HTTP1}"]
+    assert [name for name, shape in found if shape == HTTP1[2]] == ["nginx", f"mcproxy{TO_HTTP1}"]
+    assert len(found) == 4 * len(HTTP2) + 2 * len(HTTP1)
+
+
+def test_the_targets_are_multiples_of_the_references_in_the_same_round() -> None:
+    names = ["nginx", "go", "mcproxy", CHAIN]
+    rounds = [taken(30 * speed, 100 * speed, 41 * speed, 45 * speed) for speed in (1.0, 3.0)]
+    section = http2.summarise(names, rounds)
+    assert {target.what: (target.measured, target.met) for target in section.targets} == {
+        "CPU per request, HTTP/2, 4 x 25, mcproxy-chain / go": ("0.45 [0.45 to 0.45]", True),
+        "CPU per request, HTTP/2, 4 x 25, mcproxy-chain / nginx": ("1.50 [1.50 to 1.50]", True),
+        "CPU per request, HTTP/2, 4 x 25, mcproxy / go": ("0.41 [0.41 to 0.41]", False),
+    }
+
+
+def test_http1_has_a_limit_at_each_number_of_connections_and_between_them() -> None:
+    name = CHAIN + TO_HTTP1
+    one: Round = {(name, shape): sample(cost) for shape, cost in zip(HTTP1, (40, 44, 60), strict=True)}
+    one |= {("nginx", shape): sample(30) for shape in HTTP1}
+    section = http2.summarise(["nginx", name], [one])
+    assert [target.met for target in section.targets] == [True, False, False, True, False, False]  # HTTP/2 is missing
+    assert section.targets[-1].measured == str(2 * len(HTTP2))
+
+
+def test_a_sample_with_an_error_counts_in_no_ratio() -> None:
+    broken = taken(30, 100, 41, 45)
+    broken[CHAIN, STREAMS] = sample(1, "3 of 9 requests failed")
+    section = http2.summarise(["nginx", "go", CHAIN], [broken, taken(30, 100, 41, 45)])
+    assert section.targets[0].measured == "0.45 [0.45 to 0.45]"
+    assert f"errors of {CHAIN}, HTTP/2, 4 x 25: 3 of 9 requests failed" in section.comparisons
+
+
+def test_the_paths_are_so_many_different_ones() -> None:
+    paths = configs.object_paths(http2.PATHS)
+    assert len(set(paths)) == http2.PATHS
+    assert all(path.startswith(configs.OBJECTS_PATH) for path in paths)
