@@ -14,9 +14,6 @@ CONTRACT = Path(__file__).with_name("contract.yaml")
 NOT_BUILT = [
     "daemon.sharedState",
     "ingresses",
-    "listeners[0].goawayChance",
-    "listeners[0].limits.streams",
-    "listeners[0].protocols",
     "listeners[1].paths",
     "listeners[1].serves",
     "listeners[2].serves",

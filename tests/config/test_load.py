@@ -22,10 +22,10 @@ from mcproxy.config.model import (
     Endpoint,
     ExecPlugin,
     Identity,
-    Protocol,
     SystemdBind,
     TCPBind,
     UnixBind,
+    UpstreamProtocol,
 )
 from mcproxy.config.problem import ConfigErrors
 from tests.config.pki import NOW
@@ -136,7 +136,7 @@ clusters:
     assert (cluster.tls.ca.path, cluster.tls.server_name) == (str(folder / "ca.crt"), "kubernetes")
     assert cluster.credentials.token_file == str(folder / "token")
     assert cluster.credentials.certificate is not None
-    assert (cluster.identity, cluster.connections.protocol) == (Identity.PROXY, Protocol.HTTP1)
+    assert (cluster.identity, cluster.connections.protocol) == (Identity.PROXY, UpstreamProtocol.HTTP1)
     assert (cluster.health_check.interval, cluster.health_check.timeout) == (60, 0.5)
     assert (cluster.connections.max_idle, cluster.connections.max_connections) == (0, 7)
     assert (cluster.connections.response_timeout, cluster.connections.idle_timeout) == (0, 90)

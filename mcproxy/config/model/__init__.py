@@ -45,7 +45,7 @@ from mcproxy.config.model.clusters import (
     HealthCheck,
     Identity,
     KubeconfigReference,
-    Protocol,
+    UpstreamProtocol,
 )
 from mcproxy.config.model.common import IPNetwork, Mark, PEMFile, Secret
 from mcproxy.config.model.config import Config
@@ -111,7 +111,6 @@ __all__ = [
     "PEMFile",
     "Per",
     "Policy",
-    "Protocol",
     "Queue",
     "ReadAuthorization",
     "Reads",
@@ -132,5 +131,6 @@ __all__ = [
     "TokenReview",
     "Unavailable",
     "UnixBind",
+    "UpstreamProtocol",
     "Webhook",
 ]

@@ -17,11 +17,12 @@ class Identity(enum.StrEnum):
     PROXY = "Proxy"
 
 
-class Protocol(enum.StrEnum):
+class UpstreamProtocol(enum.StrEnum):
     """Which HTTP version is spoken to a cluster."""
 
-    AUTO = "Auto"
+    AUTO = "Auto"  # HTTP/2 where ALPN says that the endpoint speaks it
     HTTP1 = "HTTP1"
+    HTTP2 = "HTTP2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    protocol: Protocol = Protocol.AUTO
+    protocol: UpstreamProtocol = UpstreamProtocol.AUTO
     max_idle: int = 1024
     max_connections: int = 0
     idle_timeout: float = 90.0

@@ -78,6 +78,7 @@ class Limits:
     head_timeout: float = 10.0
     idle_timeout: float = 300.0
     stall_timeout: float = 60.0
+    streams: int = 250  # of one HTTP/2 connection at the same time; at least 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,4 +89,6 @@ class Listener:
     proxy_protocol_from: tuple[IPNetwork, ...] | None = None  # None: PROXY protocol is off
     trusted_proxies: tuple[IPNetwork, ...] = ()
     tls: ListenerTLS | None = None
+    protocols: tuple[HTTPProtocol, ...] = (HTTPProtocol.HTTP1,)  # best first; without TLS HTTP/1.1 alone
+    goaway_chance: float = 0.0  # of each HTTP/2 request: that its connection takes no more after it
     limits: Limits = Limits()

@@ -15,9 +15,6 @@ _KEYS: dict[tuple[str, ...], str] = {
     ("serviceDiscovery",): "leave it out",
     ("ingresses",): "leave it out",
     ("daemon", "sharedState"): "leave it out: limits hold for this daemon alone",
-    ("listeners", "[]", "protocols"): "leave it out: HTTP/1.1 is spoken",
-    ("listeners", "[]", "goawayChance"): "leave it out: it belongs to HTTP/2",
-    ("listeners", "[]", "limits", "streams"): "leave it out: it belongs to HTTP/2",
     ("listeners", "[]", "paths"): "leave it out: it belongs to serves: Admin",
     ("servers", "[]", "apiServices"): "leave it out",
     ("logging", "audit"): "leave it out: logging.access logs each request",
@@ -25,7 +22,6 @@ _KEYS: dict[tuple[str, ...], str] = {
 # Values: the words that are not supported yet, and what would be right meanwhile.
 _VALUES: dict[tuple[str, ...], tuple[frozenset[str], str]] = {
     ("listeners", "[]", "serves"): (frozenset({"Admin", "Ingress"}), "write serves: API, or leave the listener out"),
-    ("clusters", "[]", "connections", "protocol"): (frozenset({"HTTP2"}), "write Auto or HTTP1"),
 }
 
 

@@ -15,8 +15,8 @@ from mcproxy.config.model import (
     Endpoint,
     ExecPlugin,
     HealthCheck,
-    Protocol,
     Secret,
+    UpstreamProtocol,
 )
 from mcproxy.config.names import is_server_name
 from mcproxy.config.reading.merge import Merged, unique_names
@@ -39,6 +39,7 @@ def _cluster(context: Context, place: Place) -> Cluster | None:
     identity = cluster_identity.build(context, place)
     name = place.text("name")
     if access is not None:
+        _check_protocol(context, place.get("connections"), connections, access)
         _check_exposure(context, place, access)
         cluster_identity.check_needs(context, place, identity, access)
     if access is None or not access.endpoints or name is None or identity.identity is None:
@@ -192,13 +193,22 @@ def _health_check(context: Context, place: Place | None) -> HealthCheck:
 def _connections(fields: Fields) -> Connections:
     default = Connections()
     return Connections(
-        protocol=Protocol(fields.text("protocol", default.protocol)),
+        protocol=UpstreamProtocol(fields.text("protocol", default.protocol)),
         max_idle=fields.integer("maxIdle", default.max_idle),
         max_connections=fields.integer("maxConnections", default.max_connections),
         idle_timeout=fields.duration("idleTimeout", default.idle_timeout),
         connect_timeout=fields.duration("connectTimeout", default.connect_timeout),
         response_timeout=fields.duration("responseTimeout", default.response_timeout),
     )
+
+
+def _check_protocol(context: Context, place: Place | None, connections: Connections, access: kubeconfig.Access) -> None:
+    """Check that HTTP/2, where it is the only protocol, can be spoken to all endpoints."""
+    written = place.get("protocol") if place is not None else None
+    plain = [endpoint for endpoint in access.endpoints if endpoint.scheme == "http"]
+    if written is not None and connections.protocol is UpstreamProtocol.HTTP2 and plain:
+        what = f"is HTTP2, which is spoken over TLS alone, and the endpoint {plain[0].url} is http"
+        context.error(written, what, "write Auto or HTTP1, or use https")
 
 
 def _check_exposure(context: Context, place: Place, access: kubeconfig.Access) -> None:

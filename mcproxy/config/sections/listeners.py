@@ -6,7 +6,7 @@ import grp
 from dataclasses import replace
 
 from mcproxy.config.context import Context
-from mcproxy.config.model import Bind, Limits, Listener, ListenerTLS, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.model import Bind, HTTPProtocol, Limits, Listener, ListenerTLS, SystemdBind, TCPBind, UnixBind
 from mcproxy.config.reading.merge import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.fields import Fields
@@ -30,6 +30,8 @@ def _listener(context: Context, place: Place) -> Listener | None:
                 what = f"{key} names networks, but clients of a unix socket have no network address"
                 context.warn(place.get(key) or place, "no-effect", what, "take it out")
     tls = place.get("tls")
+    protocols = _protocols(context, place)
+    limits = place.get("limits")
     name = place.text("name")
     if bind is None or name is None:
         return None
@@ -39,8 +41,47 @@ def _listener(context: Context, place: Place) -> Listener | None:
         proxy_protocol_from=networks,
         trusted_proxies=trusted,
         tls=_listener_tls(tls) if tls is not None else None,
-        limits=_limits(fields.sub("limits")),
+        protocols=protocols,
+        goaway_chance=_goaway_chance(context, place.get("goawayChance"), protocols),
+        limits=_limits(Fields(limits), _streams(context, limits, protocols)),
     )
+
+
+def _protocols(context: Context, listener: Place) -> tuple[HTTPProtocol, ...]:
+    """Return what is spoken, best first."""
+    has_tls = listener.has("tls")
+    written = listener.get("protocols")
+    if written is None or written.is_broken:
+        return (HTTPProtocol.HTTP2, HTTPProtocol.HTTP1) if has_tls else (HTTPProtocol.HTTP1,)
+    found: dict[HTTPProtocol, Place] = {}
+    for item in written.items():
+        protocol = HTTPProtocol(item.string or "")
+        first = found.setdefault(protocol, item)
+        if first is not item:
+            context.error(item, f"{item.shown} is in the list already, at {first.mark}", "keep one of the two")
+        elif protocol is HTTPProtocol.HTTP2 and not has_tls:
+            what = "is HTTP2, which is spoken over TLS alone, and this listener has no tls"
+            context.error(item, what, "write protocols: [HTTP1], or add tls: {certificates: [NAME]}")
+    return tuple(found)
+
+
+def _goaway_chance(context: Context, place: Place | None, protocols: tuple[HTTPProtocol, ...]) -> float:
+    if place is None or not isinstance(place.value, int | float):
+        return 0.0
+    if place.value and HTTPProtocol.HTTP2 not in protocols:
+        what = "is about HTTP/2 connections, and this listener speaks HTTP/1.1 alone"
+        context.error(place, what, "take it out, or let protocols have HTTP2 (and the listener tls)")
+    return float(place.value)
+
+
+def _streams(context: Context, limits: Place | None, protocols: tuple[HTTPProtocol, ...]) -> int:
+    default = Limits().streams
+    written = limits.get("streams") if limits is not None else None
+    if written is not None and HTTPProtocol.HTTP2 not in protocols:
+        what = "limits HTTP/2 connections, and this listener speaks HTTP/1.1 alone"
+        context.warn(written, "no-effect", what, "take it out, or let protocols have HTTP2 (and the listener tls)")
+        return default
+    return Fields(limits).integer("streams", default)
 
 
 def _bind(context: Context, listener: Place) -> Bind | None:
@@ -89,7 +130,7 @@ def _listener_tls(place: Place) -> ListenerTLS:
     return ListenerTLS(certificates=names, min_version=Fields(place).text("minVersion", default.min_version))
 
 
-def _limits(fields: Fields) -> Limits:
+def _limits(fields: Fields, streams: int) -> Limits:
     default = Limits()
     return Limits(
         connections_per_client=fields.integer("connectionsPerClient", default.connections_per_client),
@@ -102,4 +143,5 @@ def _limits(fields: Fields) -> Limits:
         handshake_timeout=fields.duration("handshakeTimeout", default.handshake_timeout),
         head_timeout=fields.duration("headTimeout", default.head_timeout),
         idle_timeout=fields.duration("idleTimeout", default.idle_timeout),
+        streams=streams,
     )

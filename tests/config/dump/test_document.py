@@ -23,11 +23,14 @@ FULL = """
 version: 1
 daemon: {controlSocket: run/c.sock, shutdownDelay: 1m30s, drainTimeout: 0, stateDir: state}
 listeners:
-  - {name: a, bind: "0.0.0.0:6443", tls: {certificates: [k8s], minVersion: "1.3"}, proxyProtocol: {from: [10.0.0.0/8]}}
+  - {name: a, bind: "0.0.0.0:6443", tls: {certificates: [k8s], minVersion: "1.3"}, proxyProtocol: {from: [10.0.0.0/8]},
+     goawayChance: 0.001, limits: {streams: 7}}
   - {name: b, bind: "[::1]:0", trustedProxies: ["fd00::/8"], freeBind: true,
      limits: {headBytes: 1000, bodyBytes: 16Mi, idleTimeout: 0, stallTimeout: 0, connectionsPerClient: 7}}
   - {name: c, bind: "unix:/run/a b.sock", mode: "660", group: root}
   - {name: d, bind: "systemd:api"}
+  - {name: e, bind: "127.0.0.1:0", tls: {certificates: [k8s]}, protocols: [HTTP1], goawayChance: 0}
+  - {name: f, bind: "127.0.0.1:0", tls: {certificates: [k8s]}, protocols: [HTTP1, HTTP2]}
 certificates: [{name: k8s, certFile: good.crt, keyFile: good.key}, {name: "0x1", certFile: good.crt, keyFile: good.key}]
 clusters:
   - name: "0123"
@@ -213,12 +216,22 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
         "stateDir": str(folder / "state"),
     }
     assert document["listeners"][0]["limits"]["targetBytes"] == "32Ki"
+    assert [each["protocols"] for each in document["listeners"]] == [
+        ["HTTP2", "HTTP1"],
+        ["HTTP1"],
+        ["HTTP1"],
+        ["HTTP1"],
+        ["HTTP1"],
+        ["HTTP1", "HTTP2"],
+    ]
+    assert [each.get("goawayChance") for each in document["listeners"]] == [0.001, None, None, None, None, 0.0]
+    assert [each["limits"].get("streams") for each in document["listeners"]] == [7, None, None, None, None, 250]
     assert document["certificates"][0]["serverNames"] == ["k8s.example.com", "*.k8s.example.com"]
     assert document["clusters"][0]["tls"]["caFile"] == str(folder / "ca.crt")
     assert document["clusters"][2]["kubeconfig"] == {"file": str(folder / "dump.kubeconfig"), "context": "a"}
     assert document["aggregates"][1]["clusters"] == ["0123"]
     assert document["servers"][0]["backend"] == {"aggregate": "fleet"}
-    assert document["servers"][2]["listeners"] == ["a", "b", "c", "d"]
+    assert document["servers"][2]["listeners"] == ["a", "b", "c", "d", "e", "f"]
     assert document["servers"][2]["backend"] == {"clusters": ["0123", "exec", "kube", "told", "front"]}
 
 

@@ -36,10 +36,12 @@ FULL: dict[str, Any] = {
             "mode": "0660",
             "group": "adm",
             "proxyProtocol": {"from": ["10.0.0.0/8"]},
+            "protocols": ["HTTP2", "HTTP1"],
+            "goawayChance": 0.02,
             "trustedProxies": [],
             "tls": {"certificates": ["c"], "minVersion": "1.2"},
             "limits": {
-                "connections": 1, "connectionsPerClient": 1, "stallTimeout": "1m",
+                "connections": 1, "connectionsPerClient": 1, "streams": 1, "stallTimeout": "1m",
                 "headBytes": "64Ki", "targetBytes": 5, "headers": 3, "bodyBytes": 0,
                 "handshakeTimeout": "1s", "headTimeout": "2s", "idleTimeout": "5m",
             },
