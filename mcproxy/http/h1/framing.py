@@ -9,20 +9,15 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from mcproxy.http.messages import HOP_BY_HOP, Header
+from mcproxy.http.head_rules import MAX_TRAILERS, may_pass_as_trailer
+from mcproxy.http.messages import Header
 
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
 _FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 
-#: A chunk's size line with its extension, and all trailer fields together, are bounded (bytes).
+#: A chunk's size line with its extension is bounded (bytes).
 MAX_SIZE_LINE = 256
-MAX_TRAILERS = 8 * 1024
-
-# Trailers are never used for framing, routing or identity, and not passed on where another server might do so.
-_FORBIDDEN_TRAILERS = HOP_BY_HOP | {b"host", b"content-length", b"trailer", b"authorization", b"content-encoding"}
-_FORBIDDEN_TRAILERS |= {b"forwarded", b"x-real-ip", b"sec-websocket-protocol"}
-_FORBIDDEN_TRAILER_PREFIXES = (b"impersonate", b"x-remote-", b"x-forwarded-")
 
 
 class FramingError(Exception):
@@ -155,8 +150,7 @@ class ChunkedReader:
         self._remaining += len(line)  # after the last chunk this counts the bytes of the trailers
         if self._remaining > MAX_TRAILERS:
             raise FramingError("too many trailer fields")
-        lower = name.lower().replace(b"_", b"-")
-        if lower not in _FORBIDDEN_TRAILERS and not lower.startswith(_FORBIDDEN_TRAILER_PREFIXES):
+        if may_pass_as_trailer(name):
             self.trailers.append((name, value))
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import httptools
 
+from mcproxy.http.head_rules import check_expectation, check_target_length, is_host, origin_target, parse_length
 from mcproxy.http.messages import (
     CHUNKED,
     HOP_BY_HOP,
@@ -26,17 +27,9 @@ from mcproxy.http.messages import (
     UpstreamProtocolError,
 )
 
-# RFC 9110 7.2: uri-host [":" port]. Underscores are common in private names and harmless.
-_HOST = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_MAX_LENGTH = 2**63 - 1
 #: Header fields that a connection remembers of its last request (bytes).
 MAX_REMEMBERED = 4096
-_MAX_DIGITS = len(str(_MAX_LENGTH))
-_SLASH = ord("/")
-
-# CONNECT is for forward proxies; TRACE would return what is added for the upstream, credentials too, to the client.
-_REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
 
 # Fields that concern this hop, from the line feed before to the carriage return behind them.
 _SPECIAL = (
@@ -81,10 +74,9 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
         raise ProtocolError(505, "only HTTP/1.1 and HTTP/1.0 are supported")
     if raw.count(b"\r\n") - 2 > max_headers:
         raise ProtocolError(431, f"more than {max_headers} header fields")
-    if len(target) > max_target:
-        raise ProtocolError(414, f"the request target is longer than {max_target} bytes")
+    check_target_length(target, max_target)
     _check_request_fields(head, raw, line_end)
-    _check_target(head, target)
+    head.target = origin_target(head.method, head.host, target)
     return head
 
 
@@ -120,8 +112,7 @@ class RequestHeadParser:
 
     def _repeated(self, last: RequestHead, line: bytes, target: bytes) -> RequestHead:
         _check_grammar(line + b"\r\n\r\n")
-        if len(target) > self._max_target:
-            raise ProtocolError(414, f"the request target is longer than {self._max_target} bytes")
+        check_target_length(target, self._max_target)
         head = RequestHead()
         head.method = last.method
         head.http11 = last.http11
@@ -132,7 +123,7 @@ class RequestHeadParser:
         head.upgrade = last.upgrade
         head.expects_continue = last.expects_continue
         head.te_trailers = last.te_trailers
-        _check_target(head, target)
+        head.target = origin_target(head.method, head.host, target)
         return head
 
 
@@ -186,7 +177,7 @@ def _check_request_fields(head: RequestHead, raw: bytes, line_end: int) -> None:
     if len(hosts) != 1 and (head.http11 or hosts):
         raise ProtocolError(400, "an HTTP/1.1 request has exactly one Host header")
     head.host = hosts[0].lower() if hosts else b""
-    if hosts and not _HOST.fullmatch(hosts[0]):
+    if hosts and not is_host(hosts[0]):
         raise ProtocolError(400, "malformed Host header")
     head.length = 0
     head.keep_alive = head.http11
@@ -202,8 +193,7 @@ def _check_special_fields(head: RequestHead, special: dict[bytes, list[bytes]]) 
     head.keep_alive = head.http11 and b"close" not in connection
     head.te_trailers = any(b"trailers" in value.lower() for value in special.get(b"te", ()))
     if expectation := special.get(b"expect"):
-        if [value.lower() for value in expectation] != [b"100-continue"]:
-            raise ProtocolError(417, "the only supported expectation is 100-continue")
+        check_expectation(expectation)
         # RFC 9110 10.1.1: without a body, or from HTTP/1.0, it is ignored.
         head.expects_continue = head.http11 and head.length != 0
     if b"upgrade" in connection and head.http11:
@@ -236,18 +226,10 @@ def _request_length(http11: bool, special: dict[bytes, list[bytes]]) -> int:
         return CHUNKED
     if lengths is None:
         return 0
-    length = _parse_length(lengths[0]) if len(lengths) == 1 else None
+    length = parse_length(lengths[0]) if len(lengths) == 1 else None
     if length is None:
         raise ProtocolError(400, "malformed Content-Length")
     return length
-
-
-def _parse_length(value: bytes) -> int | None:
-    """Return a Content-Length, None if it is invalid; digits are counted first, since int() limits them itself."""
-    if not value.isdigit() or len(value) > _MAX_DIGITS:
-        return None
-    length = int(value)
-    return length if length <= _MAX_LENGTH else None
 
 
 def _connection_options(values: Sequence[bytes]) -> frozenset[bytes]:
@@ -264,34 +246,6 @@ def _tunnel_protocol(values: Iterable[bytes]) -> bytes | None:
             if protocol.lower() in (b"websocket", b"spdy/3.1"):
                 return protocol
     return None
-
-
-def _check_target(head: RequestHead, target: bytes) -> None:
-    if b"#" in target:
-        raise ProtocolError(400, "the request target has a fragment")
-    if head.method in _REFUSED_METHODS:
-        raise ProtocolError(405, f"{head.method.decode()} is not supported")
-    if target[0] == _SLASH:
-        head.target = target
-    elif target == b"*":
-        if head.method != b"OPTIONS":
-            raise ProtocolError(400, "the target * is for OPTIONS only")
-        head.target = target
-    else:
-        head.target = _origin_form(head.host, target)
-
-
-def _origin_form(host: bytes, target: bytes) -> bytes:
-    """Return the origin-form of an absolute-form target (RFC 9112 3.2.2) whose authority equals Host."""
-    scheme, separator, rest = target.partition(b"://")
-    if not separator or scheme.lower() not in (b"http", b"https"):
-        raise ProtocolError(400, "malformed request target")
-    match = re.match(rb"[^/?]*", rest)
-    authority = match[0] if match else b""
-    if not authority or authority.lower() != host:
-        raise ProtocolError(400, "the request target and the Host header name different authorities")
-    path = rest[len(authority) :]
-    return path if path.startswith(b"/") else b"/" + path
 
 
 def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
@@ -335,7 +289,7 @@ def _set_response_length(head: ResponseHead, special: dict[bytes, list[bytes]], 
     lengths = special.get(b"content-length")
     declared: int | None = None
     if lengths is not None:
-        declared = _parse_length(lengths[0])
+        declared = parse_length(lengths[0])
         if declared is None or (len(lengths) > 1 and len(set(lengths)) > 1):
             raise UpstreamProtocolError("malformed Content-Length in a response")
     if codings is not None and (

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from mcproxy.http.h1.framing import (
     MAX_SIZE_LINE,
-    MAX_TRAILERS,
     BodyReader,
     ChunkedReader,
     FramingError,
@@ -22,6 +21,7 @@ from mcproxy.http.h1.framing import (
     encode_chunk,
     encode_last_chunk,
 )
+from mcproxy.http.head_rules import MAX_TRAILERS
 
 Outcome = tuple[bytes, bytes, list[tuple[bytes, bytes]], bool]
 

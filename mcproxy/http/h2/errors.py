@@ -1,0 +1,48 @@
+"""Error codes of HTTP/2 and the two ways in which a violation of the protocol ends (RFC 9113 5.4 and 7)."""
+
+from __future__ import annotations
+
+
+class ErrorCode:
+    """The codes of RST_STREAM and GOAWAY (RFC 9113 7), as plain ints."""
+
+    NO_ERROR = 0x0
+    PROTOCOL_ERROR = 0x1
+    INTERNAL_ERROR = 0x2
+    FLOW_CONTROL_ERROR = 0x3
+    SETTINGS_TIMEOUT = 0x4
+    STREAM_CLOSED = 0x5
+    FRAME_SIZE_ERROR = 0x6
+    REFUSED_STREAM = 0x7
+    CANCEL = 0x8
+    COMPRESSION_ERROR = 0x9
+    CONNECT_ERROR = 0xA
+    ENHANCE_YOUR_CALM = 0xB
+    INADEQUATE_SECURITY = 0xC
+    HTTP_1_1_REQUIRED = 0xD
+
+
+_NAMES = {code: name for name, code in vars(ErrorCode).items() if name.isupper()}
+
+
+def code_name(code: int) -> str:
+    """Return the name of an error code, for the log; an unknown one as a number."""
+    return _NAMES.get(code) or f"0x{code:x}"
+
+
+class HTTP2ConnectionError(Exception):
+    """The connection ends with GOAWAY and this code (RFC 9113 5.4.1); `cause` is for the log and the debug data."""
+
+    def __init__(self, code: int, cause: str) -> None:
+        super().__init__(f"{code_name(code)}: {cause}")
+        self.code = code
+        self.cause = cause
+
+
+class HTTP2StreamError(Exception):
+    """The stream ends with RST_STREAM and this code (RFC 9113 5.4.2); `cause` is for the log."""
+
+    def __init__(self, code: int, cause: str) -> None:
+        super().__init__(f"{code_name(code)}: {cause}")
+        self.code = code
+        self.cause = cause

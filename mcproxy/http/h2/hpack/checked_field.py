@@ -1,0 +1,125 @@
+"""One field: checked once, whatever number of times it is received (RFC 9113 8.2 and 8.3).
+
+The decoder's tables and caches hold checked fields. What is wrong with a field is a property of it (`MALFORMED`), and
+only becomes an error when a message has it: the decoder must go on to keep its table as the peer's.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mcproxy.http.h2.hpack.static_table import STATIC_TABLE
+from mcproxy.http.head_rules import is_host, parse_length
+
+#: Kind, payload, size, name. The kind is None for a field that passes to the other side: the payload is its line,
+#: b"name: value\r\n". Else it is one of those below, and the payload the value, or why the field is wrong. The size is
+#: that of RFC 7541 4.1 (bytes), which RFC 9113 10.5.1 uses too.
+CheckedField = tuple[int | None, bytes, int, bytes]
+
+# Kinds: the pseudo-header fields first, the rest by their order in `DecodedFields.special`.
+(
+    METHOD,
+    SCHEME,
+    AUTHORITY,
+    PATH,
+    STATUS,
+    BAD_AUTHORITY,
+    HOST,
+    LENGTH,
+    TE,
+    EXPECT,
+    DROPPED,
+    COOKIE,
+    BAD_HOST,
+    MALFORMED,
+) = range(14)
+LAST_PSEUDO = BAD_AUTHORITY
+KINDS = 14
+
+_KIND_OF = {
+    b":method": METHOD,
+    b":scheme": SCHEME,
+    b":authority": AUTHORITY,
+    b":path": PATH,
+    b":status": STATUS,
+    b"host": HOST,
+    b"content-length": LENGTH,
+    b"te": TE,
+    b"expect": EXPECT,
+    b"cookie": COOKIE,
+    b"proxy-authenticate": DROPPED,  # for this hop alone (RFC 9110 11.7), as in HTTP/1.1
+    b"proxy-authorization": DROPPED,
+    b"connection": MALFORMED,
+    b"keep-alive": MALFORMED,
+    b"proxy-connection": MALFORMED,
+    b"transfer-encoding": MALFORMED,
+    b"upgrade": MALFORMED,
+}
+
+#: Fields that are credentials, or give them out. What is remembered of them belongs to one connection.
+SECRET_NAMES = frozenset(
+    {b"authorization", b"cookie", b"proxy-authorization", b"sec-websocket-protocol", b"set-cookie"}
+)
+
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
+# RFC 9113 8.2.1: neither NUL, CR nor LF, no blanks around it; other control characters as in RFC 9110 5.5.
+_VALUE = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?").fullmatch
+_PATH = re.compile(rb"/[\x21-\x7e\x80-\xff]*|\*").fullmatch
+_STATUS = re.compile(rb"[1-9][0-9][0-9]").fullmatch
+_VISIBLE = re.compile(rb"[\x21-\x3f\x41-\x7e\x80-\xff]*").fullmatch  # without "@": no userinfo (RFC 9113 8.3.1)
+
+
+def checked(name: bytes, value: bytes) -> CheckedField:
+    """Return the checked field."""
+    size = len(name) + len(value) + 32
+    kind = _KIND_OF.get(name)
+    if kind is None:
+        if _NAME(name) and _VALUE(value):
+            return None, b"%b: %b\r\n" % (name, value), size, name
+        if name[:1] == b":":
+            return MALFORMED, b"unknown pseudo-header field", size, name
+        return MALFORMED, b"field value" if _NAME(name) else b"field name", size, name
+    kind, payload = _special(kind, name, value)
+    return kind, payload, size, name
+
+
+def checked_path(value: bytes) -> CheckedField:
+    """Return `checked(b":path", value)`: the field that differs with every request."""
+    if _PATH(value):
+        return PATH, value, len(value) + 37, b":path"
+    return MALFORMED, b":path", len(value) + 37, b":path"
+
+
+def _special(kind: int, name: bytes, value: bytes) -> tuple[int, bytes]:
+    """Return kind and payload of a field that means something to this hop."""
+    if kind == MALFORMED:
+        return MALFORMED, b"connection-specific field " + name
+    if kind == AUTHORITY:
+        if not _VISIBLE(value):
+            return MALFORMED, name
+        return (AUTHORITY if is_host(value) else BAD_AUTHORITY), value.lower()
+    if kind == METHOD:
+        good = _TOKEN(value) is not None
+    elif kind == SCHEME:
+        value = value.lower()
+        good = _TOKEN(value) is not None
+    elif kind == PATH:
+        good = _PATH(value) is not None
+    elif kind == STATUS:
+        good = _STATUS(value) is not None
+    elif not _VALUE(value):
+        good = False
+    elif kind == HOST:
+        return (HOST if is_host(value) else BAD_HOST), value.lower()
+    elif kind == LENGTH:
+        good = parse_length(value) is not None
+    elif kind == TE:
+        good = value.lower() == b"trailers"
+    else:
+        good = True
+    return (kind, value) if good else (MALFORMED, name)
+
+
+#: The static table, checked; the first entry stands for the index 0, which is not used.
+STATIC_FIELDS: tuple[CheckedField | None, ...] = (None, *[checked(*field) for field in STATIC_TABLE[1:]])

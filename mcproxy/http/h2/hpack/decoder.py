@@ -1,0 +1,272 @@
+"""Decoding of header blocks (RFC 7541), with every field checked (RFC 9113 8.2).
+
+What recurs is neither decoded nor checked again: the dynamic table holds checked fields, and the bytes of a literal
+whose name is new or of the static table mean the same whatever the dynamic table holds, so the field that they encode
+is remembered by these bytes. `:path` is not: it seldom recurs.
+
+A remembered field belongs to all connections that share a `Representations`, unless the peer marked it as never indexed
+or it is a credential by its name: then it belongs to the connection, as the entries of the dynamic table do, and goes
+with it. So a connection's memory holds no credential but its own, and how long a request takes says nothing about those
+of others.
+"""
+
+from __future__ import annotations
+
+from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError
+from mcproxy.http.h2.hpack.checked_field import (
+    BAD_HOST,
+    COOKIE,
+    EXPECT,
+    HOST,
+    KINDS,
+    LAST_PSEUDO,
+    LENGTH,
+    MALFORMED,
+    PATH,
+    SECRET_NAMES,
+    STATIC_FIELDS,
+    CheckedField,
+    checked,
+    checked_path,
+)
+from mcproxy.http.h2.hpack.huffman import HuffmanError
+from mcproxy.http.h2.hpack.huffman import decode as huffman_decode
+from mcproxy.http.h2.hpack.remembered import Remembered
+
+#: SETTINGS_HEADER_TABLE_SIZE: the default, which we leave as it is (bytes as RFC 7541 4.1 counts them).
+TABLE_SIZE = 4096
+#: How far above its limit a block is decoded, so that its request can be answered; beyond, the connection ends.
+_HARD_FACTOR = 2
+_MAX_UPDATES = 2  # of the table's size, at the beginning of a block (RFC 7541 4.2)
+_MAX_SHIFT = 21  # integers have at most 4 bytes behind the prefix
+_PATHS = (4, 5)  # of the static table
+
+
+class Representations(Remembered[CheckedField]):
+    """Literals and their fields, shared by the connections of one owner."""
+
+    __slots__ = ()
+
+    def __init__(self, max_count: int = 2048, max_bytes: int = 1024 * 1024, max_key: int = 2048) -> None:
+        super().__init__(max_count, max_bytes, max_key)
+
+
+class DecodedFields:
+    """The fields of one block.
+
+    `special` has a value or None for each kind of `checked_field`: of fields that mean something to this hop, and in
+    MALFORMED and BAD_HOST why the message is wrong. `lines` are all other fields in their order, b"name: value\\r\\n"
+    each; the crumbs of `cookie` are one of them (RFC 9113 8.2.3). `oversize` says which limit they exceed, None: none.
+    """
+
+    __slots__ = ("lines", "oversize", "special")
+
+    def __init__(self, special: list[bytes | None], lines: list[bytes], oversize: str | None) -> None:
+        self.special = special
+        self.lines = lines
+        self.oversize = oversize
+
+
+class Decoder:
+    """One direction of one connection: the peer's encoder determines the state of the dynamic table."""
+
+    __slots__ = ("_limit", "_own", "_remembered", "_size", "_table")
+
+    def __init__(self, remembered: Representations) -> None:
+        self._remembered = remembered
+        self._own: Representations | None = None  # what only this connection may remember
+        self._table: list[CheckedField] = []  # the dynamic table, the newest entry last
+        self._size = 0  # of the table
+        self._limit = TABLE_SIZE  # as the peer's encoder chose it
+
+    def decode(self, block: bytes, max_size: int, max_fields: int) -> DecodedFields:
+        """Decode one whole block.
+
+        A block that exceeds `max_size` (the sum of RFC 9113 10.5.1) or `max_fields` is `oversize`; it is decoded whole,
+        so that the table stays as the peer's. Raises HTTP2ConnectionError: COMPRESSION_ERROR for what is malformed or
+        ends too early, ENHANCE_YOUR_CALM for more than twice `max_size`. Then the table is not the peer's any more.
+        """
+        try:
+            return self._decode(block, max_size, max_fields)
+        except (IndexError, TypeError):  # the block is truncated, or an index is 0 or beyond the table
+            raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "malformed header block") from None
+        except HuffmanError as error:
+            raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"malformed string: {error}") from None
+
+    def _decode(self, block: bytes, max_size: int, max_fields: int) -> DecodedFields:
+        position, end = 0, len(block)
+        special: list[bytes | None] = [None] * KINDS
+        lines: list[bytes] = []
+        add_line = lines.append
+        table = self._table
+        remembered = self._remembered.recent.get
+        total = updates = 0
+        hard_limit = max_size * _HARD_FACTOR
+        regular = False  # a field of this hop that is no pseudo-header field was there
+        crumbs: list[bytes] | None = None
+        cookie_line = 0
+        field: CheckedField | None
+        while position < end:
+            octet = block[position]
+            if octet >= 128:  # indexed (RFC 7541 6.1)
+                if octet < 190:
+                    field = STATIC_FIELDS[octet & 127]
+                    position += 1
+                elif octet < 255:
+                    field = table[189 - octet]
+                    position += 1
+                else:
+                    index, position = _integer(block, position, 127)
+                    field = table[61 - index]
+            elif octet & 0xE0 == 0x20:  # a change of the table's size (6.3)
+                limit, position = _integer(block, position, 31)
+                updates += 1
+                if limit > TABLE_SIZE or total or updates > _MAX_UPDATES:
+                    raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "change of the dynamic table's size")
+                self._limit = limit
+                self._evict(limit)
+                continue
+            else:  # a literal (6.2)
+                start = position
+                mask = 63 if octet & 64 else 15
+                index = octet & mask
+                position += 1
+                if index == mask:
+                    index, position = _integer(block, start, mask)
+                name_start = name_end = name_mark = 0
+                if not index:
+                    name_mark = block[position]
+                    size = name_mark & 127
+                    position += 1
+                    if size == 127:
+                        size, position = _integer(block, position - 1, 127)
+                    name_start = position
+                    position = name_end = position + size
+                value_mark = block[position]
+                size = value_mark & 127
+                position += 1
+                if size == 127:
+                    size, position = _integer(block, position - 1, 127)
+                value_start = position
+                position += size
+                if position > end:
+                    raise IndexError
+                if index in _PATHS:
+                    value = block[value_start:position]
+                    field = checked_path(huffman_decode(value) if value_mark & 128 else value)
+                elif index > 61:
+                    value = block[value_start:position]
+                    field = checked(table[61 - index][3], huffman_decode(value) if value_mark & 128 else value)
+                else:
+                    representation = block[start:position]
+                    field = remembered(representation)
+                    if field is None:
+                        field = self._remembered_older(representation)
+                    if field is None:
+                        if index:
+                            name = STATIC_FIELDS[index][3]  # type: ignore[index]  # the indices 1 to 61 are not None
+                        else:
+                            name = block[name_start:name_end]
+                            if name_mark & 128:
+                                name = huffman_decode(name)
+                        value = block[value_start:position]
+                        field = checked(name, huffman_decode(value) if value_mark & 128 else value)
+                        self._remember(representation, octet & 0xF0 == 0x10, field)
+                if octet & 64:
+                    size = field[2]
+                    if self._size + size > self._limit:
+                        self._evict(self._limit - size)
+                    if size <= self._limit:
+                        table.append(field)
+                        self._size += size
+            kind, payload, size, _ = field  # type: ignore[misc]  # the index 0 is None: TypeError
+            total += size
+            if kind is None:
+                add_line(payload)
+            elif kind <= LAST_PSEUDO:
+                if lines or regular:
+                    special[MALFORMED] = b"a pseudo-header field behind other fields"
+                elif special[kind] is not None:
+                    special[MALFORMED] = b"a pseudo-header field twice"
+                special[kind] = payload
+            elif kind == COOKIE:
+                if crumbs is None:
+                    crumbs = [payload]
+                    cookie_line = len(lines)
+                    add_line(b"")
+                else:
+                    crumbs.append(payload)
+            else:
+                regular = True
+                if special[kind] is None:
+                    special[kind] = payload
+                else:
+                    _add_repeated(special, kind, payload)
+            if total > hard_limit:
+                raise HTTP2ConnectionError(
+                    ErrorCode.ENHANCE_YOUR_CALM, f"a header block of more than {hard_limit} bytes"
+                )
+        if crumbs is not None:
+            lines[cookie_line] = b"cookie: %b\r\n" % b"; ".join(crumbs)
+        oversize = None
+        if total > max_size:
+            oversize = f"the request head is longer than {max_size} bytes"
+        elif len(lines) > max_fields or (crumbs is not None and len(crumbs) > max_fields):
+            oversize = f"more than {max_fields} header fields"
+        return DecodedFields(special, lines, oversize)
+
+    def _evict(self, limit: int) -> None:
+        """Remove the oldest entries until the table's size is at most `limit` (RFC 7541 4.3, 4.4)."""
+        table = self._table
+        size, gone = self._size, 0
+        while size > limit and gone < len(table):
+            size -= table[gone][2]
+            gone += 1
+        del table[:gone]
+        self._size = size
+
+    def _remembered_older(self, representation: bytes) -> CheckedField | None:
+        own = self._own
+        if own is not None:
+            field = own.recent.get(representation) or own.find_older(representation)
+            if field is not None:
+                return field
+        return self._remembered.find_older(representation)
+
+    def _remember(self, representation: bytes, never_indexed: bool, field: CheckedField) -> None:
+        if field[0] == PATH or field[3] == b":path":
+            return
+        if not never_indexed and field[3] not in SECRET_NAMES:
+            self._remembered.add(representation, field)
+            return
+        if self._own is None:
+            self._own = Representations(max_count=32, max_bytes=32 * 1024, max_key=8 * 1024)
+        self._own.add(representation, field)
+
+
+def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
+    """Return an integer whose prefix (RFC 7541 5.1) has the bits of `mask`, and where it ends."""
+    value = block[position] & mask
+    position += 1
+    if value < mask:
+        return value, position
+    shift = 0
+    while True:
+        octet = block[position]
+        position += 1
+        value += (octet & 127) << shift
+        if octet < 128:
+            return value, position
+        shift += 7
+        if shift > _MAX_SHIFT:
+            raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "an integer of too many bytes")
+
+
+def _add_repeated(special: list[bytes | None], kind: int, payload: bytes) -> None:
+    """Add a field of this hop that the block has already."""
+    if kind == LENGTH:
+        special[MALFORMED] = b"content-length twice"
+    elif kind == HOST:
+        special[BAD_HOST] = b"host twice"
+    elif kind == EXPECT:
+        special[EXPECT] = b"twice"

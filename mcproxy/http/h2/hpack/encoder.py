@@ -1,0 +1,127 @@
+"""Encoding of header blocks (RFC 7541), without state: nothing enters the peer's dynamic table.
+
+So an encoder serves many connections, whatever table their peers announce, and no field's length or absence can be
+compared with another's (CRIME; RFC 7541 7.1). Names and fields of the static table are indices; every other field is a
+literal that is never indexed, since a field which a peer marked so must stay so (RFC 7541 6.2.3), and the marks are not
+known here any more. Strings are plain: a fifth longer than with Huffman's code, and cheaper to write and to read.
+
+The bytes of what recurs are remembered: of a line, and of a block of lines that a request has. Credentials are not, but
+for the last block with one: the proxy's own is in every request to a cluster.
+"""
+
+from __future__ import annotations
+
+from mcproxy.http.h2.hpack.checked_field import SECRET_NAMES
+from mcproxy.http.h2.hpack.remembered import Remembered
+from mcproxy.http.h2.hpack.static_table import FIELD_INDEX, NAME_INDEX
+from mcproxy.http.messages import HOP_BY_HOP, Header
+
+_NEVER_INDEXED = 0x10
+_PREFIX = 15
+_METHODS = {b"GET": b"\x82", b"POST": b"\x83"}
+_SCHEMES = {b"http": b"\x86", b"https": b"\x87"}
+_STATUSES = {200: b"\x88", 204: b"\x89", 206: b"\x8a", 304: b"\x8b", 400: b"\x8c", 404: b"\x8d", 500: b"\x8e"}
+# RFC 9113 8.2.2. The engines know of none; this is the last place where one could get into HTTP/2.
+_REMOVED = HOP_BY_HOP - {b"te"}
+_MAX_LINE = 1024
+_MAX_BLOCK = 4096
+
+
+class Encoder:
+    """Encodes for all connections of its owner."""
+
+    __slots__ = ("_authorities", "_blocks", "_last_secret", "_lines")
+
+    def __init__(self) -> None:
+        self._lines: Remembered[bytes] = Remembered(1024, 256 * 1024, _MAX_LINE)
+        self._blocks: Remembered[bytes] = Remembered(512, 512 * 1024, _MAX_BLOCK)
+        self._authorities: Remembered[bytes] = Remembered(256, 64 * 1024, _MAX_LINE)
+        self._last_secret = (b"", b"")  # a block with a credential, and its encoding
+
+    def request(self, method: bytes, scheme: bytes, path: bytes, authority: bytes, blocks: tuple[bytes, ...]) -> bytes:
+        """Return the header block of a request; `blocks` as `RequestHead.fields`: "Name: value" and a line end each."""
+        size = len(path)
+        host = self._authorities.recent.get(authority)
+        if host is None:
+            host = self._authorities.find_older(authority)
+            if host is None:
+                host = b"\x11" + _string(authority)
+                self._authorities.add(authority, host)
+        remembered = self._blocks.recent.get
+        encoded = [
+            _METHODS.get(method) or b"\x12" + _string(method),
+            _SCHEMES[scheme],
+            host,
+            b"\x14%c%b" % (size, path) if size < 127 else b"\x14" + _string(path),
+        ]
+        encoded += [remembered(block) or self._block(block) for block in blocks]
+        return b"".join(encoded)
+
+    def response(self, status: int, *blocks: bytes) -> bytes:
+        """Return the header block of a response, an interim one too.
+
+        A block of response fields hardly recurs (Date, ids), but its lines do.
+        """
+        encoded = [_STATUSES.get(status) or b"\x08\x03%03d" % status]
+        remembered = self._lines.recent.get
+        for block in blocks:
+            encoded += [remembered(line) or self._line(line) for line in block[:-2].split(b"\r\n")]
+        return b"".join(encoded)
+
+    def trailers(self, trailers: list[Header]) -> bytes:
+        """Return the block of trailer fields."""
+        return b"".join([_field(name.lower(), value) for name, value in trailers])
+
+    def _block(self, block: bytes) -> bytes:
+        encoded = self._blocks.find_older(block)
+        if encoded is not None:
+            return encoded
+        if block == self._last_secret[0]:
+            return self._last_secret[1]
+        remembered = self._lines.recent.get
+        lines = block[:-2].split(b"\r\n")
+        encoded = b"".join([remembered(line) or self._line(line) for line in lines])
+        if SECRET_NAMES.isdisjoint([line.partition(b":")[0].lower() for line in lines]):
+            self._blocks.add(block, encoded)
+        elif len(block) <= _MAX_BLOCK:
+            self._last_secret = block, encoded
+        return encoded
+
+    def _line(self, line: bytes) -> bytes:
+        encoded = self._lines.find_older(line)
+        if encoded is None:
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            if not name or name in _REMOVED:
+                return b""
+            encoded = _field(name, value.strip(b" \t"))
+            if name not in SECRET_NAMES:
+                self._lines.add(line, encoded)
+        return encoded
+
+
+def _field(name: bytes, value: bytes) -> bytes:
+    """Return one field; `name` in lower case."""
+    index = FIELD_INDEX.get((name, value))
+    if index is not None and value:
+        return b"%c" % (0x80 | index)
+    index = NAME_INDEX.get(name)
+    if index is None:
+        return b"%c%b%b" % (_NEVER_INDEXED, _string(name), _string(value))
+    if index < _PREFIX:
+        return b"%c%b" % (_NEVER_INDEXED | index, _string(value))
+    return b"%c%c%b" % (_NEVER_INDEXED | _PREFIX, index - _PREFIX, _string(value))
+
+
+def _string(value: bytes) -> bytes:
+    """Return a string without Huffman's code (RFC 7541 5.2)."""
+    size = len(value)
+    if size < 127:
+        return b"%c%b" % (size, value)
+    size -= 127
+    out = bytearray(b"\x7f")
+    while size > 127:
+        out.append(size & 127 | 128)
+        size >>= 7
+    out.append(size)
+    return bytes(out) + value

@@ -1,0 +1,50 @@
+"""A bounded cache for what recurs among much that does not."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+_OVERHEAD = 200  # bytes of an entry's objects beside the key and what is made of it, about
+
+
+class Remembered(Generic[Value]):
+    """Values by bytes, in two generations.
+
+    When the younger one is full, it becomes the older one, and what was in that is gone; what is found in the older one
+    comes back into the younger one. So values that occur once (an id for each request) can fill the cache again and
+    again, and what recurs stays. At most twice `max_count` and twice `max_bytes` are kept, no key above `max_key`.
+    """
+
+    __slots__ = ("_bytes", "_max_bytes", "_max_count", "_max_key", "_older", "recent")
+
+    def __init__(self, max_count: int, max_bytes: int, max_key: int) -> None:
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+        self._max_key = max_key
+        self._bytes = 0  # of the younger generation, about
+        self._older: dict[bytes, Value] = {}
+        #: The younger generation, to look in directly: most often that is enough.
+        self.recent: dict[bytes, Value] = {}
+
+    def find_older(self, key: bytes) -> Value | None:
+        """Return the value of a key that is not in `recent`."""
+        value = self._older.get(key)
+        if value is not None:
+            self.add(key, value)
+        return value
+
+    def add(self, key: bytes, value: Value) -> None:
+        size = len(key)
+        if size > self._max_key:
+            return
+        self._bytes += 2 * size + _OVERHEAD
+        if len(self.recent) >= self._max_count or self._bytes > self._max_bytes:
+            self._older = self.recent
+            self.recent = {}
+            self._bytes = 2 * size + _OVERHEAD
+        self.recent[key] = value
+
+    def __len__(self) -> int:
+        return len(self.recent) + len(self._older)
