@@ -88,7 +88,12 @@ class ControlClient:
         return int(self._json("POST", "/objects", body={"items": list(items)})["revision"])
 
     def stats(self) -> JSONDict:
-        """Return connections, connectionsSeen, inFlight, watches, requests, objects, revision, endpoints."""
+        """Return connections, connectionsSeen, http2Connections, inFlight, watches, requests, objects, endpoints, ...
+
+        `connections` are of both versions. With `--http2` each endpoint has `http2`: connections, connectionsSeen,
+        streams (of each connection), streamsSeen, mostStreams (of one connection), refused, overLimit, resetsReceived,
+        pingsReceived, protocolErrors.
+        """
         return self._json("GET", "/stats")
 
     def append_log(self, namespace: str, pod: str, text: str, *, container: str = "") -> None:
@@ -119,12 +124,37 @@ class ControlClient:
         return self._json("POST", f"/endpoints/{index}/finish")
 
     def hang_endpoint(self, index: int = 0) -> JSONDict:
-        """Accept TCP connections and answer nothing."""
+        """Accept TCP connections and answer nothing, on HTTP/2 connections not even PING."""
         return self._json("POST", f"/endpoints/{index}/hang")
 
     def resume_endpoint(self, index: int = 0) -> JSONDict:
         """Continue what waits because of `hang_endpoint`."""
         return self._json("POST", f"/endpoints/{index}/resume")
+
+    def goaway(self, index: int = 0, *, code: int = 0, last: int | None = None) -> JSONDict:
+        """Send GOAWAY on all HTTP/2 connections; streams above `last` (default: the last begun) are dropped."""
+        return self._json("POST", f"/endpoints/{index}/goaway", {"code": code, "last": last})
+
+    def http2(
+        self,
+        index: int = 0,
+        *,
+        offer: bool | None = None,
+        max_concurrent_streams: int | None = None,
+        initial_window: int | None = None,
+    ) -> JSONDict:
+        """Offer HTTP/2 to new connections or not; announce other settings on open and new ones."""
+        query = {
+            "offer": None if offer is None else str(offer).lower(),
+            "maxConcurrentStreams": max_concurrent_streams,
+            "initialWindow": initial_window,
+        }
+        return self._json("POST", f"/endpoints/{index}/http2", query)
+
+    def http2_stats(self, index: int = 0) -> JSONDict:
+        """Return what an endpoint counts of HTTP/2 (see `stats`)."""
+        found: JSONDict = self.stats()["endpoints"][index]["http2"]
+        return found
 
     def reset_connections(self, index: int = 0) -> JSONDict:
         """End all open connections of an endpoint with a TCP RST."""

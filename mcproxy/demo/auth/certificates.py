@@ -126,5 +126,5 @@ def server_context(certificate: Path, key: Path, client_ca_pem: bytes) -> ssl.SS
     if client_ca_pem:
         context.verify_mode = ssl.CERT_OPTIONAL
         context.load_verify_locations(cadata=client_ca_pem.decode())
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols(["http/1.1"])  # HTTP2Connections adds h2
     return context

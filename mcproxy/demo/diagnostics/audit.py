@@ -39,6 +39,9 @@ class Record:
     path: str
     headers: list[tuple[str, str]]
     client_subject: str
+    protocol: str = "HTTP/1.1"
+    stream: int = 0
+    """The stream of an HTTP/2 request."""
     user: str = ""
     uid: str = ""
     groups: tuple[str, ...] = ()
@@ -103,15 +106,22 @@ class AuditLog:
         """Record the head of a request; call `finish` at its end."""
         self._sequence += 1
         self.in_flight += 1
+        stream: Any = request.transport and request.transport.get_extra_info("http2_stream")
         record = Record(
             sequence=self._sequence,
             time=now,
             endpoint=endpoint,
-            connection=self._connection(request.transport),
+            connection=self._connection(request.transport if stream is None else stream.connection),
             method=request.method,
             path=request.raw_path,
-            headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers],
+            headers=[
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in request.raw_headers
+                if stream is None or name != b"transfer-encoding"  # not the client's
+            ],
             client_subject=_subject(request),
+            protocol="HTTP/1.1" if stream is None else "HTTP/2.0",
+            stream=0 if stream is None else stream.ident,
         )
         self._records.append(record)
         request[RECORD] = record

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-__all__ = ["KINDS", "Fault", "FaultError", "Faults"]
+__all__ = ["HTTP2_KINDS", "KINDS", "Fault", "FaultError", "Faults"]
 
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
-KINDS = frozenset(
+HTTP2_KINDS = frozenset({"goaway", "refuseStream", "resetStream", "resetConnection", "silentConnection"})
+"""The kinds that are of HTTP/2 alone; requests over HTTP/1.1 pass them by."""
+KINDS = HTTP2_KINDS | frozenset(
     {
         "latency",
         "blackHole",
@@ -33,7 +35,7 @@ KINDS = frozenset(
         "raw",
     }
 )
-"""The kinds of faults; `request.fault_injection` has what each does."""
+"""The kinds of faults; `request.fault_injection` has what each does, `http2.connection` those of HTTP/2."""
 
 
 class FaultError(ValueError):
@@ -61,6 +63,16 @@ class Fault:
       shortContentLength  a Content-Length that is smaller than the body, then keep open
       garbage             bytes that are no HTTP, then close
       raw                 `raw` (base64) instead of a response, then `after`: close, reset or hang
+
+    Over HTTP/2 a reset or an early close is RST_STREAM with INTERNAL_ERROR. Of HTTP/2 alone (`errorCode` as in
+    RFC 9113, section 7; a handler sees nothing of what is unprocessed, and nor does the audit log):
+      goaway              GOAWAY with `errorCode` (NO_ERROR): the request is the last that is processed or, if
+                          `unprocessed`, it and later ones are not; the connection closes after the last response
+      refuseStream        RST_STREAM with `errorCode` (REFUSED_STREAM) instead of an answer, unprocessed
+      resetStream         answer as usual, but RST_STREAM with `errorCode` (INTERNAL_ERROR) after `bytes` of content
+      resetConnection     the same with a TCP reset of the connection
+      silentConnection    from this request on the connection is neither read nor written, PING neither, and not closed,
+                          until the fault is removed: then it goes on
     """
 
     kind: str
@@ -80,6 +92,9 @@ class Fault:
     retryAfter: int = 0
     raw: str = ""
     after: str = "close"
+    errorCode: int | None = None
+    """None: the kind's own."""
+    unprocessed: bool = False
     ident: int = 0
     removed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
@@ -150,10 +165,10 @@ class Faults:
         """Return the event that ends the waiting of an endpoint's requests; None if the endpoint does not hang."""
         return self._hung.get(endpoint)
 
-    def pick(self, method: str, path: str, endpoint: int) -> Fault | None:
-        """Return the fault for a request, counted as used, or None."""
+    def pick(self, method: str, path: str, endpoint: int, *, http2: bool = False) -> Fault | None:
+        """Return the fault for a request, counted as used, or None; `http2`: of HTTP2_KINDS, else of the others."""
         for fault in self._faults:
-            if not fault.matches(method, path, endpoint):
+            if (fault.kind in HTTP2_KINDS) is not http2 or not fault.matches(method, path, endpoint):
                 continue
             if fault.skip > 0:
                 fault.skip -= 1

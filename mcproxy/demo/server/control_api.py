@@ -9,14 +9,18 @@ POST   /logs?namespace=&pod=&container=      body: lines for a container's log
 POST   /files?namespace=&pod=&container=&path=   body: a file in a container;  GET reads it
 GET    /stats                                connections, requests in flight, watches, endpoints
 POST   /endpoints/N/stop[?reset=false] | start[?starting=SECONDS] | finish | hang | resume | reset
+POST   /endpoints/N/goaway[?code=N][&last=N]     GOAWAY on all open HTTP/2 connections
+POST   /endpoints/N/http2[?offer=false][&maxConcurrentStreams=N][&initialWindow=N]
 
-`starting` is the time for which the endpoint has not read the roles and answers 403; `finish` ends it at once.
+`starting` is the time for which the endpoint has not read the roles and answers 403; `finish` ends it at once. GOAWAY's
+`code` is NO_ERROR by default, `last` the last stream begun; greater ones are dropped. `http2` changes what new
+connections are offered by ALPN, and the settings of open and new ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -28,6 +32,9 @@ from mcproxy.demo.diagnostics.faults import Fault, FaultError
 from mcproxy.demo.registry import objects
 from mcproxy.demo.server.endpoint import Endpoint
 from mcproxy.demo.streaming import logs
+
+if TYPE_CHECKING:
+    from mcproxy.demo.http2.connections import HTTP2Connections
 
 __all__ = ["start"]
 
@@ -148,6 +155,7 @@ class _Control:
             "requests": self._cluster.audit.last,
             "connections": sum(int(endpoint["connections"]) for endpoint in endpoints),
             "connectionsSeen": self._cluster.audit.connections_seen,
+            "http2Connections": sum(len(each.http2.connections) for each in self._endpoints if each.http2 is not None),
             "endpoints": endpoints,
         }
         return web.json_response(stats)
@@ -165,8 +173,22 @@ class _Control:
             await endpoint.start(starting=float(request.query.get("starting", "0")))
         elif action == "finish":
             self._cluster.starting.finish(index)
+        elif action in ("goaway", "http2") and endpoint.http2 is not None:
+            _change_http2(endpoint.http2, action, request.query)
         elif action in ("hang", "resume"):
             await getattr(endpoint, action)()
         else:
             return web.json_response({"error": f"unknown action {action}"}, status=404)
         return web.json_response(endpoint.as_dict())
+
+
+def _change_http2(http2: HTTP2Connections, action: str, query: Mapping[str, str]) -> None:
+    def number(name: str) -> int | None:
+        return int(query[name]) if name in query else None
+
+    if action == "goaway":
+        http2.goaway(number("code") or 0, number("last"))
+        return
+    if "offer" in query:
+        http2.offer(http2=query["offer"] != "false")
+    http2.change_settings(max_concurrent_streams=number("maxConcurrentStreams"), initial_window=number("initialWindow"))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.request.fault_injection import reset_transport
 
+if TYPE_CHECKING:
+    from mcproxy.demo.http2.connections import HTTP2Connections
+
 __all__ = ["Endpoint"]
 
 BACKLOG = 1024
-STOP_SECONDS = 0.2
 
 
 class Endpoint:
@@ -25,9 +28,16 @@ class Endpoint:
     """
 
     def __init__(
-        self, index: int, cluster: SimulatedCluster, runner: web.AppRunner, context: ssl.SSLContext | None
+        self,
+        index: int,
+        cluster: SimulatedCluster,
+        runner: web.AppRunner,
+        context: ssl.SSLContext | None,
+        http2: HTTP2Connections | None = None,
     ) -> None:
         self.index = index
+        self.http2 = http2
+        """The HTTP/2 connections; None if only HTTP/1.1 is served."""
         self.state = "closed"
         self.port = 0
         self._cluster = cluster
@@ -35,6 +45,7 @@ class Endpoint:
         self._context = context
         self._host = ""
         self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int, *, starting: float = 0.0) -> int:
         """Listen and return the port; 0 chooses a free one. The runner must be set up.
@@ -53,19 +64,30 @@ class Endpoint:
     async def _accept(self) -> None:
         assert self._socket is not None
         self.state = "serving"
-        await web.SockSite(
-            self._runner, self._socket.dup(), ssl_context=self._context, shutdown_timeout=STOP_SECONDS, backlog=BACKLOG
-        ).start()
+        server = self._runner.server
+        assert server is not None
+        self._server = await asyncio.get_running_loop().create_server(
+            server if self.http2 is None else self.http2.accept(server),
+            sock=self._socket.dup(),
+            ssl=self._context,
+            backlog=BACKLOG,
+        )
 
     async def _stop_accepting(self) -> None:
-        for site in list(self._runner.sites):
-            await site.stop()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
     @property
     def connections(self) -> int:
         """The number of open connections, including upgraded ones."""
+        return len(self._http1_transports()) + (0 if self.http2 is None else len(self.http2.connections))
+
+    def _http1_transports(self) -> list[Any]:
+        """Return the transports of HTTP/1.1 connections; each stream of HTTP/2 has a handler, too."""
         server = self._runner.server
-        return len(server.connections) if server is not None else 0
+        transports: list[Any] = [each.transport for each in server.connections] if server is not None else []
+        return [each for each in transports if not getattr(each, "of_http2", False)]
 
     async def stop(self, *, reset: bool = True) -> None:
         """Refuse new connections; `reset` also ends the open ones with a TCP RST."""
@@ -79,9 +101,9 @@ class Endpoint:
 
     def reset_connections(self) -> None:
         """End all open connections with a TCP RST."""
-        server = self._runner.server
-        for handler in list(server.connections) if server is not None else ():
-            transport: Any = handler.transport
+        if self.http2 is not None:
+            self.http2.reset()
+        for transport in self._http1_transports():
             if transport is not None:
                 reset_transport(transport)
 
@@ -93,26 +115,38 @@ class Endpoint:
             await self.resume()
 
     async def hang(self) -> None:
-        """New connections get no TLS handshake, requests on open ones no answer, until `resume`."""
+        """New connections get no TLS handshake, requests on open ones no answer, until `resume`.
+
+        Open HTTP/2 connections are silent altogether.
+        """
         if self.state != "serving":
             return
         self._cluster.faults.hang(self.index)
         await self._stop_accepting()
+        if self.http2 is not None:
+            self.http2.silence()
         self.state = "hanging"
 
     async def resume(self) -> None:
         """Continue everything that waits because of `hang`."""
         self._cluster.faults.resume(self.index)
+        if self.http2 is not None:
+            self.http2.resume()
         if self.state == "hanging":
             await self._accept()
 
     async def close(self) -> None:
-        """Close the listening socket for good; open connections continue."""
+        """Close the listening socket for good; open connections continue (HTTP/2: with a GOAWAY)."""
         await self._stop_accepting()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        if self.http2 is not None:
+            self.http2.goaway(0)
         self.state = "closed"
 
     def as_dict(self) -> dict[str, Any]:
-        return {"index": self.index, "port": self.port, "state": self.state, "connections": self.connections}
+        found = {"index": self.index, "port": self.port, "state": self.state, "connections": self.connections}
+        if self.http2 is not None:
+            found["http2"] = self.http2.as_dict()
+        return found

@@ -74,6 +74,8 @@ class ForkedCluster:
         """Fork, without waiting until the child serves. Signals are blocked until `stop` can clean up."""
         self._directory.mkdir(parents=True, exist_ok=True)
         arguments = serve.arguments(["--name", self.name, "--dir", str(self._directory), *self._options])
+        if arguments.http2:
+            serve.load_http2()
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         self._ready_pipe, writer = os.pipe()
         sys.stdout.flush()

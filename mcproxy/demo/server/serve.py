@@ -14,7 +14,8 @@ import random
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -25,8 +26,12 @@ from mcproxy.demo.fixtures import bootstrap, populate, users
 from mcproxy.demo.server import app, control_api
 from mcproxy.demo.server.endpoint import Endpoint
 
+if TYPE_CHECKING:
+    from mcproxy.demo.http2.endpoint_state import HTTP2Settings
+
 JSONDict = dict[str, Any]
 
+STOP_SECONDS = 0.2
 NAMES = ("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc")
 USERS = {"admin": ("system:masters",), "alice": ("dev",), "mcproxy": ("mcproxy",)}
 TOKENS = {
@@ -58,6 +63,10 @@ def arguments(argv: list[str]) -> argparse.Namespace:
         default=1.0,
         help="how long an endpoint answers 403 after its port is open, as one that has not read the roles (default 1)",
     )
+    parser.add_argument("--http2", action="store_true", help="offer HTTP/2 by ALPN, besides HTTP/1.1")
+    parser.add_argument(
+        "--max-concurrent-streams", type=int, default=250, help="that may be open on an HTTP/2 connection (default 250)"
+    )
     parser.add_argument("--seed", type=int, default=None, help="makes uids and generated names repeatable")
     return parser.parse_args(argv)
 
@@ -81,23 +90,33 @@ def make_cluster(args: argparse.Namespace) -> SimulatedCluster:
 class Endpoints:
     """The listening ports of a cluster."""
 
-    def __init__(self, cluster: SimulatedCluster, directory: Path, host: str) -> None:
+    def __init__(self, cluster: SimulatedCluster, host: str, http2: HTTP2Settings | None) -> None:
         self.cluster = cluster
-        self.directory = directory
         self.host = host
+        self.http2 = http2
         self.ports: list[int] = []
         self.each: list[Endpoint] = []
         self._runners: list[web.AppRunner] = []
 
     async def open(self, count: int, port: int, certificate: Path, key: Path, *, starting: float) -> None:
         """Listen on `count` ports, the first being `port`; each has no roles for `starting` seconds."""
-        context = server_context(certificate, key, self.cluster.client_ca_pem + self.cluster.front_proxy_ca_pem)
+        trusted = self.cluster.client_ca_pem + self.cluster.front_proxy_ca_pem
+        context = server_context(certificate, key, trusted)
         for index in range(count):
             runner = web.AppRunner(
-                app.build(self.cluster, endpoint=index), access_log=None, handle_signals=False, keepalive_timeout=180.0
+                app.build(self.cluster, endpoint=index),
+                access_log=None,
+                handle_signals=False,
+                keepalive_timeout=180.0,
+                shutdown_timeout=STOP_SECONDS,
             )
             await runner.setup()
-            endpoint = Endpoint(index, self.cluster, runner, context)
+            http2 = None
+            if self.http2 is not None:
+                if index:  # each has its own, since ALPN is the context's
+                    context = server_context(certificate, key, trusted)
+                http2 = load_http2().HTTP2Connections(index, self.cluster.faults, context, self.http2)
+            endpoint = Endpoint(index, self.cluster, runner, context, http2)
             self.ports.append(await endpoint.open(self.host, port if index == 0 else 0, starting=starting))
             self.each.append(endpoint)
             self._runners.append(runner)
@@ -112,6 +131,21 @@ class Endpoints:
             await asyncio.sleep(0.02)
         for runner in self._runners:
             await runner.cleanup()
+
+
+def load_http2() -> ModuleType:
+    """Import what serves HTTP/2: most tests' clusters need none of it, and it takes 40 ms."""
+    from mcproxy.demo.http2 import connections
+
+    return connections
+
+
+def _http2_settings(args: argparse.Namespace) -> HTTP2Settings | None:
+    """Return the settings of HTTP/2; None without it."""
+    if not args.http2:
+        return None
+    found: HTTP2Settings = load_http2().HTTP2Settings(args.max_concurrent_streams)
+    return found
 
 
 def kubeconfig(name: str, url: str, files: JSONDict) -> JSONDict:
@@ -165,7 +199,7 @@ async def run(args: argparse.Namespace) -> int:
     gc.disable()  # no garbage is made until the cluster serves
     cluster = make_cluster(args)
     files, certificate, key = write_credentials(cluster, args.dir, args.host)
-    endpoints = Endpoints(cluster, args.dir, args.host)
+    endpoints = Endpoints(cluster, args.host, _http2_settings(args))
     await endpoints.open(args.endpoints, args.port, certificate, key, starting=args.starting_seconds)
     control_runner, control_url = await control_api.start(cluster, endpoints.each)
     host = f"[{args.host}]" if ":" in args.host else args.host
