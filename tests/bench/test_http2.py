@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from bench import configs, h2load, http2
+from pathlib import Path
+
+from bench import configs, h2load, http2, pki
 from bench.cost import CHAIN
 from bench.http2 import HTTP1, HTTP2, STREAMS, TO_HTTP1, Round, Sample
 from bench.meter import Usage
+from bench.subjects import Place
+from mcproxy.config import model
+from mcproxy.config.load import load
 
 
 def sample(microseconds: float, errors: str = "") -> Sample:
@@ -55,6 +60,17 @@ def test_a_sample_with_an_error_counts_in_no_ratio() -> None:
     section = http2.summarise(["nginx", "go", CHAIN], [broken, taken(30, 100, 41, 45)])
     assert section.targets[0].measured == "0.45 [0.45 to 0.45]"
     assert f"errors of {CHAIN}, HTTP/2, 4 x 25: 3 of 9 requests failed" in section.comparisons
+
+
+def test_subjects_to_http1_say_so_in_their_file(tmp_path: Path) -> None:
+    known = {subject.name: subject for subject in http2.subjects()}
+    place = Place(tmp_path, pki.make_identity(tmp_path, "localhost", "localhost"), 8443, 9443)
+    for name, protocol in ((CHAIN, model.UpstreamProtocol.AUTO), (CHAIN + TO_HTTP1, model.UpstreamProtocol.HTTP1)):
+        argv = known[name].argv(place)
+        assert argv is not None
+        (cluster,) = load(argv[-1]).config.clusters
+        assert cluster.connections.protocol is protocol
+        assert cluster.identity is model.Identity.IMPERSONATE
 
 
 def test_the_paths_are_so_many_different_ones() -> None:
