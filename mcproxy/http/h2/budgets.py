@@ -1,0 +1,72 @@
+"""What a peer may make us do that is no work for it: bounds against floods. Pure: the clock is an argument.
+
+Both are counted in periods that begin with the first count after the last has passed, so that nothing is done while
+time goes by; within any such time a peer gets at most twice the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+CONTROL_FRAMES = 1000
+CONTROL_PERIOD = 10.0
+"""Seconds."""
+FRAMES_A_STREAM = 2
+"""Control frames that each new stream may have besides."""
+
+RESETS = 200
+RESET_PERIOD = 30.0
+"""Seconds."""
+
+
+class ControlFrameBudget:
+    """Frames that cost an answer or a look and carry nothing: CONTROL_FRAMES in CONTROL_PERIOD, and some a stream."""
+
+    __slots__ = ("_left", "_since")
+
+    def __init__(self, now: float) -> None:
+        self._left = CONTROL_FRAMES
+        self._since = now
+
+    def stream_begun(self) -> None:
+        if self._left < CONTROL_FRAMES:
+            self._left += FRAMES_A_STREAM
+
+    def spend(self, count: int, seconds: Callable[[], float]) -> bool:
+        """Count frames; False if they are too many. `seconds` is the clock, which is rarely needed."""
+        self._left -= count
+        if self._left >= 0:
+            return True
+        now = seconds()
+        if now - self._since < CONTROL_PERIOD:
+            return False
+        self._since = now
+        self._left = CONTROL_FRAMES - count
+        return self._left >= 0
+
+
+class ResetCount:
+    """Streams that were reset soon after they began, by the peer (CVE-2023-44487) or because of it (CVE-2025-8671).
+
+    More than RESETS in RESET_PERIOD, and more than half of the streams begun meanwhile, are an attack.
+    """
+
+    __slots__ = ("_begun", "_resets", "_since")
+
+    def __init__(self, now: float) -> None:
+        self._begun = self._resets = 0
+        self._since = now
+
+    def stream_begun(self) -> None:
+        self._begun += 1
+
+    def stream_reset(self, now: float) -> bool:
+        """Count a reset of a stream that began within RESET_PERIOD; False if they are too many."""
+        self._resets += 1
+        if self._resets <= RESETS:
+            return True
+        if now - self._since >= RESET_PERIOD:
+            self._since = now
+            self._begun = self._resets = 1
+            return True
+        return 2 * self._resets <= self._begun

@@ -1,0 +1,338 @@
+"""What a connection sends: output collected and sent once a turn of the reactor, DATA by frames in turn of streams.
+
+    Stream.send --(windows open, nobody waits)--> output --(end of the turn)--> transport
+         '------(else)--> turns: a frame of each stream, round and round --'
+         '------(its own window is shut)--> waits alone until its WINDOW_UPDATE
+
+What waits is bounded: a stream that has more than STREAM_HIGH waiting is paused, and above CONNECTION_HIGH for all
+streams of the connection each that could not send a frame at once. A stream that can is never held by others.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError
+from mcproxy.http.h2.frames import (
+    DATA,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    HEADER,
+    HEADERS,
+    MAX_FRAME,
+    MAX_WINDOW,
+    header_frames,
+)
+from mcproxy.http.h2.stream import Stream
+
+if TYPE_CHECKING:
+    from mcproxy.http.transport import Transport
+
+S = TypeVar("S", bound=Stream)
+
+#: Bytes that wait for all streams of a connection before those that cannot send are paused, and when they are resumed.
+CONNECTION_HIGH = 256 * 1024
+CONNECTION_LOW = 128 * 1024
+#: The same of one stream.
+STREAM_HIGH = 64 * 1024
+STREAM_LOW = 16 * 1024
+#: Bytes of output that are handed to the transport before the turn's end.
+OUTPUT_HIGH = 64 * 1024
+#: Bytes of answers (SETTINGS, PING, RST_STREAM, WINDOW_UPDATE) behind a full send buffer before the connection ends.
+UNREAD_ANSWERS = 64 * 1024
+
+_pack = HEADER.pack
+
+
+class SendingConnection(ABC, Generic[S]):
+    """The sending half of `connection.Connection`."""
+
+    __slots__ = (
+        "_out",
+        "_out_size",
+        "_scheduled",
+        "_unread_answers",
+        "blocked",
+        "closed",
+        "over",
+        "peer_stream_window",
+        "queued",
+        "send_window",
+        "sent",
+        "streams",
+        "transport",
+        "turns",
+        "updates_paid",
+    )
+
+    transport: Transport
+
+    def __init__(self) -> None:
+        self.streams: dict[int, S] = {}
+        self.closed = False  # nothing is sent or received any more
+        self.blocked = False  # the transport's send buffer is full: only answers are sent
+        self.send_window = DEFAULT_WINDOW  # of the connection, towards the peer
+        self.peer_stream_window = DEFAULT_WINDOW  # the peer's SETTINGS_INITIAL_WINDOW_SIZE
+        self.turns: deque[Stream] = deque()  # streams with something to send and a window
+        self.queued = 0  # bytes of bodies that wait, of all streams
+        self.over = False  # `queued` has risen above CONNECTION_HIGH and not fallen below CONNECTION_LOW since
+        self.sent = 0  # bytes of bodies sent
+        self.updates_paid = 0  # WINDOW_UPDATEs that DATA sent may cause
+        self._out: list[bytes] = []
+        self._out_size = 0
+        self._scheduled = False
+        self._unread_answers = 0
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def put(self, data: bytes) -> None:
+        """Send frames at the end of this turn of the reactor, in order."""
+        self._out.append(data)
+        if not self._scheduled:
+            self._scheduled = True
+            self.transport.flush_later(self)
+
+    def put_answer(self, data: bytes) -> None:
+        """Send a control frame; too many that the peer does not read end the connection."""
+        if self.blocked:
+            self._unread_answers += len(data)
+            if self._unread_answers > UNREAD_ANSWERS:
+                self.answers_unread()
+                return
+        self._out.append(data)
+        if not self._scheduled:
+            self._scheduled = True
+            self.transport.flush_later(self)
+
+    @abstractmethod
+    def answers_unread(self) -> None:
+        """The peer causes answers and does not read them: end the connection without another frame."""
+
+    def put_headers(self, stream_id: int, block: bytes, flags: int) -> None:
+        """Send a header block; `flags`: END_STREAM or 0."""
+        size = len(block)
+        if size <= MAX_FRAME:
+            self._out += (_pack(size << 8 | HEADERS, flags | END_HEADERS, stream_id), block)
+        else:
+            self._out.append(header_frames(stream_id, block, end_stream=bool(flags)))
+        self._out_size += size
+        if not self._scheduled:
+            self._scheduled = True
+            self.transport.flush_later(self)
+
+    def put_data(self, stream: Stream, size: int, flags: int) -> None:
+        """Send the next `size` bytes that were added to a stream in one frame; the windows must permit them."""
+        out = self._out
+        out.append(_pack(size << 8 | DATA, flags, stream.stream_id))
+        if size:
+            self.send_window -= size
+            stream.send_window -= size
+            self.sent += size
+            self.updates_paid += 2 + (size >> 11)
+            if size == stream.unsent and not stream._offset:
+                out += stream._pieces  # type: ignore[arg-type]  # not None, for there are bytes
+                stream._pieces = None
+                stream.unsent = 0
+            else:
+                stream.take(size, out)
+        self._out_size += size
+        if not self._scheduled:
+            self._scheduled = True
+            self.transport.flush_later(self)
+        elif self._out_size > OUTPUT_HIGH:
+            self._write_out()
+
+    def flush_coalesced(self) -> None:
+        """The end of the reactor's turn (`Transport.flush_later`)."""
+        if self.turns and not self.blocked:
+            self._take_turns()
+        self._scheduled = False
+        if self._out:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        out, self._out = self._out, []
+        self._out_size = 0
+        self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    # -- IPushProducer: the transport's send buffer is full, or drained ---------------------------------------------
+
+    def pauseProducing(self) -> None:
+        self.blocked = True
+
+    def resumeProducing(self) -> None:
+        self.blocked = False
+        self._unread_answers = 0
+        if self.turns:
+            self._schedule()
+        if self.over:
+            self._resume_those_that_can_send()
+
+    def stopProducing(self) -> None:
+        """The transport is closed; connectionLost does the rest."""
+
+    # -- turns --------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self.closed:
+            self._scheduled = True
+            self.transport.flush_later(self)
+
+    def enqueue(self, stream: Stream) -> None:
+        """Something was added to a stream and cannot be sent at once: wait for its turn, or for its window."""
+        grown = stream.unsent - stream.queued
+        stream.queued += grown
+        self.queued += grown
+        self._await_turn(stream)
+        stream.sending_waits()
+        if stream.end_follows:
+            return
+        if self.queued > CONNECTION_HIGH and not self.over:
+            self.over = True
+            for other in list(self.streams.values()):
+                if not other.send_paused and not other.end_follows and not self._can_send_now(other):
+                    self._pause(other)
+        elif not stream.send_paused and (stream.queued > STREAM_HIGH or (self.over and not self._can_send_now(stream))):
+            self._pause(stream)
+
+    def _await_turn(self, stream: Stream) -> None:
+        if not stream.in_turn and (stream.send_window > 0 or not stream.unsent or stream._held_head):
+            stream.in_turn = True
+            self.turns.append(stream)
+            if not self.blocked:
+                self._schedule()
+
+    def _take_turns(self) -> None:
+        """Send a frame of each stream in turn, until nothing can be sent any more."""
+        turns = self.turns
+        waiting = 0  # streams in succession that only the connection's window holds
+        while waiting < len(turns) and not self.blocked:
+            stream = turns.popleft()
+            stream.in_turn = False
+            if stream.send_closed:
+                continue
+            if self._send_frame(stream):
+                waiting = 0
+            if stream.send_closed:
+                stream.sending_ended()
+                continue
+            if stream.unsent and stream.send_window > 0:
+                stream.in_turn = True
+                turns.append(stream)
+                if self.send_window <= 0:
+                    waiting += 1
+            if stream.send_paused and stream.queued <= STREAM_LOW and (not self.over or self._can_send_now(stream)):
+                self._resume(stream)
+        if self.over and self.queued < CONNECTION_LOW:
+            self._resume_all()
+
+    def _send_frame(self, stream: Stream) -> bool:
+        """Send what is held before the body, and one frame of it; return whether anything was sent."""
+        progress = False
+        if stream._held_head:
+            block, stream._held_head = stream._held_head, b""
+            progress = True
+            if stream.end_follows and not stream.unsent and stream.trailer_block is None:
+                stream.send_closed = True
+                self.put_headers(stream.stream_id, block, END_STREAM)
+                return True
+            self.put_headers(stream.stream_id, block, 0)
+        if stream.unsent:
+            size = min(stream.unsent, MAX_FRAME, stream.send_window, self.send_window)
+            if size <= 0:
+                return progress
+            last = stream.end_follows and size == stream.unsent and stream.trailer_block is None
+            counted = min(size, stream.queued)  # the rest was added, but not sent by its owner yet
+            self.queued -= counted
+            stream.queued -= counted
+            self.put_data(stream, size, END_STREAM if last else 0)
+            stream.sending_proceeds()
+            progress = True
+            if last:
+                stream.send_closed = True
+        if stream.end_follows and not stream.unsent and not stream.send_closed:
+            stream.send_closed = True
+            if stream.trailer_block is not None:
+                self.put_headers(stream.stream_id, stream.trailer_block, END_STREAM)
+            else:
+                self.put_data(stream, 0, END_STREAM)
+            return True
+        return progress
+
+    # -- back-pressure ------------------------------------------------------------------------------------------
+
+    def starts_paused(self, stream: Stream) -> bool:
+        """Whether a new stream should add nothing yet."""
+        return self.over and not self._can_send_now(stream)
+
+    def _can_send_now(self, stream: Stream) -> bool:
+        """Whether a frame of a stream, or as much as the peer's windows ever permit at once, would be sent at once."""
+        if stream.queued or self.blocked or self.send_window < MAX_FRAME:
+            return False
+        window = stream.send_window
+        return window >= MAX_FRAME or (window > 0 and window >= self.peer_stream_window)
+
+    def _pause(self, stream: Stream) -> None:
+        stream.send_paused = True
+        stream.pause_sending()
+
+    def _resume(self, stream: Stream) -> None:
+        stream.send_paused = False
+        stream.resume_sending()
+
+    def _resume_those_that_can_send(self) -> None:
+        for stream in list(self.streams.values()):
+            if stream.send_paused and self._can_send_now(stream):
+                self._resume(stream)
+
+    def forget_unsent(self, stream: Stream) -> None:
+        """Drop what a stream has waiting: it was reset."""
+        self.queued -= stream.queued
+        stream.queued = 0
+        stream.drop()
+        if self.over and self.queued < CONNECTION_LOW:
+            self._resume_all()
+
+    def _resume_all(self) -> None:
+        """So little waits that only streams with much of their own stay paused."""
+        self.over = False
+        for stream in list(self.streams.values()):
+            if stream.send_paused and stream.queued <= STREAM_LOW:
+                self._resume(stream)
+
+    # -- the peer's windows -------------------------------------------------------------------------------------
+
+    def connection_window_grows(self, more: int) -> None:
+        """WINDOW_UPDATE of the connection. Raises HTTP2ConnectionError beyond 2^31-1."""
+        self.send_window += more
+        if self.send_window > MAX_WINDOW:
+            raise HTTP2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window exceeds 2^31-1")
+        if self.turns and not self.blocked:
+            self._schedule()
+        if self.over:
+            self._resume_those_that_can_send()
+
+    def stream_window_grows(self, stream: Stream, more: int) -> bool:
+        """WINDOW_UPDATE of a stream, or a change of the initial size; False beyond 2^31-1."""
+        stream.send_window += more
+        if stream.send_window > MAX_WINDOW:
+            return False
+        if stream.waiting:
+            self._await_turn(stream)
+        elif stream.send_paused and self.over and self._can_send_now(stream):
+            self._resume(stream)
+        return True
+
+    def initial_window_changes(self, size: int) -> None:
+        """The peer's SETTINGS_INITIAL_WINDOW_SIZE: windows of open streams change with it, perhaps below 0 (6.9.2)."""
+        more = size - self.peer_stream_window
+        self.peer_stream_window = size
+        if more:
+            for stream in list(self.streams.values()):
+                if not self.stream_window_grows(stream, more):
+                    raise HTTP2ConnectionError(
+                        ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE makes a stream's window exceed 2^31-1"
+                    )
