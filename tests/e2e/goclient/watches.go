@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// runWatches opens watches of many clients, says `ready`, and follows them until each has had all events.
+//
+// Lists are asked for meanwhile on the clients' connections. With -stay it goes on until standard input ends.
+func runWatches(arguments []string) outcome {
+	flags := flag.NewFlagSet("watches", flag.ExitOnError)
+	t := targetFlags(flags)
+	clients := flags.Int("clients", 20, "each with connections of its own")
+	each := flags.Int("each", 15, "watches of each client")
+	events := flags.Int("events", 10, "that every watch is to get")
+	lists := flags.Bool("lists", false, "one client's lists beside its watches, without a pause")
+	stay := flags.Bool("stay", false, "keep the watches until standard input ends")
+	patience := flags.Duration("patience", time.Minute, "for all events")
+	flags.Parse(arguments)
+	t.resolve()
+	failed, all := &failures{}, []*client{}
+	var ready, opened sync.WaitGroup
+	var seen atomic.Int64
+	finished := make(chan bool, *clients**each)
+	ctx, cancel := context.WithCancel(context.Background())
+	places := make(chan bool, 100) // watches that are opened at the same time
+	for range *clients {
+		c := newClient(t)
+		all = append(all, c)
+		if err := c.get(ctx); err != nil { // else the first watches would each begin with a connection of its own
+			failed.add("%v", err)
+		}
+		for number := range *each {
+			ready.Add(1)
+			opened.Go(func() {
+				places <- true
+				complete := c.watch(ctx, number, *events, failed, &seen, func() { <-places; ready.Done() })
+				finished <- complete
+			})
+		}
+	}
+	ready.Wait()
+	ended := stdinEnds()
+	show(failed.into(outcome{"ready": true}))
+	done := make(chan struct{})
+	var listing sync.WaitGroup
+	delays := []float64{}
+	if *lists {
+		listing.Go(func() { delays = listUntil(done, all[0], failed) })
+	}
+	complete, late := 0, time.After(*patience)
+wait:
+	for complete < *clients**each {
+		select {
+		case whole := <-finished:
+			if !whole {
+				break wait // the failure is noted
+			}
+			complete++
+		case <-late:
+			failed.add("%d of %d watches are complete", complete, *clients**each)
+			break wait
+		case <-ended:
+			break wait
+		}
+	}
+	close(done)
+	listing.Wait()
+	if *stay {
+		show(outcome{"complete": complete})
+		<-ended
+	}
+	connections, errors := int64(0), map[string]int{}
+	for _, c := range all {
+		connections += c.connections.Load()
+		for kind, count := range c.counted() {
+			errors[kind] += count
+		}
+	}
+	cancel()
+	sort.Float64s(delays)
+	found := outcome{"complete": complete, "events": seen.Load(), "connections": connections, "errors": errors, "lists": len(delays)}
+	if len(delays) > 0 {
+		found["median"], found["longest"] = delays[len(delays)/2], delays[len(delays)-1]
+	}
+	return failed.into(found)
+}
+
+// watch follows one watch; the versions must be 1, 2, 3, and so on. It goes on after `events` of them.
+func (c *client) watch(
+	ctx context.Context, number, events int, failed *failures, seen *atomic.Int64, began func(),
+) bool {
+	path := fmt.Sprintf("/api/v1/namespaces/demo-%d/pods?watch=1&resourceVersion=0&allowWatchBookmarks=true", number)
+	response, err := c.request(ctx, "GET", path, nil)
+	began()
+	if err != nil {
+		failed.add("%v", err)
+		return false
+	}
+	if response.StatusCode != 200 {
+		failed.add("status %d", response.StatusCode)
+		response.Body.Close()
+		return false
+	}
+	// A goroutine for each watch reads on, so that a test sees what ends one that is complete.
+	complete := make(chan bool, 1)
+	go func() {
+		defer response.Body.Close()
+		lines := bufio.NewReaderSize(response.Body, 512)
+		for version := 1; ; version++ {
+			line, err := lines.ReadSlice('\n')
+			if err != nil {
+				if ctx.Err() == nil {
+					failed.add("after %d events: %v", version-1, err)
+					complete <- false
+				}
+				return
+			}
+			if !bytes.Equal(line, event(version)) {
+				failed.add("instead of event %d: %s", version, line)
+				complete <- false
+				return
+			}
+			seen.Add(1)
+			if version == events {
+				complete <- true
+			}
+		}
+	}()
+	if events == 0 {
+		return true
+	}
+	return <-complete
+}
+
+// listUntil lists without a pause and returns the seconds that each took.
+func listUntil(done <-chan struct{}, c *client, failed *failures) []float64 {
+	delays := []float64{}
+	for {
+		began := time.Now()
+		if err := c.get(context.Background()); err != nil {
+			failed.add("list: %v", err)
+		}
+		delays = append(delays, time.Since(began).Seconds())
+		select {
+		case <-done:
+			return delays
+		default:
+		}
+	}
+}
