@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trustme
@@ -151,8 +151,11 @@ class Upstream(Factory):
         self.last: UpstreamEnd  # by which bytes came in
         self.reply: Callable[[UpstreamEnd], None] | None = None
         self._ends: list[UpstreamEnd] = []
-        self._port = reactor.listenTCP(port, self, interface="127.0.0.1")
+        self._port = self.listen(reactor, port)
         self.port: int = self._port.getHost().port
+
+    def listen(self, reactor: Any, port: int) -> Any:
+        return reactor.listenTCP(port, self, interface="127.0.0.1")
 
     def buildProtocol(self, addr: Any) -> UpstreamEnd:
         self._ends.append(UpstreamEnd(self))
@@ -255,6 +258,9 @@ def config(
     )
 
 
+AnyUpstream = TypeVar("AnyUpstream", bound=Upstream)
+
+
 class Log:
     """An access log that keeps the records; `closed` counts."""
 
@@ -278,6 +284,7 @@ class Harness:
         self.service = Service(reactor, systemd_sockets=SystemdSockets({}), access_log_opener=self._open_log)
         self._upstreams: list[Upstream] = []
         self._clients: list[Client] = []
+        self._closing: list[Callable[[], None]] = []
 
     def _open_log(self, _: model.AccessLog) -> Log:
         self.logs.append(Log())
@@ -288,8 +295,16 @@ class Harness:
         return [record for log in self.logs for record in log.records]
 
     def upstream(self) -> Upstream:
-        self._upstreams.append(Upstream(self.reactor))
-        return self._upstreams[-1]
+        return self.own(Upstream(self.reactor))
+
+    def own(self, upstream: AnyUpstream) -> AnyUpstream:
+        """Stop it at the end."""
+        self._upstreams.append(upstream)
+        return upstream
+
+    def closing(self, call: Callable[[], None]) -> None:
+        """Call it at the end."""
+        self._closing.append(call)
 
     async def serve(self, configuration: model.Config) -> None:
         await self.service.apply(configuration)
@@ -332,6 +347,8 @@ class Harness:
         self.service.abort()
         for client in self._clients:
             client.abort()
+        for call in self._closing:
+            call()
         for upstream in self._upstreams:
             await upstream.stop()
 

@@ -1,0 +1,34 @@
+"""Random fates of streams and connections over HTTP/2 and HTTP/1.1: every count is given back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from tests.proxy.harness import Harness
+from tests.proxy.random_http2_traffic import CLIENT_FATES, CLUSTER_FATES, STATES, RandomHTTP2Traffic
+
+SEEDS = range(4)
+MORE_SEEDS = range(4, 40)
+STEPS = 120
+
+
+async def test_every_permit_stream_and_count_is_given_back_whatever_becomes_of_streams(harness: Harness) -> None:
+    left: Counter[tuple[str, str]] = Counter()
+    fates: Counter[tuple[str, str]] = Counter()
+    statuses: Counter[int] = Counter()
+    wanted = {("h2", fate) for fate in CLIENT_FATES} | {("cluster", fate) for fate in CLUSTER_FATES}
+    for seed in (*SEEDS, *MORE_SEEDS):
+        if seed in MORE_SEEDS and set(fates) >= wanted and {state for _, state in left} == STATES:
+            break
+        traffic = RandomHTTP2Traffic(harness, Random(seed))
+        await traffic.serve()
+        for _ in range(STEPS):
+            await traffic.step()
+        await traffic.finish()
+        left += traffic.left_in
+        fates += traffic.fates
+        statuses += traffic.statuses
+    assert {state for version, state in left if version == "h2"} == STATES
+    assert set(fates) >= wanted
+    assert {0, 200, 429, 502, 503} >= set(statuses) >= {200, 429, 502}
