@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.aggregate_environment import AggregateEnvironment
 from tests.e2e.environment import Environment
 from tests.e2e.identity_environment import IdentityEnvironment
+from tests.proxy.conftest import reactor as reactor
 
 LEAST_KUBECTL = 20
 OPENAPI_V3_KUBECTL = 29

@@ -295,9 +295,9 @@ class Harness:
         return [record for log in self.logs for record in log.records]
 
     def upstream(self) -> Upstream:
-        return self.own(Upstream(self.reactor))
+        return self.add(Upstream(self.reactor))
 
-    def own(self, upstream: AnyUpstream) -> AnyUpstream:
+    def add(self, upstream: AnyUpstream) -> AnyUpstream:
         """Stop it at the end."""
         self._upstreams.append(upstream)
         return upstream

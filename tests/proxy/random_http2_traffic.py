@@ -92,7 +92,7 @@ class RandomHTTP2Traffic:
     def __init__(self, harness: Harness, random: Random) -> None:
         self.harness = harness
         self.random = random
-        self.two = [harness.own(H2Upstream(harness.reactor)) for _ in range(2)]
+        self.two = [harness.add(H2Upstream(harness.reactor)) for _ in range(2)]
         self.one = harness.upstream()
         for upstream in self.two:
             upstream.stream_event = self._on_stream

@@ -70,7 +70,8 @@ class Pages(Upstream):
             end.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
 
-def browser(url: str, profile: Path) -> subprocess.Popen[bytes]:
+def browser(url: str, profile: Path, *more: str) -> subprocess.Popen[bytes]:
+    """Start Chromium on a page, with more options if they are given."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         pytest.fail("this test needs Chromium: .ci/tools chromium")
@@ -81,7 +82,7 @@ def browser(url: str, profile: Path) -> subprocess.Popen[bytes]:
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
     ]
     return subprocess.Popen(
-        [program, *options, f"--user-data-dir={profile}", "--remote-debugging-port=0", url],
+        [program, *options, *more, f"--user-data-dir={profile}", "--remote-debugging-port=0", url],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
