@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from pathlib import Path
 
@@ -23,13 +24,13 @@ certificates:
   - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
 clusters:
   - name: two
-    endpoints: [{{name: a, url: "{cluster}"}}]
+    endpoints: {endpoints}
     tls: {{caFile: ca.crt}}
     credentials: {{token: own-token}}
     identity: Proxy
     healthCheck: {{path: /readyz, interval: 1s}}
   - name: one
-    endpoints: [{{name: a, url: "{cluster}"}}]
+    endpoints: {endpoints}
     tls: {{caFile: ca.crt}}
     credentials: {{token: own-token}}
     identity: Proxy
@@ -43,9 +44,11 @@ LISTENERS = ("usual", "leaving", "few", "http1")
 
 
 class HTTP2Site:
-    """The cluster, and the daemon before it: /clusters/two reaches it over HTTP/2, /clusters/one over HTTP/1.1."""
+    """A cluster, and the daemon before it: /clusters/two reaches it over HTTP/2, /clusters/one over HTTP/1.1."""
 
-    def __init__(self, directory: Path, config: str = CONFIG, *, program: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path, config: str = CONFIG, *, endpoints: int = 1, program: Path | None = None
+    ) -> None:
         self.directory = directory
         self.program = program or goclient()
         self.authority = Authority("e2e CA")
@@ -54,20 +57,28 @@ class HTTP2Site:
         self.authority.server(["127.0.0.1", "localhost"]).write(directory, "proxy")
         self.ports = {name: reserved_port() for name in LISTENERS}
         self._config = config
-        self.cluster = GoCluster(self.program, directory / "proxy.crt", directory / "proxy.key")
+        pair = directory / "proxy.crt", directory / "proxy.key"
+        self.endpoints = [GoCluster(self.program, *pair) for _ in range(endpoints)]
         self.daemon = Daemon(directory, self.config())
 
     def config(self) -> str:
-        return self._config.format(**self.ports, cluster=self.cluster.url)
+        endpoints = [{"name": name, "url": each.url} for name, each in zip("abcd", self.endpoints, strict=False)]
+        return self._config.format(**self.ports, endpoints=json.dumps(endpoints))
+
+    @property
+    def cluster(self) -> GoCluster:
+        """The first endpoint."""
+        return self.endpoints[0]
 
     def start(self) -> HTTP2Site:
         self.daemon.start()
-        self.daemon.wait_for("takes requests", count=self.config().count("endpoints:"))
+        self.daemon.wait_for("takes requests", count=self._config.count("{endpoints}") * len(self.endpoints))
         return self
 
     def stop(self) -> None:
         self.daemon.stop()
-        self.cluster.stop()
+        for endpoint in self.endpoints:
+            endpoint.stop()
 
     def url(self, listener: str = "usual", cluster: str = "two") -> str:
         return f"https://127.0.0.1:{self.ports[listener]}/clusters/{cluster}"

@@ -62,7 +62,7 @@ class Client:
     host: str = ""
 
     def __post_init__(self) -> None:
-        self._socket = self.address.connect()
+        self.socket: ssl.SSLSocket = self.address.connect()
 
     def request(
         self,
@@ -93,7 +93,7 @@ class Client:
 
     def receive(self, method: str) -> http.client.HTTPResponse:
         """Read the head of the answer to what was sent."""
-        response = http.client.HTTPResponse(self._socket, method=method)
+        response = http.client.HTTPResponse(self.socket, method=method)
         response.begin()
         return response
 
@@ -111,15 +111,15 @@ class Client:
         lines += [f"{name}: {value}" for name, value in headers]
         if body is not None and not raw:
             lines.append(f"Content-Length: {len(body)}")
-        self._socket.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
+        self.socket.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def abort(self) -> None:
         """Break the connection off, in another thread than the one that reads."""
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def __enter__(self) -> Client:
         return self

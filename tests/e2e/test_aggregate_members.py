@@ -108,7 +108,7 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client._socket.close()
+        self._client.socket.close()
         self._client.close()
 
 

@@ -134,6 +134,8 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	switch query := r.URL.Query(); {
+	case r.Header.Get("Upgrade") != "":
+		c.echo(w)
 	case query.Has("watch"):
 		c.watch(w, r)
 	case query.Has("bytes"):
@@ -160,7 +162,7 @@ func number(r *http.Request, name string, otherwise int) int {
 	return otherwise
 }
 
-// watch sends all events from the first one on, until the client leaves or the test ends it.
+// watch sends all events after `resourceVersion`, until the client leaves or the test ends it.
 func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	c.watches.Add(1)
 	defer c.watches.Add(-1)
@@ -169,9 +171,9 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	c.mutex.Lock()
 	ended := c.ended
 	c.mutex.Unlock()
-	for sent := 0; ; {
+	for sent := number(r, "resourceVersion", 0); ; {
 		c.mutex.Lock()
-		more, changed := c.events[sent:], c.changed
+		more, changed := c.events[min(sent, len(c.events)):], c.changed
 		c.mutex.Unlock()
 		for _, line := range more {
 			if _, err := w.Write(line); err != nil {
@@ -190,6 +192,17 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// echo is what exec is here: all that comes goes back, until the client ends it.
+func (c *cluster) echo(w http.ResponseWriter) {
+	connection, buffered, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer connection.Close()
+	io.WriteString(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+	io.Copy(connection, buffered)
 }
 
 func (c *cluster) post(w http.ResponseWriter, r *http.Request) {

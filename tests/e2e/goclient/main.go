@@ -87,6 +87,8 @@ type client struct {
 	*http.Client
 	target      *target
 	connections atomic.Int64
+	resumed     atomic.Int64 // watches
+	refused     atomic.Int64 // watches that were asked for again and did not begin
 	mutex       sync.Mutex
 	errors      map[string]int // by the names of http.HTTP2Config.CountError
 }

@@ -1,0 +1,120 @@
+"""Endpoints that die, reloads and shutdowns beneath streams of HTTP/2: only what must be lost is."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.http2_client import HTTP2Client
+from tests.e2e.http2_site import HTTP2Site
+from tests.e2e.http_client import Client
+from tests.e2e.processes import wait_until
+
+WATCH = "/clusters/two/api/v1/pods?watch=1"
+LAST = 2**31 - 1
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[HTTP2Site]:
+    site = HTTP2Site(tmp_path, endpoints=2)
+    try:
+        yield site.start()
+        assert site.daemon.lines("bug") == []
+    finally:
+        site.stop()
+
+
+def emit(site: HTTP2Site, count: int) -> None:
+    """The same events come of all endpoints: they are one cluster."""
+    for endpoint in site.endpoints:
+        if endpoint.running:
+            endpoint.emit(count)
+
+
+def test_a_killed_endpoint_fails_no_read_and_its_watches_go_on_elsewhere(site: HTTP2Site) -> None:
+    arguments = ("-clients", 3, "-each", 20, "-events", 60, "-resume")
+    with site.client("load", "-reads") as load, site.client("watches", *arguments) as watches:
+        load.line()
+        assert watches.line()["failures"] == []
+        emit(site, 10)
+        shares = [endpoint.stats()["watches"] for endpoint in site.endpoints]
+        assert min(shares) > 0
+        site.endpoints[1].stop()
+        for _ in range(5):
+            emit(site, 10)
+            time.sleep(0.1)
+        seen = watches.line()
+        found = load.finish()
+    assert seen["failures"] == []
+    assert (seen["complete"], seen["events"]) == (60, 3600)
+    assert seen["resumed"] == shares[1]
+    assert found["failures"] == []
+    assert found["done"] > 100
+
+
+def test_a_reload_under_load_loses_nothing(site: HTTP2Site) -> None:
+    arguments = ("-clients", 3, "-each", 20, "-events", 40)
+    with site.client("load") as load, site.client("watches", *arguments) as watches:
+        load.line()
+        assert watches.line()["failures"] == []
+        for number in range(4):
+            site.daemon.file.write_text(site.config().replace("drainTimeout: 5s", f"drainTimeout: {6 + number}s"))
+            assert site.daemon.reload().returncode == 0
+            emit(site, 10)
+            time.sleep(0.1)
+        seen = watches.line()
+        found = load.finish()
+    assert seen["failures"] == []
+    assert (seen["complete"], seen["connections"]) == (60, 3)
+    assert found["failures"] == []
+    assert found["done"] > 100
+    assert sum(endpoint.stats()["twice"] for endpoint in site.endpoints) == 0
+
+
+def test_a_shutdown_lets_streams_end_and_a_tunnel_go_on(site: HTTP2Site) -> None:
+    with HTTP2Client(site.address()) as client, Client(site.address("http1")) as tunnel:
+        watch = client.ask(WATCH)
+        client.until("the watch begins", lambda: watch.status == 200)
+        upgrade = [("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1")]
+        response = tunnel.begin("POST", "/clusters/two/api/v1/namespaces/a/pods/b/exec?command=sh", upgrade)
+        assert response.status == 101
+        site.daemon.signal(signal.SIGTERM)
+        client.until("two GOAWAYs", lambda: len(client.peer.goaways) == 2)
+        assert client.peer.goaways == [(LAST, 0), (watch.number, 0)]
+        assert echoed(tunnel, b"still there") == b"still there"
+        tunnel.abort()
+        client.until("the watch ends", lambda: watch.ended)
+        assert watch.reset is None
+        client.until("the connection ends", lambda: client.peer.lost is not None)
+    assert site.daemon.end() == 0
+    assert " 0 " in site.daemon.lines("cut")[-1] or "cut=0" in site.daemon.lines("cut")[-1]
+
+
+def echoed(tunnel: Client, data: bytes) -> bytes:
+    """What comes back of a tunnel."""
+    plain: socket.socket = tunnel.socket
+    plain.sendall(data)
+    return plain.recv(1 << 10)
+
+
+def test_a_stopped_endpoint_is_out_and_streams_of_the_other_go_on(site: HTTP2Site) -> None:
+    """It answers nothing and closes nothing (SIGSTOP): health checks find out, and its watches end to be resumed."""
+    arguments = ("-clients", 2, "-each", 10, "-events", 20, "-resume")
+    with site.client("watches", *arguments) as watches:
+        assert watches.line()["failures"] == []
+        shares = [endpoint.stats()["watches"] for endpoint in site.endpoints]
+        site.endpoints[1].signal(signal.SIGSTOP)
+        try:
+            site.daemon.wait_for("endpoint b of cluster two is out")
+            wait_until("watches move", lambda: site.cluster.stats()["watches"] == sum(shares))
+            site.cluster.emit(20)
+            seen = watches.line()
+        finally:
+            site.endpoints[1].signal(signal.SIGCONT)
+    assert seen["failures"] == []
+    assert (seen["complete"], seen["resumed"]) == (20, shares[1])
