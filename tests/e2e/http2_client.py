@@ -35,7 +35,7 @@ class HTTP2Client:
     def __init__(self, address: Address) -> None:
         self._socket = _Socket(address)
         self.peer = H2Client()
-        self.peer.makeConnection(self._socket)  # type: ignore[arg-type, no-untyped-call]
+        self.peer.makeConnection(self._socket)  # type: ignore[no-untyped-call]
 
     def ask(self, path: str, method: str = "GET") -> PeerStream:
         return self.peer.ask(method.encode(), path.encode())
