@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from random import random as random_number
 
 from twisted.internet.interfaces import IAddress, IProtocolFactory
 from zope.interface import implementer
@@ -11,16 +13,24 @@ from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange, ServerConnection
 from mcproxy.http.h1.server import H1ServerConnection
+from mcproxy.http.h2.floods import Floods
+from mcproxy.http.h2.hpack.decoder import Representations
+from mcproxy.http.h2.hpack.encoder import Encoder
+from mcproxy.http.h2.server import H2ServerConnection
 from mcproxy.http.messages import ProtocolError
+from mcproxy.http.transport import Transport
 
 Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of the response to an invalid request
+
+_H2 = b"h2"  # what ALPN calls HTTP/2 over TLS (RFC 9113 3.2)
 
 
 @implementer(IProtocolFactory)
 class ServerFactory:
     """Makes the server connections of one listener and keeps the set of open ones.
 
-    `handle` is called with each exchange; `refusal` returns the response to an invalid request.
+    `handle` is called with each exchange; `refusal` returns the response to an invalid request. `goaway_chance` is the
+    probability, 0 to 1, that a request over HTTP/2 makes its client connect again; `random` returns numbers of 0 to 1.
     """
 
     noisy = False
@@ -31,13 +41,26 @@ class ServerFactory:
         limits: Limits,
         handle: Callable[[Exchange], None],
         refusal: Callable[[ServerConnection, ProtocolError], Refusal],
+        *,
+        goaway_chance: float = 0.0,
+        random: Callable[[], float] = random_number,
     ) -> None:
         self.deadlines = deadlines
         self.limits = limits
         self.handle = handle
         self.refusal = refusal
+        self.goaway_chance = goaway_chance
+        self.random = random
         self.draining = False
-        self.connections: set[H1ServerConnection] = set()
+        self.connections: set[H1ServerConnection | H2ServerConnection] = set()
+        self.floods = Floods()
+        self.representations = Representations()
+        self.encoder = Encoder()
+
+    @property
+    def protection(self) -> Counter[str]:
+        """The connections that were ended because of a flood, by its kind."""
+        return self.floods.counts
 
     def doStart(self) -> None:
         """Nothing to prepare."""
@@ -45,11 +68,21 @@ class ServerFactory:
     def doStop(self) -> None:
         """Nothing to undo."""
 
+    def build(self, transport: Transport) -> H1ServerConnection | H2ServerConnection:
+        """Return the engine of the protocol that the handshake has agreed on."""
+        if transport.alpn == _H2:
+            return H2ServerConnection(self, self.limits)
+        return H1ServerConnection(self, self.limits)
+
     def buildProtocol(self, addr: IAddress | None) -> H1ServerConnection:
+        """Return an engine for HTTP/1.1."""
         return H1ServerConnection(self, self.limits)
 
     def drain(self, *, unused: bool = False) -> None:
-        """Close each connection after its current request; idle ones now (`H1ServerConnection.drain`)."""
+        """Close each connection after its current requests; idle ones of HTTP/1.1 now, of HTTP/2 after two GOAWAYs.
+
+        (`H1ServerConnection.drain`, `H2ServerConnection.drain`)
+        """
         self.draining = True
         for connection in list(self.connections):
             connection.drain(unused=unused)

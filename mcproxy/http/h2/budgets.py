@@ -57,16 +57,16 @@ class ResetCount:
         self._begun = self._resets = 0
         self._since = now
 
-    def stream_begun(self) -> None:
+    def stream_begun(self, now: float) -> None:
+        if now - self._since >= RESET_PERIOD:
+            self._since = now
+            self._begun = self._resets = 0
         self._begun += 1
 
     def stream_reset(self, now: float) -> bool:
         """Count a reset of a stream that began within RESET_PERIOD; False if they are too many."""
-        self._resets += 1
-        if self._resets <= RESETS:
-            return True
         if now - self._since >= RESET_PERIOD:
             self._since = now
-            self._begun = self._resets = 1
-            return True
-        return 2 * self._resets <= self._begun
+            self._begun = self._resets = 0
+        self._resets += 1
+        return self._resets <= RESETS or 2 * self._resets <= self._begun

@@ -115,6 +115,7 @@ class Connection(SendingConnection[S]):
         "_pinged_at",
         "_preface",
         "_receive_window",
+        "_remembered_resets",
         "_resets",
         "_rest",
         "_settled",
@@ -129,16 +130,22 @@ class Connection(SendingConnection[S]):
     stream_window = 64 * 1024
     connection_window = 1024 * 1024
     held_limit = 1024 * 1024
-    #: Resets that are remembered: what arrives on such a stream was on its way, or is an error of that stream alone.
-    remembered_resets = 500
 
     def __init__(
-        self, deadlines: Deadlines, decoder: Decoder, *, max_block: int, max_fields: int, begin_timeout: float
+        self,
+        deadlines: Deadlines,
+        decoder: Decoder,
+        *,
+        max_block: int,
+        max_fields: int,
+        begin_timeout: float,
+        remembered_resets: int = 500,
     ) -> None:
         """`max_block` bounds a header block, encoded and decoded (bytes), `max_fields` the fields in it.
 
         The peer has `begin_timeout` seconds (0: no limit) for what a connection begins with, up to the acknowledgement
-        of our SETTINGS, and for each header block.
+        of our SETTINGS, and for each header block. The last `remembered_resets` streams that were reset are remembered:
+        what arrives on them was on its way, or is an error of that stream alone.
         """
         super().__init__()
         self.seconds = deadlines.seconds  # the clock
@@ -158,6 +165,7 @@ class Connection(SendingConnection[S]):
         self._block_stream = self._block_flags = self._block_frames = self._block_size = 0
         self._receive_window = DEFAULT_WINDOW
         self._held = 0  # bytes of paused streams' bodies
+        self._remembered_resets = remembered_resets
         self._resets: dict[int, bool] = {}  # streams that were reset lately, True: by us
         self._pinged_at = 0.0  # the time of a PING of ours that nothing has followed, 0: none
         self.deadline = NEVER
@@ -241,15 +249,20 @@ class Connection(SendingConnection[S]):
 
     def close(self, code: int, cause: str) -> None:
         """Send GOAWAY and what was put before it, end all streams, close."""
-        if self.closed:
-            return
-        self.closed = True
-        self.deadline = NEVER
-        self._out.append(goaway(self.last_peer_stream(), code, cause.encode("ascii", "replace")))
-        self._write_out()
-        self.transport.unregisterProducer()
-        self.transport.loseConnection()
-        self._end_streams(cause)
+        if not self.closed:
+            self._out.append(goaway(self.last_peer_stream(), code, cause.encode("ascii", "replace")))
+            self.shut(cause)
+
+    def shut(self, cause: str) -> None:
+        """Send what was put and close: nothing is open any more, and the peer knows that nothing may be."""
+        if not self.closed:
+            self.closed = True
+            self.deadline = NEVER
+            if self._out:
+                self._write_out()
+            self.transport.unregisterProducer()
+            self.transport.loseConnection()
+            self._end_streams(cause)
 
     def abort(self, cause: str) -> None:
         """Reset the connection: the peer does not read, or is not there."""
@@ -616,7 +629,7 @@ class Connection(SendingConnection[S]):
     def _remember_reset(self, stream_id: int, *, by_us: bool) -> None:
         resets = self._resets
         resets[stream_id] = by_us
-        if len(resets) > self.remembered_resets:
+        if len(resets) > self._remembered_resets:
             del resets[next(iter(resets))]
 
     # -- receive windows ------------------------------------------------------------------------------------------

@@ -145,6 +145,35 @@ class SendingConnection(ABC, Generic[S]):
         elif self._out_size > OUTPUT_HIGH:
             self._write_out()
 
+    def can_send(self, stream: Stream, size: int) -> bool:
+        """Whether `size` bytes may be sent on a stream at once, before nobody who waits."""
+        return (
+            size <= stream.send_window
+            and size <= self.send_window
+            and not self.blocked
+            and not self.turns
+            and not stream.unsent
+        )
+
+    def put_whole(self, stream: Stream, block: bytes, body: bytes) -> None:
+        """Send a header block, a body and END_STREAM; each fits into a frame, and `can_send` the body."""
+        size, stream_id = len(body), stream.stream_id
+        self.send_window -= size
+        self.sent += size
+        self.updates_paid += 2 + (size >> 11)
+        self._out += (
+            _pack(len(block) << 8 | HEADERS, END_HEADERS, stream_id),
+            block,
+            _pack(size << 8 | DATA, END_STREAM, stream_id),
+            body,
+        )
+        self._out_size += size
+        if not self._scheduled:
+            self._scheduled = True
+            self.transport.flush_later(self)
+        elif self._out_size > OUTPUT_HIGH:
+            self._write_out()
+
     def flush_coalesced(self) -> None:
         """The end of the reactor's turn (`Transport.flush_later`)."""
         if self.turns and not self.blocked:

@@ -8,6 +8,7 @@ because Python lets only one base have slots, and an idle watch should be one ob
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcproxy.http.h2.frames import END_STREAM, MAX_FRAME
@@ -135,6 +136,14 @@ class Stream(ABC):
         else:
             self._pieces.append(data)
         self.unsent += len(data)
+
+    def add_pieces(self, pieces: Sequence[bytes], size: int) -> None:
+        """As `add`, for pieces of `size` bytes together."""
+        if self._pieces is None:
+            self._pieces = list(pieces)
+        else:
+            self._pieces += pieces
+        self.unsent += size
 
     def send(self) -> None:
         """Send what was added as far as the windows permit now, the rest in turn with other streams."""

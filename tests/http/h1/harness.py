@@ -28,7 +28,7 @@ class Wire:
 
     is_tls = False
     server_name = None
-    alpn = None
+    alpn: bytes | None = None
 
     def __init__(self, protocol: Any) -> None:
         self.protocol = protocol

@@ -100,6 +100,12 @@ class Encoder:
         return encoded
 
 
+def content_length(size: int) -> bytes:
+    """Return the field content-length, to be added to a header block."""
+    digits = b"%d" % size
+    return b"\x1f\x0d%c%b" % (len(digits), digits)
+
+
 def _field(name: bytes, value: bytes) -> bytes:
     """Return one field; `name` in lower case."""
     index = FIELD_INDEX.get((name, value))

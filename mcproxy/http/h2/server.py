@@ -1,0 +1,319 @@
+"""The HTTP/2 server engine: one client connection, an exchange for each of its streams.
+
+    HEADERS -> H2Exchange -> (end of the read) -> handle     a request that is reset in the same read begins nothing
+    drain:  GOAWAY 2^31-1 -> 1 s -> GOAWAY with the true last stream -> closed with its last stream
+
+Floods are refused with GOAWAY ENHANCE_YOUR_CALM and counted by the factory (`floods`). Bounds besides those of
+`connection`: `config.model.Limits`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from mcproxy.config.model import Limits
+from mcproxy.http.deadlines import NEVER
+from mcproxy.http.h2 import settings
+from mcproxy.http.h2.budgets import RESET_PERIOD, ResetCount
+from mcproxy.http.h2.connection import Connection, Flood
+from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError, HTTP2StreamError, code_name
+from mcproxy.http.h2.exchange import H2Exchange
+from mcproxy.http.h2.frames import (
+    DATA,
+    END_STREAM,
+    HEADERS,
+    MAX_STREAM_ID,
+    PREFACE,
+    frame,
+    goaway,
+    header_frames,
+    rst_stream,
+)
+from mcproxy.http.h2.heads import request_head
+from mcproxy.http.h2.hpack.checked_field import METHOD
+from mcproxy.http.h2.hpack.decoder import Decoder
+from mcproxy.http.h2.hpack.encoder import content_length
+from mcproxy.http.messages import ProtocolError
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IAddress
+
+    from mcproxy.http.h2.hpack.decoder import DecodedFields
+    from mcproxy.http.server_factory import ServerFactory
+
+log = Logger()
+
+#: Seconds between the two GOAWAYs: time for the first to arrive and for what the client has sent meanwhile.
+GOAWAY_STEP = 1.0
+
+
+class H2ServerConnection(Connection[H2Exchange]):
+    """One client connection."""
+
+    __slots__ = (
+        "_factory",
+        "_final",
+        "_final_at",
+        "_idle_since",
+        "_last_id",
+        "_new",
+        "_reset_count",
+        "_skipped",
+        "client",
+        "encoder",
+        "facts",
+        "limits",
+        "requests",
+    )
+
+    def __init__(self, factory: ServerFactory, limits: Limits) -> None:
+        super().__init__(
+            factory.deadlines,
+            Decoder(factory.representations),
+            max_block=limits.head_bytes,
+            max_fields=limits.headers,
+            begin_timeout=limits.head_timeout,
+            remembered_resets=max(2 * limits.streams, 100),
+        )
+        self._factory = factory
+        self.limits = limits
+        self.encoder = factory.encoder
+        self._preface = PREFACE
+        self._last_id = -1  # the greatest stream of the client
+        self._skipped = False  # the client did not use all ids below it
+        self._final_at = NEVER  # the time of the second GOAWAY, once the first was sent
+        self._final = False  # the second was sent: later streams are ignored
+        self._new: list[H2Exchange] = []  # of this read, not handled yet
+        now = self._idle_since = self.seconds()
+        self._reset_count = ResetCount(now)
+        self.requests = 0
+        self.client: IAddress | None = None
+        self.facts: object = None  # state of the layers above for this connection; not used by the engine
+
+    # -- the connection -----------------------------------------------------------------------------------------
+
+    def connectionMade(self) -> None:
+        self.client = self.transport.getPeer()
+        self._factory.connections.add(self)
+        limits = self.limits
+        self.begin(
+            [
+                (settings.MAX_CONCURRENT_STREAMS, limits.streams),
+                (settings.INITIAL_WINDOW_SIZE, self.stream_window),
+                (settings.MAX_HEADER_LIST_SIZE, limits.head_bytes),
+            ]
+        )
+
+    @property
+    def factory(self) -> ServerFactory:
+        """The factory (of the listener) of this connection."""
+        return self._factory
+
+    @property
+    def idle_since(self) -> float | None:
+        """The time since which no stream is open (on `deadlines`' clock), None while one is."""
+        return None if self.streams else self._idle_since
+
+    def failing(self, error: HTTP2ConnectionError) -> None:
+        client = str(getattr(self.client, "host", "unix"))
+        if isinstance(error, Flood):
+            self._factory.floods.refused(error.kind, client, error.cause, self.seconds())
+        else:
+            log.info(
+                "closed an HTTP/2 connection that breaks the protocol",
+                client=client,
+                cause=f"{code_name(error.code)}: {error.cause}",
+            )
+
+    def ended(self, cause: str, clean: bool) -> None:
+        self._factory.connections.discard(self)
+
+    def goaway_received(self, last_stream_id: int, code: int, debug: bytes) -> None:
+        """The client opens no more streams; those that are open go on."""
+
+    # -- streams ------------------------------------------------------------------------------------------------
+
+    def is_idle(self, stream_id: int) -> bool:
+        return stream_id > self._last_id or not stream_id & 1
+
+    def was_opened(self, stream_id: int) -> bool:
+        return not self._skipped
+
+    def last_peer_stream(self) -> int:
+        return max(self._last_id, 0)
+
+    def new_stream(self, stream_id: int, fields: DecodedFields, end_stream: bool) -> None:
+        if not stream_id & 1:
+            raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "a client opens a stream with an even id")
+        if stream_id != self._last_id + 2:
+            self._skipped = True
+        if self._final:
+            self._last_id = stream_id
+            self._remember_reset(stream_id, by_us=True)  # ignored (RFC 9113 6.8); the client sends it elsewhere
+            self.spend(HEADERS)
+            return
+        self._last_id = stream_id
+        self._budget.stream_begun()
+        self._reset_count.stream_begun(self.last_received)
+        limits, factory = self.limits, self._factory
+        if len(self.streams) >= limits.streams:
+            raise HTTP2StreamError(ErrorCode.REFUSED_STREAM, f"more than {limits.streams} streams")
+        try:
+            head = request_head(
+                fields, end_stream=end_stream, max_target=limits.target_bytes, https=self.transport.is_tls
+            )
+            limit = limits.body_bytes
+            if limit and head.length > limit:
+                raise ProtocolError(413, f"the request body is longer than {limit} bytes")
+        except ProtocolError as problem:
+            self._refuse(stream_id, problem, end_stream, self.peer_stream_window, fields.special[METHOD] == b"HEAD")
+            return
+        except HTTP2StreamError as error:
+            self._log_stream_error(error)
+            raise
+        self.requests += 1
+        self._open(H2Exchange(self, stream_id, head, self.last_received, end_stream))
+        if factory.draining or (factory.goaway_chance and factory.random() < factory.goaway_chance):
+            self.go_away()
+
+    def _open(self, exchange: H2Exchange) -> None:
+        self.streams[exchange.stream_id] = exchange
+        self._new.append(exchange)
+        if not exchange.remote_closed:
+            exchange.set_deadline()
+
+    def read_done(self) -> None:
+        new = self._new
+        if new:
+            self._new = []
+            handle = self._factory.handle
+            for exchange in new:
+                if not exchange.ended:
+                    handle(exchange)
+
+    def _log_stream_error(self, error: HTTP2StreamError) -> None:
+        log.info(
+            "refused a request that breaks the protocol",
+            client=str(getattr(self.client, "host", "unix")),
+            cause=error.cause,
+        )
+
+    def reject(self, exchange: H2Exchange, problem: ProtocolError) -> None:
+        """Respond to a request that turned out to be invalid, and cancel its handler."""
+        responded = exchange.responded
+        exchange.lost()
+        if responded:
+            self.reset_stream(exchange, ErrorCode.CANCEL)
+        else:
+            self._refuse(
+                exchange.stream_id,
+                problem,
+                exchange.remote_closed,
+                exchange.send_window,
+                exchange.head.method == b"HEAD",
+            )
+            self.remove(exchange)
+
+    def _refuse(self, stream_id: int, problem: ProtocolError, end_stream: bool, window: int, bodiless: bool) -> None:
+        """Respond to an invalid request; without its text if the client's windows are too small for that."""
+        fields, body = self._factory.refusal(self, problem)
+        block = self.encoder.response(problem.status, fields)
+        size = len(body)
+        if bodiless or self.blocked or size > min(window, self.send_window):
+            self.put_answer(header_frames(stream_id, block, end_stream=True))
+        else:
+            block += content_length(size)
+            self.put_answer(
+                header_frames(stream_id, block, end_stream=False) + frame(DATA, END_STREAM, stream_id, body)
+            )
+            self.send_window -= size
+        if not end_stream:
+            self._remember_reset(stream_id, by_us=True)
+            self.put_answer(rst_stream(stream_id, ErrorCode.NO_ERROR))
+
+    def response_sent(self, exchange: H2Exchange) -> None:
+        """END_STREAM was sent. The rest of an unfinished request is not wanted (RFC 9113 8.1)."""
+        if not exchange.remote_closed:
+            self._remember_reset(exchange.stream_id, by_us=True)
+            self.put_answer(rst_stream(exchange.stream_id, ErrorCode.NO_ERROR))
+        self.remove(exchange)
+
+    def stream_removed(self, stream: H2Exchange) -> None:
+        if stream.watched:
+            self._deadlines.remove(stream)
+        if not self.streams:
+            if self._final:
+                self.shut("the connection was drained")
+                return
+            now = self._idle_since = self.seconds()
+            idle_timeout = self.limits.idle_timeout
+            if idle_timeout and now + idle_timeout < self.deadline:
+                self.deadline = now + idle_timeout
+
+    # -- resets -------------------------------------------------------------------------------------------------
+
+    def reset_by_peer(self, stream: H2Exchange) -> None:
+        if self.last_received - stream.started_at < RESET_PERIOD:  # the end of an old watch is no rapid reset
+            self._count_reset()
+
+    def reset_because_of_peer(self, stream_id: int) -> None:
+        self._count_reset()
+
+    def _count_reset(self) -> None:
+        if not self._reset_count.stream_reset(self.last_received):
+            raise Flood("rapid_reset", "too many streams were reset soon after they began")
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> int:
+        """Changes when the client has read anything."""
+        return self.sent + self.transport.sent_from_queue
+
+    def after(self, timeout: float) -> float:
+        """Return the deadline `timeout` seconds from now; 0: no limit."""
+        return self._deadlines.after(timeout)
+
+    def watch(self, exchange: H2Exchange) -> None:
+        """Call `exchange.expired` when its deadline has passed."""
+        if not self.closed:
+            self._deadlines.add(exchange)
+
+    def unwatch(self, exchange: H2Exchange) -> None:
+        if exchange.watched:
+            self._deadlines.remove(exchange)
+
+    def times_checked(self, now: float) -> None:
+        if now >= self._final_at:
+            self._go_away_finally()
+            return
+        self.deadline = min(self.deadline, self._final_at)
+        idle_timeout = self.limits.idle_timeout
+        if idle_timeout and not self.streams:
+            due = self._idle_since + idle_timeout
+            if now >= due:
+                self.close(ErrorCode.NO_ERROR, "idle")
+            else:
+                self.deadline = min(self.deadline, due)
+
+    # -- GOAWAY -------------------------------------------------------------------------------------------------
+
+    def go_away(self) -> None:
+        """Let the client open no more streams here; all that it has sent by the second GOAWAY are served."""
+        if self._final_at is NEVER and not self.closed and not self._final:
+            self.put(goaway(MAX_STREAM_ID, ErrorCode.NO_ERROR))
+            self._final_at = self.seconds() + GOAWAY_STEP
+            self.deadline = min(self.deadline, self._final_at)
+
+    def _go_away_finally(self) -> None:
+        self._final = True
+        self._final_at = NEVER
+        self.put(goaway(self.last_peer_stream(), ErrorCode.NO_ERROR))
+        if not self.streams:
+            self.shut("the connection was drained")
+
+    def drain(self, *, unused: bool) -> None:
+        """Close after the open streams, and those that are on their way. A new connection has no need of `unused`."""
+        self.go_away()
