@@ -2,7 +2,11 @@
 
 `doRead` lets OpenSSL read the socket itself, and `write` (in Stream) sends at once; that is what makes it fast. OpenSSL
 works on one record at a time (at most 16 KiB), so a read of that size leaves nothing decrypted behind, and unread data
-stays in the socket, where the level-triggered reactor sees it.
+stays in the socket, where the level-triggered reactor sees it. (OpenSSL's read-ahead, which would take several records
+with one system call, cannot be switched on through pyOpenSSL; nor would the reactor know of what it holds then.)
+
+On HTTP/2 connections all records of the socket are read in one call and handed on together, since many peers send each
+frame as a record of its own: Go's do.
 
 The handshake has its own selectable, `Handshake`, so an established connection carries none of its state. A protocol
 gets a connection only after its handshake, on either side.
@@ -26,7 +30,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from mcproxy.net.alpn import shared
+from mcproxy.net.alpn import H2, shared
 from mcproxy.net.errors import tls_reason
 from mcproxy.net.failures import failure
 from mcproxy.net.sockets import Address
@@ -42,10 +46,13 @@ log = Logger()
 # tests/net/test_tls.py fails if one of them is gone.
 _ssl_read: Any = lib.SSL_read
 _ssl_write: Any = lib.SSL_write
+_ssl_error: Any = lib.SSL_get_error
+_WANT_READ: int = lib.SSL_ERROR_WANT_READ
 _clear_errors: Any = lib.ERR_clear_error  # SSL_get_error(3): the queue must be empty before each operation
 _from_buffer: Any = ffi.from_buffer
 # Data is copied out before anything else is called, so one buffer serves all connections of the reactor.
-_read_buffer: Any = ffi.new("char[]", RECORD)
+# It has room for one more record behind anything that is smaller than one.
+_read_buffer: Any = ffi.new("char[]", 2 * RECORD)
 _read_view: Any = ffi.buffer(_read_buffer)
 
 
@@ -110,37 +117,54 @@ class TLSStream(Stream):
 
     def doRead(self) -> None:
         budget = READ_BUDGET
+        collects = self.alpn is H2
+        held = 0  # bytes in the buffer that are not handed on yet
         try:
             while budget > 0 and self._reading and self._tls is not None:
                 tls: Any = self._tls
                 _clear_errors()
-                size: int = _ssl_read(tls._ssl, _read_buffer, RECORD)
+                size: int = _ssl_read(tls._ssl, _read_buffer + held if held else _read_buffer, RECORD)
                 if size <= 0:
-                    tls._raise_ssl_error(tls._ssl, size)
+                    if _ssl_error(tls._ssl, size) != _WANT_READ:
+                        tls._raise_ssl_error(tls._ssl, size)
                     break
-                data: bytes = _read_view[:size]
-                if not self.disconnecting and self.protocol is not None:
-                    self.protocol.dataReceived(data)
+                held += size
+                if collects and held < RECORD:
+                    continue
+                size, held = held, 0
+                self._hand_on(size)
                 if size < RECORD:
                     # A record that is not full is usually the last of a message; reading again would cost a system
-                    # call and an exception for nothing. If there is more data, the reactor calls again.
+                    # call for nothing. If there is more data, the reactor calls again.
                     break
-                budget -= RECORD
-        except SSL.WantReadError:
-            pass
-        except SSL.WantWriteError:
-            self._read_wants_write = True
-            self._start_writing()
-        except SSL.ZeroReturnError:
-            self._peer_ended(clean=True)
+                budget -= size
+            if held:
+                self._hand_on(held)
         except SSL.Error as error:
-            self._read_failed(error)
+            if held:
+                self._hand_on(held)
+            if self._tls is not None:
+                self._read_ended_by(error)
         if self._first_read is not None and self._tls is not None:
             first_read, self._first_read = self._first_read, None
             first_read(self._tls)
         if self._write_wants_read and self._fd >= 0:
             self._write_wants_read = False
             self._start_writing()
+
+    def _hand_on(self, size: int) -> None:
+        if not self.disconnecting and self.protocol is not None:
+            self.protocol.dataReceived(_read_view[:size])
+
+    def _read_ended_by(self, error: SSL.Error) -> None:
+        """A read returned no data, for another reason than that there is none."""
+        if isinstance(error, SSL.WantWriteError):
+            self._read_wants_write = True
+            self._start_writing()
+        elif isinstance(error, SSL.ZeroReturnError):
+            self._peer_ended(clean=True)
+        else:
+            self._read_failed(error)
 
     def _read_failed(self, error: SSL.Error) -> None:
         if isinstance(error, SSL.SysCallError) and error.args[0] == -1:

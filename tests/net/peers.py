@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.config.model import Certificate, Limits, PEMFile
+from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.certificates import CertificateStore
 from mcproxy.net.client import ClientTLS, SessionCache, client_context, connect
 from mcproxy.net.listen import Listener, ListenerSettings
@@ -60,6 +61,12 @@ def store(*names: str) -> CertificateStore:
 
 def tls_settings(**limits: Any) -> ListenerSettings:
     return ListenerSettings(certificates=store(), limits=Limits(**limits))
+
+
+def speaking(*protocols: bytes) -> ListenerSettings:
+    """Settings of a TLS listener that agrees on these."""
+    store = CertificateStore.build([certificate("only", "localhost", "127.0.0.1")], protocols=protocols)
+    return ListenerSettings(certificates=store)
 
 
 class Recorder(Protocol):
@@ -133,11 +140,14 @@ def client_tls(name: str = "localhost", **changes: Any) -> ClientTLS:
     return ClientTLS(context, name, verify, sessions)
 
 
-async def dial(listener: Listener, protocol: Recorder | None = None, **tls: Any) -> Recorder:
+async def dial(
+    listener: Listener, protocol: Recorder | None = None, alpn: tuple[bytes, ...] = (HTTP1_1,), **tls: Any
+) -> Recorder:
     """Connect our own client to a TLS listener."""
     protocol = protocol or Recorder()
     address = listener.address
-    await connect(reactor(), "127.0.0.1", address.port, protocol, tls=client_tls(**tls), timeout=5)  # type: ignore[union-attr]
+    port = address.port  # type: ignore[union-attr]
+    await connect(reactor(), "127.0.0.1", port, protocol, tls=client_tls(**tls), timeout=5, alpn=alpn)
     return protocol
 
 

@@ -31,6 +31,7 @@ from tests.net.peers import (
     in_thread,
     raw,
     reactor,
+    speaking,
     stdlib_context,
     store,
     tls_settings,
@@ -543,13 +544,6 @@ async def test_a_connection_keeps_the_protocols_that_its_listener_had_at_its_sta
     assert await in_thread(peer) == "h2"
     assert await in_thread(agree, listener, ["h2", "http/1.1"], ssl.TLSVersion.TLSv1_3) == "http/1.1"
     await until(lambda: len(recorders.all) == 2 and listener.connections == 0)
-
-
-def speaking(*protocols: bytes) -> ListenerSettings:
-    """Settings of a TLS listener that agrees on these."""
-    return ListenerSettings(
-        certificates=CertificateStore.build([certificate("only", "localhost")], protocols=protocols)
-    )
 
 
 def agree(listener: Listener, offered: list[str], version: ssl.TLSVersion) -> str | None:

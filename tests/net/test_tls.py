@@ -17,8 +17,10 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from mcproxy.net import stream as stream_module
+from mcproxy.net.alpn import H2, HTTP1_1
 from mcproxy.net.stream import HIGH_WATER, READ_BUDGET
 from mcproxy.net.tls import Handshake, TLSStream
+from mcproxy.net.write_queue import RECORD
 from tests.net.conftest import Serve
 from tests.net.peers import (
     OTHER_CA,
@@ -31,6 +33,7 @@ from tests.net.peers import (
     in_thread,
     pair,
     raw,
+    speaking,
     stdlib_context,
     tls_settings,
     until,
@@ -118,8 +121,11 @@ async def test_the_standard_library_can_talk_to_it(serve: Serve, version: ssl.TL
     assert spoken == {ssl.TLSVersion.TLSv1_2: "TLSv1.2", ssl.TLSVersion.TLSv1_3: "TLSv1.3"}[version]
 
 
-async def test_large_transfers_arrive_whole_in_both_directions_at_once(serve: Serve, recorders: Recorders) -> None:
-    client = await dial(serve(tls_settings()))
+@pytest.mark.parametrize("alpn", [HTTP1_1, H2])
+async def test_large_transfers_arrive_whole_in_both_directions_at_once(
+    serve: Serve, recorders: Recorders, alpn: bytes
+) -> None:
+    client = await dial(serve(speaking(alpn)), alpn=(alpn,))
     await until(lambda: recorders.all)
     server = recorders.all[0]
     client.stream.write(PAYLOAD)
@@ -169,8 +175,11 @@ async def test_a_slow_reader_pauses_the_producer_and_bounds_the_queue(serve: Ser
     await recorders.all[0].lost
 
 
-async def test_a_paused_protocol_gets_nothing_and_loses_nothing(serve: Serve, recorders: Recorders) -> None:
-    client = await dial(serve(tls_settings()))
+@pytest.mark.parametrize("alpn", [HTTP1_1, H2])
+async def test_a_paused_protocol_gets_nothing_and_loses_nothing(
+    serve: Serve, recorders: Recorders, alpn: bytes
+) -> None:
+    client = await dial(serve(speaking(alpn)), alpn=(alpn,))
     await until(lambda: recorders.all)
     server = recorders.all[0]
     calls: list[int] = []
@@ -193,8 +202,9 @@ async def test_a_paused_protocol_gets_nothing_and_loses_nothing(serve: Serve, re
     await server.lost
 
 
-async def test_one_turn_hands_on_a_bounded_number_of_bytes(serve: Serve, recorders: Recorders) -> None:
-    client = await dial(serve(tls_settings()))
+@pytest.mark.parametrize("alpn", [HTTP1_1, H2])
+async def test_one_turn_hands_on_a_bounded_number_of_bytes(serve: Serve, recorders: Recorders, alpn: bytes) -> None:
+    client = await dial(serve(speaking(alpn)), alpn=(alpn,))
     await until(lambda: recorders.all)
     server = recorders.all[0]
     server.stream.pauseProducing()
@@ -202,9 +212,72 @@ async def test_one_turn_hands_on_a_bounded_number_of_bytes(serve: Serve, recorde
     await until(lambda: client.stream.queued < len(PAYLOAD) - READ_BUDGET)
     server.stream.resumeProducing()
     server.stream.doRead()
-    assert 0 < len(server.received) <= READ_BUDGET
+    assert 0 < len(server.received) <= READ_BUDGET + RECORD
     client.stream.abortConnection()
     await server.lost
+
+
+async def test_small_records_of_http_2_are_handed_on_together(serve: Serve, recorders: Recorders) -> None:
+    """Go's peers send each frame as a record of its own."""
+    client = await dial(serve(speaking(H2)), alpn=(H2,))
+    await until(lambda: recorders.all)
+    server = recorders.all[0]
+    pieces: list[bytes] = []
+    server.on_data = pieces.append
+    server.stream.pauseProducing()
+    for number in range(200):
+        client.stream._write(b"%d," % number * 30)  # each its own record
+    server.stream.resumeProducing()
+    server.stream.doRead()
+    sent = b"".join(b"%d," % number * 30 for number in range(200))
+    assert b"".join(pieces) == sent
+    assert [len(piece) for piece in pieces] == [len(pieces[0]), len(sent) - len(pieces[0])]
+    assert RECORD <= len(pieces[0]) < 2 * RECORD
+    client.stream.abortConnection()
+    await server.lost
+
+
+@pytest.mark.parametrize("half", [Recorder, HalfCloseRecorder])
+async def test_the_end_behind_small_records_comes_after_them(serve: Serve, half: type[Recorder]) -> None:
+    factory = Recorders(half)
+    client = await dial(serve(speaking(H2), factory=factory), alpn=(H2,))
+    await until(lambda: factory.all)
+    server = factory.all[0]
+    server.stream.pauseProducing()
+    for _ in range(3):
+        client.stream._write(b"frame")
+    client.stream.loseWriteConnection()
+    server.stream.resumeProducing()
+    server.stream.doRead()
+    assert server.received == b"frameframeframe"
+    if half is HalfCloseRecorder:
+        assert server.events == ["made", "read ended"]
+        server.stream.loseConnection()
+    await server.lost
+    assert isinstance(server.reason, ConnectionDone)
+
+
+@pytest.mark.parametrize("end", ["abortConnection", "close", "loseConnection"])
+async def test_a_protocol_may_end_the_connection_over_what_comes_before_its_end(
+    serve: Serve, recorders: Recorders, end: str
+) -> None:
+    client = await dial(serve(speaking(H2)), alpn=(H2,))
+    await until(lambda: recorders.all)
+    server = recorders.all[0]
+    server.stream.pauseProducing()
+
+    def take_and_end(data: bytes) -> None:
+        server.received.extend(data)
+        getattr(server.stream, end)()
+
+    server.on_data = take_and_end
+    client.stream._write(b"frame")
+    client.stream.loseWriteConnection()
+    server.stream.resumeProducing()
+    server.stream.doRead()
+    await server.lost
+    assert server.received == b"frame"
+    assert server.events == ["made", "lost"]
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
@@ -332,12 +405,15 @@ async def test_close_notify_is_answered_with_close_notify(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("half", [Recorder, HalfCloseRecorder])
-async def test_a_FIN_without_close_notify_is_a_truncated_stream(serve: Serve, half: type[Recorder]) -> None:
+@pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
+async def test_a_FIN_without_close_notify_is_a_truncated_stream(serve: Serve, half: type[Recorder], alpn: str) -> None:
     factory = Recorders(half)
-    listener = serve(tls_settings(), factory=factory)
+    listener = serve(speaking(alpn.encode()), factory=factory)
 
     def peer() -> None:
-        tls = stdlib_context().wrap_socket(raw(listener), server_hostname="localhost")
+        context = stdlib_context()
+        context.set_alpn_protocols([alpn])
+        tls = context.wrap_socket(raw(listener), server_hostname="localhost")
         tls.sendall(b"part")
         tls.shutdown(socket.SHUT_RDWR)  # the socket's, without a word of TLS
         tls.close()
@@ -610,3 +686,5 @@ def test_the_private_names_of_pyopenssl_that_the_hot_path_uses_are_there() -> No
     assert callable(lib.SSL_read)
     assert callable(lib.SSL_write)
     assert callable(lib.ERR_clear_error)
+    assert callable(lib.SSL_get_error)
+    assert lib.SSL_ERROR_WANT_READ == 2
