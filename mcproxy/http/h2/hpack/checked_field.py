@@ -121,5 +121,5 @@ def _special(kind: int, name: bytes, value: bytes) -> tuple[int, bytes]:
     return (kind, value) if good else (MALFORMED, name)
 
 
-#: The static table, checked; the first entry stands for the index 0, which is not used.
-STATIC_FIELDS: tuple[CheckedField | None, ...] = (None, *[checked(*field) for field in STATIC_TABLE[1:]])
+#: The static table, checked. Most entries are there for their names: the index 0 is not used.
+STATIC_FIELDS = tuple([checked(*field) for field in STATIC_TABLE])

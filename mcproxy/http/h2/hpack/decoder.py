@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError
 from mcproxy.http.h2.hpack.checked_field import (
+    AUTHORITY,
     BAD_HOST,
     COOKIE,
     EXPECT,
@@ -40,6 +41,9 @@ _HARD_FACTOR = 2
 _MAX_UPDATES = 2  # of the table's size, at the beginning of a block (RFC 7541 4.2)
 _MAX_SHIFT = 21  # integers have at most 4 bytes behind the prefix
 _PATHS = (4, 5)  # of the static table
+
+#: The static table by the octet that stands for an entry; that of the index 0 is not there (RFC 7541 6.1).
+_STATIC_BY_OCTET = {128 | index: field for index, field in enumerate(STATIC_FIELDS) if index}
 
 
 class Representations(Remembered[CheckedField]):
@@ -88,7 +92,7 @@ class Decoder:
         """
         try:
             return self._decode(block, max_size, max_fields)
-        except (IndexError, TypeError):  # the block is truncated, or an index is 0 or beyond the table
+        except LookupError:  # the block is truncated, or an index is 0 or beyond the table
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "malformed header block") from None
         except HuffmanError as error:
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"malformed string: {error}") from None
@@ -101,8 +105,8 @@ class Decoder:
         table = self._table
         remembered = self._remembered.recent.get
         total = updates = 0
+        others = 0  # fields of this hop that are no pseudo-header fields
         hard_limit = max_size * _HARD_FACTOR
-        regular = False  # a field of this hop that is no pseudo-header field was there
         crumbs: list[bytes] | None = None
         cookie_line = 0
         field: CheckedField | None
@@ -110,7 +114,7 @@ class Decoder:
             octet = block[position]
             if octet >= 128:  # indexed (RFC 7541 6.1)
                 if octet < 190:
-                    field = STATIC_FIELDS[octet & 127]
+                    field = _STATIC_BY_OCTET[octet]
                     position += 1
                 elif octet < 255:
                     field = table[189 - octet]
@@ -164,7 +168,7 @@ class Decoder:
                         field = self._remembered_older(representation)
                     if field is None:
                         if index:
-                            name = STATIC_FIELDS[index][3]  # type: ignore[index]  # the indices 1 to 61 are not None
+                            name = STATIC_FIELDS[index][3]
                         else:
                             name = block[name_start:name_end]
                             if name_mark & 128:
@@ -179,15 +183,13 @@ class Decoder:
                     if size <= self._limit:
                         table.append(field)
                         self._size += size
-            kind, payload, size, _ = field  # type: ignore[misc]  # the index 0 is None: TypeError
+            kind, payload, size, _ = field
             total += size
             if kind is None:
                 add_line(payload)
             elif kind <= LAST_PSEUDO:
-                if lines or regular:
-                    special[MALFORMED] = b"a pseudo-header field behind other fields"
-                elif special[kind] is not None:
-                    special[MALFORMED] = b"a pseudo-header field twice"
+                if lines or others or special[kind] is not None:
+                    _set_malformed(special, b"a pseudo-header field twice, or behind other fields")
                 special[kind] = payload
             elif kind == COOKIE:
                 if crumbs is None:
@@ -196,8 +198,9 @@ class Decoder:
                     add_line(b"")
                 else:
                     crumbs.append(payload)
+                    others += 1
             else:
-                regular = True
+                others += 1
                 if special[kind] is None:
                     special[kind] = payload
                 else:
@@ -211,7 +214,7 @@ class Decoder:
         oversize = None
         if total > max_size:
             oversize = f"the request head is longer than {max_size} bytes"
-        elif len(lines) > max_fields or (crumbs is not None and len(crumbs) > max_fields):
+        elif len(lines) + others + (special[AUTHORITY] is not None) > max_fields:  # counted as in HTTP/1.1
             oversize = f"more than {max_fields} header fields"
         return DecodedFields(special, lines, oversize)
 
@@ -262,10 +265,15 @@ def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "an integer of too many bytes")
 
 
+def _set_malformed(special: list[bytes | None], cause: bytes) -> None:
+    if special[MALFORMED] is None:
+        special[MALFORMED] = cause
+
+
 def _add_repeated(special: list[bytes | None], kind: int, payload: bytes) -> None:
     """Add a field of this hop that the block has already."""
     if kind == LENGTH:
-        special[MALFORMED] = b"content-length twice"
+        _set_malformed(special, b"content-length twice")
     elif kind == HOST:
         special[BAD_HOST] = b"host twice"
     elif kind == EXPECT:

@@ -16,6 +16,10 @@ from mcproxy.http.h2.hpack.remembered import Remembered
 from mcproxy.http.h2.hpack.static_table import FIELD_INDEX, NAME_INDEX
 from mcproxy.http.messages import HOP_BY_HOP, Header
 
+#: Goes once before the next block of a connection whose peer announces a HEADER_TABLE_SIZE below 4096: its decoder
+#: waits for a change of the table's size, and none is needed after one to 0 (RFC 9113 4.3.1).
+NO_TABLE = b"\x20"
+
 _NEVER_INDEXED = 0x10
 _PREFIX = 15
 _METHODS = {b"GET": b"\x82", b"POST": b"\x83"}
