@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import http.client
 import json
 import ssl
@@ -91,26 +92,29 @@ class Cluster:
     def __init__(self, process: SimulatedClusterProcess) -> None:
         self.process = process
         self._tls = ssl.create_default_context(cafile=process.ca)
+        self._connection = self._connect()  # kept open: a handshake for each of hundreds of requests takes seconds
         for name in ("system:public-info-viewer", "system:discovery", "mcproxy"):
             assert self.ask("DELETE", f"{BINDINGS}/{name}", "admin-test-token")[0] == 200
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection("127.0.0.1", self.process.ports[0], timeout=10, context=self._tls)
+
+    def close(self) -> None:
+        self._connection.close()
 
     def ask(
         self, method: str, path: str, token: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
-        connection = http.client.HTTPSConnection("127.0.0.1", self.process.ports[0], timeout=10, context=self._tls)
-        try:
-            sent = None if body is None else json.dumps(body)
-            fields = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
-            connection.request(method, path, sent, fields)
-            response = connection.getresponse()
-            text = response.read()
-        finally:
-            connection.close()
+        sent = None if body is None else json.dumps(body)
+        fields = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
+        self._connection.request(method, path, sent, fields)
+        response = self._connection.getresponse()
+        text = response.read()
         return response.status, json.loads(text) if text.startswith(b"{") else text
 
     def watches(self, path: str, token: str) -> bool:
         """Whether a watch begins; it is broken off then, since waiting for its end would take a second."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.process.ports[0], timeout=10, context=self._tls)
+        connection = self._connect()
         try:
             connection.request("GET", f"{path}?watch=1&timeoutSeconds=60", None, {"Authorization": f"Bearer {token}"})
             response = connection.getresponse()
@@ -226,8 +230,11 @@ def failing(cluster: Cluster, token: str, acts: Sequence[Act] = ACTS) -> list[st
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with SimulatedClusterProcess("east", options=("--empty", "--no-controllers")) as process:
-        yield Cluster(process)
+    with (
+        SimulatedClusterProcess("east", options=("--empty", "--no-controllers")) as process,
+        contextlib.closing(Cluster(process)) as cluster,
+    ):
+        yield cluster
 
 
 def test_everything_works_with_it_and_every_rule_is_needed(
