@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError
+from mcproxy.http.h2.frames import DATA, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE
+
 CONTROL_FRAMES = 1000
 CONTROL_PERIOD = 10.0
 """Seconds."""
@@ -17,6 +20,26 @@ FRAMES_A_STREAM = 2
 RESETS = 200
 RESET_PERIOD = 30.0
 """Seconds."""
+
+
+_KINDS = {
+    DATA: "empty_data_flood",
+    HEADERS: "headers_flood",
+    PRIORITY: "priority_flood",
+    RST_STREAM: "reset_flood",
+    SETTINGS: "settings_flood",
+    PING: "ping_flood",
+    GOAWAY: "goaway_flood",
+    WINDOW_UPDATE: "window_update_flood",
+}
+
+
+class Flood(HTTP2ConnectionError):
+    """The peer makes us work for nothing; `kind` is what it is counted as."""
+
+    def __init__(self, kind: str, cause: str) -> None:
+        super().__init__(ErrorCode.ENHANCE_YOUR_CALM, cause)
+        self.kind = kind
 
 
 class ControlFrameBudget:
@@ -32,17 +55,18 @@ class ControlFrameBudget:
         if self._left < CONTROL_FRAMES:
             self._left += FRAMES_A_STREAM
 
-    def spend(self, count: int, seconds: Callable[[], float]) -> bool:
-        """Count frames; False if they are too many. `seconds` is the clock, which is rarely needed."""
+    def spend(self, frame_type: int, count: int, seconds: Callable[[], float]) -> None:
+        """Count frames. `seconds` is the clock, which is rarely needed. Raises Flood if they are too many."""
         self._left -= count
         if self._left >= 0:
-            return True
+            return
         now = seconds()
-        if now - self._since < CONTROL_PERIOD:
-            return False
-        self._since = now
-        self._left = CONTROL_FRAMES - count
-        return self._left >= 0
+        if now - self._since >= CONTROL_PERIOD:
+            self._since = now
+            self._left = CONTROL_FRAMES - count
+            if self._left >= 0:
+                return
+        raise Flood(_KINDS.get(frame_type, "unknown_frame_flood"), "too many frames that carry nothing")
 
 
 class ResetCount:
@@ -63,10 +87,11 @@ class ResetCount:
             self._begun = self._resets = 0
         self._begun += 1
 
-    def stream_reset(self, now: float) -> bool:
-        """Count a reset of a stream that began within RESET_PERIOD; False if they are too many."""
+    def stream_reset(self, now: float) -> None:
+        """Count a reset of a stream that began within RESET_PERIOD. Raises Flood if they are too many."""
         if now - self._since >= RESET_PERIOD:
             self._since = now
             self._begun = self._resets = 0
         self._resets += 1
-        return self._resets <= RESETS or 2 * self._resets <= self._begun
+        if self._resets > RESETS and 2 * self._resets > self._begun:
+            raise Flood("rapid_reset", f"{self._resets} of {self._begun} streams were reset soon after they began")

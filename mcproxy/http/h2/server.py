@@ -16,14 +16,15 @@ from twisted.logger import Logger
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import NEVER
 from mcproxy.http.h2 import settings
-from mcproxy.http.h2.budgets import RESET_PERIOD, ResetCount
-from mcproxy.http.h2.connection import Connection, Flood
+from mcproxy.http.h2.budgets import RESET_PERIOD, Flood, ResetCount
+from mcproxy.http.h2.connection import Connection
 from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError, HTTP2StreamError, code_name
 from mcproxy.http.h2.exchange import H2Exchange
 from mcproxy.http.h2.frames import (
     DATA,
     END_STREAM,
     HEADERS,
+    MAX_FRAME,
     MAX_STREAM_ID,
     PREFACE,
     frame,
@@ -33,7 +34,7 @@ from mcproxy.http.h2.frames import (
 )
 from mcproxy.http.h2.heads import request_head
 from mcproxy.http.h2.hpack.checked_field import METHOD
-from mcproxy.http.h2.hpack.decoder import Decoder
+from mcproxy.http.h2.hpack.decoder import TABLE_SIZE, Decoder
 from mcproxy.http.h2.hpack.encoder import content_length
 from mcproxy.http.messages import ProtocolError
 
@@ -100,8 +101,11 @@ class H2ServerConnection(Connection[H2Exchange]):
         limits = self.limits
         self.begin(
             [
+                (settings.HEADER_TABLE_SIZE, TABLE_SIZE),
+                (settings.ENABLE_PUSH, 0),
                 (settings.MAX_CONCURRENT_STREAMS, limits.streams),
                 (settings.INITIAL_WINDOW_SIZE, self.stream_window),
+                (settings.MAX_FRAME_SIZE, MAX_FRAME),
                 (settings.MAX_HEADER_LIST_SIZE, limits.head_bytes),
             ]
         )
@@ -256,14 +260,10 @@ class H2ServerConnection(Connection[H2Exchange]):
 
     def reset_by_peer(self, stream: H2Exchange) -> None:
         if self.last_received - stream.started_at < RESET_PERIOD:  # the end of an old watch is no rapid reset
-            self._count_reset()
+            self._reset_count.stream_reset(self.last_received)
 
     def reset_because_of_peer(self, stream_id: int) -> None:
-        self._count_reset()
-
-    def _count_reset(self) -> None:
-        if not self._reset_count.stream_reset(self.last_received):
-            raise Flood("rapid_reset", "too many streams were reset soon after they began")
+        self._reset_count.stream_reset(self.last_received)
 
     # -- time ---------------------------------------------------------------------------------------------------
 
