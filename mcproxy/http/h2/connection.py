@@ -49,6 +49,8 @@ from mcproxy.http.h2.frames import (
     window_update,
 )
 from mcproxy.http.h2.header_blocks import HeaderBlock
+from mcproxy.http.h2.hpack.decoder import TABLE_SIZE
+from mcproxy.http.h2.hpack.encoder import NO_TABLE
 from mcproxy.http.h2.liveness import ASK, DEAD, Liveness
 from mcproxy.http.h2.payloads import (
     check_ping,
@@ -431,7 +433,9 @@ class Connection(StreamsConnection[S]):
                 self.peer_header_list = value
             elif identifier == settings.ENABLE_PUSH:
                 self.push_setting_received(value)
-            # HEADER_TABLE_SIZE: our encoder enters nothing into the peer's table. MAX_FRAME_SIZE: ours are the least.
+            elif identifier == settings.HEADER_TABLE_SIZE and value < TABLE_SIZE:
+                self.block_prefix = NO_TABLE
+            # MAX_FRAME_SIZE: ours are the least.
         self.initial_window_changes(window)  # the last value counts; changes between would not be observable
         self._settled = True
         self.put_answer(settings.ACKNOWLEDGEMENT)

@@ -165,7 +165,7 @@ class H2Exchange(Exchange, Stream):
         self.status = status
         self.bytes_out = size
         self.first_byte_at = connection.seconds()
-        if size and size <= MAX_FRAME and len(block) <= MAX_FRAME and connection.can_send(self, size):
+        if size and size <= MAX_FRAME and len(block) < MAX_FRAME and connection.can_send(self, size):
             self.send_closed = True
             connection.put_whole(self, block, body)
             self.sending_ended()

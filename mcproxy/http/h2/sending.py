@@ -55,6 +55,7 @@ class SendingConnection(ABC, Generic[S]):
         "_out_size",
         "_scheduled",
         "_unread_answers",
+        "block_prefix",
         "blocked",
         "closed",
         "over",
@@ -73,6 +74,7 @@ class SendingConnection(ABC, Generic[S]):
     def __init__(self) -> None:
         self.streams: dict[int, S] = {}
         self.closed = False  # nothing is sent or received any more
+        self.block_prefix = b""  # what the next header block must begin with
         self.blocked = False  # the transport's send buffer is full: only answers are sent
         self.send_window = DEFAULT_WINDOW  # of the connection, towards the peer
         self.peer_stream_window = DEFAULT_WINDOW  # the peer's SETTINGS_INITIAL_WINDOW_SIZE
@@ -113,6 +115,8 @@ class SendingConnection(ABC, Generic[S]):
 
     def put_headers(self, stream_id: int, block: bytes, flags: int) -> None:
         """Send a header block; `flags`: END_STREAM or 0."""
+        if self.block_prefix:
+            block, self.block_prefix = self.block_prefix + block, b""
         size = len(block)
         if size <= MAX_FRAME:
             self._out += (_pack(size << 8 | HEADERS, flags | END_HEADERS, stream_id), block)
@@ -157,6 +161,8 @@ class SendingConnection(ABC, Generic[S]):
 
     def put_whole(self, stream: Stream, block: bytes, body: bytes) -> None:
         """Send a header block, a body and END_STREAM; each fits into a frame, and `can_send` the body."""
+        if self.block_prefix:
+            block, self.block_prefix = self.block_prefix + block, b""
         size, stream_id = len(body), stream.stream_id
         self.send_window -= size
         self.sent += size
