@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections import deque
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import StreamClosedError
 from h2.settings import SettingCodes, Settings
+from hyperframe.frame import Frame, GoAwayFrame
 
 __all__ = ["HTTP2Client", "Reply", "StreamLost"]
 
@@ -58,27 +60,42 @@ class Reply:
         return next((value for key, value in self.headers if key == name), None)
 
 
+class _Engine(H2Connection):
+    """`h2`'s connection, whose streams outlive a GOAWAY of the server."""
+
+    def __init__(self, config: H2Configuration) -> None:
+        super().__init__(config)
+        self.goaways: list[tuple[int, int]] = []
+
+    def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[events.Event]]:
+        self.goaways.append((int(frame.error_code), int(frame.last_stream_id)))
+        return [], []
+
+
 class HTTP2Client(asyncio.Protocol):
     """One connection. `settings` are the client's own; with `reads=False` no window is given back."""
 
     def __init__(self, settings: dict[int, int] | None = None, *, reads: bool = True) -> None:
-        self.engine = H2Connection(H2Configuration(client_side=True, header_encoding="latin-1"))
+        self.engine = _Engine(H2Configuration(client_side=True, header_encoding="latin-1"))
         own = {SettingCodes.ENABLE_PUSH: 0, **{SettingCodes(key): value for key, value in (settings or {}).items()}}
         self.engine.local_settings = Settings(client=True, initial_values=own)
         self.reads = reads
         self.replies: dict[int, Reply] = {}
         self.announced: list[dict[int, int]] = []
         """The settings of each SETTINGS frame received."""
-        self.goaways: list[tuple[int, int]] = []
-        """(code, last stream) of each GOAWAY received."""
         self.pongs = 0
         self.closed = asyncio.Event()
         self.ready = asyncio.Event()
         """Set when the server's settings are known."""
         self._authority = ""
-        self._bodies: dict[int, bytearray] = {}
+        self._bodies: dict[int, tuple[bytearray, bool]] = {}
         self._transport: Any = None
         self._events: deque[events.Event] = deque()
+
+    @property
+    def goaways(self) -> list[tuple[int, int]]:
+        """(code, last stream) of each GOAWAY received."""
+        return self.engine.goaways
 
     @classmethod
     async def connect(cls, port: int, context: ssl.SSLContext, **options: Any) -> HTTP2Client:
@@ -122,8 +139,6 @@ class HTTP2Client(asyncio.Protocol):
             self._send_bodies()
         elif isinstance(event, events.PingAckReceived):
             self.pongs += 1
-        elif isinstance(event, events.ConnectionTerminated):
-            self.goaways.append((int(event.error_code or 0), event.last_stream_id or 0))
         elif reply is not None:
             self._handle_reply(reply, event)
 
@@ -168,13 +183,13 @@ class HTTP2Client(asyncio.Protocol):
             fields.append(("content-length", str(len(body))))
         self.engine.send_headers(ident, fields, end_stream=end and not body)
         if body:
-            self._bodies[ident] = bytearray(body)
-            self._send_bodies(end=end)
+            self._bodies[ident] = bytearray(body), end
+            self._send_bodies()
         self.flush()
         return reply
 
-    def _send_bodies(self, *, end: bool = True) -> None:
-        for ident, body in list(self._bodies.items()):
+    def _send_bodies(self) -> None:
+        for ident, (body, end) in list(self._bodies.items()):
             try:
                 while body and (
                     room := min(self.engine.local_flow_control_window(ident), self.engine.max_outbound_frame_size)
@@ -189,7 +204,7 @@ class HTTP2Client(asyncio.Protocol):
 
     def unsent(self, reply: Reply) -> int:
         """Return how many bytes of a request's content wait for a window."""
-        return len(self._bodies.get(reply.stream, b""))
+        return len(self._bodies[reply.stream][0]) if reply.stream in self._bodies else 0
 
     def reset(self, reply: Reply, code: int = ErrorCodes.CANCEL) -> None:
         self.engine.reset_stream(reply.stream, code)
@@ -197,7 +212,8 @@ class HTTP2Client(asyncio.Protocol):
 
     def give_window(self, size: int, reply: Reply | None = None) -> None:
         """Send WINDOW_UPDATE for a stream, or for the connection."""
-        self.engine.increment_flow_control_window(size, None if reply is None else reply.stream)
+        with contextlib.suppress(StreamClosedError):
+            self.engine.increment_flow_control_window(size, None if reply is None else reply.stream)
         self.flush()
 
     def ping(self) -> None:

@@ -113,14 +113,14 @@ class Stream(asyncio.Transport):
             self._unacknowledged = 0
 
     def lost(self, error: Exception | None) -> None:
-        """Tell the protocol, once, that the stream is over."""
+        """Tell the protocol, once, that the stream is over; an error cancels its handler, as it does Go's context."""
         self.done = self._closing = True
         self.pending.clear()
         if self._protocol is not None:
             protocol, self._protocol = self._protocol, None
             self._connection.acknowledge_lost(self._unacknowledged)
             self._unacknowledged = 0
-            asyncio.get_running_loop().call_soon(protocol.connection_lost, error)
+            asyncio.get_running_loop().call_soon(_lose, protocol, error)
 
     # To the client.
 
@@ -230,3 +230,10 @@ class Stream(asyncio.Transport):
     @property
     def connection(self) -> Sender:
         return self._connection
+
+
+def _lose(protocol: Any, error: Exception | None) -> None:
+    task: asyncio.Task[None] | None = getattr(protocol, "_task_handler", None)  # of aiohttp's handler
+    protocol.connection_lost(error)
+    if error is not None and task is not None:
+        task.cancel()
