@@ -39,7 +39,7 @@ PATIENCE = 20.0
 """Seconds that a process may take to start; on an idle machine each takes less than one."""
 STOP_PATIENCE = 5.0
 """Seconds that a process may take to end before it is killed."""
-CLUSTER_OPTIONS = ("--live", "--drain-seconds", "0.5", "--starting-seconds", "0")
+CLUSTER_OPTIONS = ("--live", "--http2", "--drain-seconds", "0.5", "--starting-seconds", "0")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -80,10 +80,10 @@ _port.__name__ = "port"  # argparse: "invalid port value: '99999'"
 def run(args: argparse.Namespace) -> int:
     """Run until a signal; return 0 after one, 1 if a process does not start or ends by itself."""
     try:
-        if importlib.util.find_spec("aiohttp") is None:
+        if missing := [name for name in ("aiohttp", "h2") if importlib.util.find_spec(name) is None]:
             raise DemoError(
-                "the simulated clusters need aiohttp, which is not installed; "
-                f"{sys.executable} -m pip install 'mcproxy[demo]' brings it"
+                f"not installed, but needed by the simulated clusters: {', '.join(missing)}; "
+                f"{sys.executable} -m pip install 'mcproxy[demo]' brings what is missing"
             )
         with _signals_raise():
             if args.port:

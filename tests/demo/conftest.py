@@ -15,6 +15,8 @@ from aiohttp import web
 from mcproxy.demo.auth.certificates import Authority, server_context
 from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.fixtures import bootstrap, demo_objects
+from mcproxy.demo.http2.connections import HTTP2Connections
+from mcproxy.demo.http2.endpoint_state import HTTP2Settings
 from mcproxy.demo.registry import objects
 from mcproxy.demo.server import app
 from tests.demo.raw_client import Target
@@ -34,36 +36,47 @@ class Lab:
         self._server_context = server_context(certificate, key, trusted)
         issued = {user: self.authority.client(user, groups) for user, groups in USERS.items()}
         issued["front-proxy"] = self.front_proxy_authority.client("front-proxy-client")
-        self.contexts = {"": self._client_context()}
-        for user, pair in issued.items():
-            self.contexts[user] = self._client_context()
-            self.contexts[user].load_cert_chain(*pair.write(directory, user))
+        files = {user: pair.write(directory, user) for user, pair in issued.items()}
+        self.contexts = self._client_contexts(files)
+        self.http2_contexts = self._client_contexts(files)
+        for context in self.http2_contexts.values():
+            context.set_alpn_protocols(["h2"])
         self._runners: list[web.AppRunner] = []
+        self._servers: list[asyncio.Server] = []
 
-    def _client_context(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cadata=self.authority.pem.decode())
+    def _client_contexts(self, files: dict[str, tuple[Path, Path]]) -> dict[str, ssl.SSLContext]:
+        """Return a context for each user, and for "", who has no certificate."""
+        contexts = {user: ssl.create_default_context(cadata=self.authority.pem.decode()) for user in ("", *files)}
+        for user, pair in files.items():
+            contexts[user].load_cert_chain(*pair)
+        return contexts
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return self.runner.run(coroutine)
 
-    def serve(self, cluster: SimulatedCluster) -> Callable[[str], Target]:
-        """Serve a cluster; return a function from user ("" for none) to target."""
+    def serve(self, cluster: SimulatedCluster, *, http2: bool = False) -> Callable[[str], Target]:
+        """Serve a cluster; return a function from user ("" for none) to target, which is asked over HTTP/2 or not."""
         cluster.client_ca_pem = self.authority.pem
         cluster.front_proxy_ca_pem = self.front_proxy_authority.pem
         port = self.run(self._serve(cluster))
-        return lambda user: Target(port, self.contexts[user])
+        contexts = self.http2_contexts if http2 else self.contexts
+        return lambda user: Target(port, contexts[user], http2)
 
     async def _serve(self, cluster: SimulatedCluster) -> int:
         runner = web.AppRunner(app.build(cluster), access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._server_context)
-        await site.start()
+        assert runner.server is not None
+        protocol = HTTP2Connections(0, cluster.faults, self._server_context, HTTP2Settings()).accept(runner.server)
+        server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0, ssl=self._server_context)
         self._runners.append(runner)
-        port: int = runner.addresses[0][1]
+        self._servers.append(server)
+        port: int = server.sockets[0].getsockname()[1]
         return port
 
     def close(self) -> None:
         async def stop() -> None:
+            for server in self._servers:
+                server.close()
             for runner in self._runners:
                 await runner.cleanup()
 

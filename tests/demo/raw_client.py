@@ -1,4 +1,4 @@
-"""An HTTP/1.1 client over TLS that sends exactly the given headers, for replaying recordings."""
+"""A client that sends exactly the given headers over HTTP/1.1 or HTTP/2, for replaying recordings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+
+from tests.simulated_cluster.http2_client import HTTP2Client
 
 
 @dataclass
@@ -21,6 +23,8 @@ class Answer:
     body: bytes = b""
     reader: asyncio.StreamReader | None = field(default=None, repr=False)
     writer: asyncio.StreamWriter | None = field(default=None, repr=False)
+    connection: HTTP2Client | None = field(default=None, repr=False)
+    """The connection of an answer over HTTP/2."""
 
     def header(self, name: str) -> str | None:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
@@ -35,6 +39,8 @@ class Answer:
     def close(self) -> None:
         if self.writer is not None:
             self.writer.close()
+        if self.connection is not None:
+            self.connection.close()
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,18 @@ class Target:
 
     port: int
     context: ssl.SSLContext
+    http2: bool = False
+    """Whether the context offers h2, and HTTP/2 is to be spoken."""
 
 
 async def open_request(
     target: Target, method: str, path: str, headers: list[tuple[str, str]], body: bytes | None
 ) -> Answer:
     """Send a request and read the head of the response; the body is left on `reader`."""
+    if target.http2:
+        client = await HTTP2Client.connect(target.port, target.context)
+        reply = await client.request(method, path, headers, body).begun()
+        return Answer(reply.status, "", reply.headers, b"", reply.received, connection=client)
     reader, writer = await asyncio.open_connection("127.0.0.1", target.port, ssl=target.context, limit=1 << 22)
     lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{target.port}"]
     lines += [f"{name}: {value}" for name, value in headers]
@@ -64,7 +76,10 @@ async def open_request(
 async def chunks(answer: Answer) -> AsyncIterator[bytes]:
     """Yield the chunks of the body."""
     assert answer.reader is not None
-    if answer.header("Transfer-Encoding") == "chunked":
+    if answer.connection is not None:
+        while part := await answer.reader.read(1 << 16):
+            yield part
+    elif answer.header("Transfer-Encoding") == "chunked":
         while True:
             size = int(await answer.reader.readline(), 16)
             data = await answer.reader.readexactly(size + 2)

@@ -126,6 +126,14 @@ def go_json_error(body: bytes, error: Exception) -> str:
     return f"invalid character {json.dumps(text[position])[1:-1]!r} looking for beginning of value"
 
 
+def _pretty(call: Call) -> bool:
+    """Return whether JSON is indented: what the query says, else for people with a browser or a command line."""
+    asked = call.query.get("pretty")
+    if asked:
+        return boolean(asked)
+    return call.request.headers.get("User-Agent", "").startswith(("curl", "Wget", "Mozilla/5.0"))
+
+
 def encode(obj: JSONDict, media_type: str, *, sort: bool = False, pretty: bool = False) -> bytes:
     """Encode an object. `sort` sorts the keys, as those of custom resources are."""
     if media_type == YAML:
@@ -147,7 +155,7 @@ def respond(
     """Respond with an object in the negotiated media type (the caller converts it to a Table)."""
     media_type = plain_type(call.request)
     sort = call.resource is not None and not call.resource.builtin and not _is_meta(obj)
-    body = encode(obj, media_type, sort=sort, pretty=boolean(call.query.get("pretty")))
+    body = encode(obj, media_type, sort=sort, pretty=_pretty(call))
     return finish(call.request, body, media_type, status_code, {**base_headers(call), **(headers or {})}, gzip=True)
 
 
