@@ -19,6 +19,7 @@ from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.plan import Dispatch
 from mcproxy.http.pool import Pool
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
+from mcproxy.net import alpn
 from mcproxy.net.certificates import CertificateStore
 from mcproxy.observe.record import Recorder
 from mcproxy.proxy.in_flight import InFlightRequests
@@ -206,9 +207,10 @@ def _certificates(config: model.Config, listener: model.Listener, previous: Runt
     chosen = _chosen(config, listener.tls)
     if previous is not None:
         for old in previous.config.listeners:
-            if old.tls == listener.tls and _chosen(previous.config, listener.tls) == chosen:
+            same = old.tls == listener.tls and old.protocols == listener.protocols
+            if same and _chosen(previous.config, listener.tls) == chosen:
                 return previous.certificates[old.name]
-    return CertificateStore.build(chosen, listener.tls.min_version)
+    return CertificateStore.build(chosen, listener.tls.min_version, alpn.names_of(listener.protocols))
 
 
 def _chosen(config: model.Config, tls: model.ListenerTLS) -> list[model.Certificate]:

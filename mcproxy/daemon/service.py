@@ -7,7 +7,7 @@ A listener is kept across a reload if its address is unchanged, whatever else ab
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -47,19 +47,33 @@ class LiveListener:
     """One bound address: its socket, its connections, and the pipeline of new requests."""
 
     def __init__(
-        self, reactor: Any, deadlines: Deadlines, config: model.Listener, runtime: Runtime, systemd: SystemdSockets
+        self,
+        reactor: Any,
+        deadlines: Deadlines,
+        config: model.Listener,
+        runtime: Runtime,
+        systemd: SystemdSockets,
+        random: Callable[[], float],
     ) -> None:
+        """`random` returns a float in [0, 1), for `goawayChance`."""
         self.config = config
         self._reactor = reactor
         self._unused: IDelayedCall | None = None
-        self.factory = ServerFactory(deadlines, config.limits, runtime.pipelines[config.name].handle, refusal)
+        handle = runtime.pipelines[config.name].handle
+        self.factory = ServerFactory(deadlines, config.limits, handle, refusal, random=random)
         self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, systemd)
 
     def update(self, config: model.Listener, runtime: Runtime) -> None:
-        """Apply a new configuration of the same address, from the next request and the next connection on."""
+        """Apply a new configuration of the same address, from the next request and the next connection on.
+
+        Connections keep their limits; those of a protocol that is no longer spoken end after their current requests.
+        """
         self.config = config
-        self.factory.handle = runtime.pipelines[config.name].handle
-        self.factory.limits = config.limits
+        factory = self.factory
+        factory.handle = runtime.pipelines[config.name].handle
+        factory.limits = config.limits
+        factory.goaway_chance = config.goaway_chance
+        factory.speak(config.protocols)
         self.socket.update(_settings(config, runtime))
 
     def open(self, replacing: Sequence[LiveListener] = ()) -> None:
@@ -186,7 +200,14 @@ class Service:
                 bind, address = listener.bind, str(listener.bind)
                 live = self._listeners.get(address)
                 if live is None:
-                    live = LiveListener(self._reactor, self._deadlines, listener, runtime, self._systemd)
+                    live = LiveListener(
+                        self._reactor,
+                        self._deadlines,
+                        listener,
+                        runtime,
+                        self._systemd,
+                        self._resources.shared.random,
+                    )
                     live.open([old for old in self._listeners.values() if _same_port(old, bind, stay)])
                     opened[address] = live
                 elif isinstance(bind, model.UnixBind) and bind != (before := live.socket.bind):
@@ -228,7 +249,7 @@ class Service:
     def begin_shutdown(self) -> None:
         """From now on, responses ask clients to close kept connections; new ones are still accepted."""
         for live in self._all_listeners():
-            live.factory.draining = True
+            live.factory.begin_drain()
 
     async def drain(self, timeout: float) -> None:
         """Wait for tunnels and followed logs to end, at most `timeout` seconds, then cut them; serve all else.

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import random as random_number
 
-from twisted.internet.interfaces import IAddress, IProtocolFactory
-from zope.interface import implementer
-
-from mcproxy.config.model import Limits
+from mcproxy.config.model import HTTPProtocol, Limits
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange, ServerConnection
 from mcproxy.http.h1.server import H1ServerConnection
@@ -25,15 +22,15 @@ Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of the res
 _H2 = b"h2"  # what ALPN calls HTTP/2 over TLS (RFC 9113 3.2)
 
 
-@implementer(IProtocolFactory)
 class ServerFactory:
     """Makes the server connections of one listener and keeps the set of open ones.
 
     `handle` is called with each exchange; `refusal` returns the response to an invalid request. `goaway_chance` is the
     probability, 0 to 1, that a request over HTTP/2 makes its client connect again; `random` returns numbers of 0 to 1.
-    """
 
-    noisy = False
+    While `ends_http1` or `ends_http2` is set, connections of that version are asked to end by their next response:
+    `Connection: close`, or GOAWAY.
+    """
 
     def __init__(
         self,
@@ -51,7 +48,8 @@ class ServerFactory:
         self.refusal = refusal
         self.goaway_chance = goaway_chance
         self.random = random
-        self.draining = False
+        self.ends_http1 = False
+        self.ends_http2 = False
         self.connections: set[H1ServerConnection | H2ServerConnection] = set()
         self.floods = Floods()
         self.representations = Representations()
@@ -62,27 +60,32 @@ class ServerFactory:
         """The connections that were ended because of a flood, by its kind."""
         return self.floods.counts
 
-    def doStart(self) -> None:
-        """Nothing to prepare."""
-
-    def doStop(self) -> None:
-        """Nothing to undo."""
-
     def build(self, transport: Transport) -> H1ServerConnection | H2ServerConnection:
         """Return the engine of the protocol that the handshake has agreed on."""
         if transport.alpn == _H2:
             return H2ServerConnection(self, self.limits)
         return H1ServerConnection(self, self.limits)
 
-    def buildProtocol(self, addr: IAddress | None) -> H1ServerConnection:
-        """Return an engine for HTTP/1.1."""
-        return H1ServerConnection(self, self.limits)
+    def speak(self, protocols: Collection[HTTPProtocol]) -> None:
+        """Speak these versions only, from now on: connections of others end after their current requests.
+
+        That includes those whose handshake has begun before.
+        """
+        self.ends_http1 = HTTPProtocol.HTTP1 not in protocols
+        self.ends_http2 = HTTPProtocol.HTTP2 not in protocols
+        for connection in list(self.connections):
+            if self.ends_http2 if isinstance(connection, H2ServerConnection) else self.ends_http1:
+                connection.drain(unused=False)
+
+    def begin_drain(self) -> None:
+        """Ask each client to close its connection by the next response; new connections are served meanwhile."""
+        self.ends_http1 = self.ends_http2 = True
 
     def drain(self, *, unused: bool = False) -> None:
         """Close each connection after its current requests; idle ones of HTTP/1.1 now, of HTTP/2 after two GOAWAYs.
 
         (`H1ServerConnection.drain`, `H2ServerConnection.drain`)
         """
-        self.draining = True
+        self.begin_drain()
         for connection in list(self.connections):
             connection.drain(unused=unused)

@@ -14,9 +14,9 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from twisted.internet.interfaces import IProtocolFactory, IReadDescriptor
+from twisted.internet.interfaces import IProtocol, IReadDescriptor
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -48,15 +48,21 @@ class ListenerSettings:
     proxy_protocol_from: tuple[IPNetwork, ...] | None = None
 
 
+class ProtocolFactory(Protocol):
+    """Makes the protocols of a listener's connections."""
+
+    def build(self, transport: Any) -> IProtocol | None:
+        """Return the protocol for a connection whose handshake is complete; None closes the connection."""
+
+
 @implementer(IReadDescriptor)
 class Listener:
-    """One listening socket. `factory.buildProtocol(address)` makes the protocol of each connection whose handshake is
-    complete; None rejects the connection."""
+    """One listening socket; `factory` makes the protocol of each connection."""
 
     def __init__(
         self,
         reactor: Reactor,
-        factory: IProtocolFactory,
+        factory: ProtocolFactory,
         settings: ListenerSettings,
         bind: Bind,
         systemd: SystemdSockets | None = None,
@@ -82,7 +88,6 @@ class Listener:
         """
         overlapping = [other._socket for other in replacing if other._socket is not None]
         self._socket = open_socket(self.bind, self._systemd, overlapping=overlapping)
-        self._factory.doStart()
         self._reactor.addReader(self)
 
     def update(self, settings: ListenerSettings) -> None:
@@ -125,7 +130,6 @@ class Listener:
                 os.unlink(path)
             except OSError:
                 pass  # removed or replaced by another process
-        self._factory.doStop()
 
     @property
     def accepting(self) -> bool:
@@ -180,7 +184,7 @@ class Listener:
         self._streams.add(stream)
         self._clients.add(client_of(stream.getPeer()), stream)
         try:
-            protocol = self._factory.buildProtocol(stream.getPeer())
+            protocol = self._factory.build(stream)
         except Exception:
             log.failure("no protocol could be made for a connection on {bind}; it is closed", bind=str(self.bind))
             protocol = None

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
-from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.task import deferLater
 
 from mcproxy.config.model import Bind, TCPBind
@@ -41,7 +40,7 @@ def serve(recorders: Recorders) -> Iterator[Serve]:
     def start(
         settings: ListenerSettings,
         bind: Bind | None = None,
-        factory: IProtocolFactory | None = None,
+        factory: Recorders | None = None,
         systemd: SystemdSockets | None = None,
     ) -> Listener:
         listener = Listener(reactor(), factory or recorders, settings, bind or TCPBind("127.0.0.1", 0), systemd)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import trustme
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IHalfCloseableProtocol
-from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
@@ -115,16 +115,14 @@ class Echo(Recorder):
         self.on_data = self.stream.write
 
 
-class Recorders(Factory):
+class Recorders:
     """Builds recorders and keeps them."""
-
-    noisy = False
 
     def __init__(self, make: Callable[[], Recorder] = Recorder) -> None:
         self.make = make
         self.all: list[Recorder] = []
 
-    def buildProtocol(self, addr: Any) -> Recorder:
+    def build(self, transport: Any) -> Recorder:
         protocol = self.make()
         self.all.append(protocol)
         return protocol

@@ -389,7 +389,7 @@ async def test_update_may_turn_tls_off(serve: Serve, recorders: Recorders) -> No
 
 async def test_a_factory_may_refuse_or_fail(serve: Serve) -> None:
     class Refusing(Recorders):
-        def buildProtocol(self, addr: Any) -> Any:
+        def build(self, transport: Any) -> Any:
             self.all.append(Recorder())
             if len(self.all) == 2:
                 raise ZeroDivisionError

@@ -323,7 +323,7 @@ class H1ServerConnection:
 
     @property
     def closing(self) -> bool:
-        return self._closing or self._factory.draining
+        return self._closing or self._factory.ends_http1
 
     def close_after_response(self) -> None:
         self._closing = True
@@ -357,7 +357,7 @@ class H1ServerConnection:
         self._exchange = None
         if self._reader is not None and not self._reader.complete:
             self._linger()
-        elif self._closing or self._factory.draining:
+        elif self._closing or self._factory.ends_http1:
             self._close_connection()
         else:
             idle_timeout = self._limits.idle_timeout
@@ -451,7 +451,7 @@ class H1ServerConnection:
         self.transport.abortConnection()
 
     def drain(self, *, unused: bool) -> None:
-        """Close now if idle; otherwise after the current request, or one whose head has begun (`draining`).
+        """Close now if idle; otherwise after the current request, or one whose head has begun (`ends_http1`).
 
         A connection that has had no request yet is closed only with `unused`: its first may be on its way.
         """

@@ -179,7 +179,7 @@ class H2ServerConnection(Connection[H2Exchange]):
             raise
         self.requests += 1
         self._open(H2Exchange(self, stream_id, head, self.last_received, end_stream))
-        if factory.draining or (factory.goaway_chance and factory.random() < factory.goaway_chance):
+        if factory.ends_http2 or (factory.goaway_chance and factory.random() < factory.goaway_chance):
             self.go_away()
 
     def _open(self, exchange: H2Exchange) -> None:

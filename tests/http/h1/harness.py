@@ -6,7 +6,7 @@ loseWriteConnection wait until it is unregistered; nothing is handed on after th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
@@ -190,8 +190,10 @@ class ServerHarness:
         self.deadlines = Deadlines(self.clock)
         self.factory = ServerFactory(self.deadlines, Limits(**bounds), self._handle, self._refusal)
         self._attach = attach
-        self.connection: H1ServerConnection = self.factory.buildProtocol(None)
-        self.wire = Wire(self.connection)
+        self.wire = Wire(None)
+        connection = self.factory.build(cast(Any, self.wire))
+        assert isinstance(connection, H1ServerConnection)
+        self.connection = self.wire.protocol = connection
         self.connection.makeConnection(self.wire)
 
     def _handle(self, exchange: Exchange) -> None:

@@ -107,7 +107,7 @@ class TestKeepAlive:
         assert len(harness.requests) == 1
 
     def test_draining_closes_after_the_next_answer(self, harness: ServerHarness) -> None:
-        harness.factory.draining = True
+        harness.factory.begin_drain()
         harness.sends(GET)
         harness.last.answer()
         assert harness.gets() == OK_CLOSE
