@@ -23,7 +23,6 @@ from mcproxy.http.h2.hpack.checked_field import (
     LAST_PSEUDO,
     LENGTH,
     MALFORMED,
-    PATH,
     SECRET_NAMES,
     STATIC_FIELDS,
     CheckedField,
@@ -90,14 +89,6 @@ class Decoder:
         so that the table stays as the peer's. Raises HTTP2ConnectionError: COMPRESSION_ERROR for what is malformed or
         ends too early, ENHANCE_YOUR_CALM for more than twice `max_size`. Then the table is not the peer's any more.
         """
-        try:
-            return self._decode(block, max_size, max_fields)
-        except LookupError:  # the block is truncated, or an index is 0 or beyond the table
-            raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "malformed header block") from None
-        except HuffmanError as error:
-            raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"malformed string: {error}") from None
-
-    def _decode(self, block: bytes, max_size: int, max_fields: int) -> DecodedFields:
         position, end = 0, len(block)
         special: list[bytes | None] = [None] * KINDS
         lines: list[bytes] = []
@@ -109,106 +100,109 @@ class Decoder:
         hard_limit = max_size * _HARD_FACTOR
         crumbs: list[bytes] | None = None
         cookie_line = 0
-        field: CheckedField | None
-        while position < end:
-            octet = block[position]
-            if octet >= 128:  # indexed (RFC 7541 6.1)
-                if octet < 190:
-                    field = _STATIC_BY_OCTET[octet]
+        try:
+            while position < end:
+                octet = block[position]
+                if octet >= 128:  # indexed (RFC 7541 6.1)
+                    if octet < 190:
+                        field = _STATIC_BY_OCTET[octet]
+                        position += 1
+                    elif octet < 255:
+                        field = table[189 - octet]
+                        position += 1
+                    else:
+                        index, position = _integer(block, position, 127)
+                        field = table[61 - index]
+                elif octet & 0xE0 == 0x20:  # a change of the table's size (6.3)
+                    limit, position = _integer(block, position, 31)
+                    updates += 1
+                    if limit > TABLE_SIZE or total or updates > _MAX_UPDATES:
+                        raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "change of the dynamic table's size")
+                    self._limit = limit
+                    self._evict(limit)
+                    continue
+                else:  # a literal (6.2)
+                    start = position
+                    mask = 63 if octet & 64 else 15
+                    index = octet & mask
                     position += 1
-                elif octet < 255:
-                    field = table[189 - octet]
-                    position += 1
-                else:
-                    index, position = _integer(block, position, 127)
-                    field = table[61 - index]
-            elif octet & 0xE0 == 0x20:  # a change of the table's size (6.3)
-                limit, position = _integer(block, position, 31)
-                updates += 1
-                if limit > TABLE_SIZE or total or updates > _MAX_UPDATES:
-                    raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "change of the dynamic table's size")
-                self._limit = limit
-                self._evict(limit)
-                continue
-            else:  # a literal (6.2)
-                start = position
-                mask = 63 if octet & 64 else 15
-                index = octet & mask
-                position += 1
-                if index == mask:
-                    index, position = _integer(block, start, mask)
-                name_start = name_end = name_mark = 0
-                if not index:
-                    name_mark = block[position]
-                    size = name_mark & 127
+                    if index == mask:
+                        index, position = _integer(block, start, mask)
+                    name_start = name_end = name_mark = 0
+                    if not index:
+                        name_mark = block[position]
+                        size = name_mark & 127
+                        position += 1
+                        if size == 127:
+                            size, position = _integer(block, position - 1, 127)
+                        name_start = position
+                        position = name_end = position + size
+                    value_mark = block[position]
+                    size = value_mark & 127
                     position += 1
                     if size == 127:
                         size, position = _integer(block, position - 1, 127)
-                    name_start = position
-                    position = name_end = position + size
-                value_mark = block[position]
-                size = value_mark & 127
-                position += 1
-                if size == 127:
-                    size, position = _integer(block, position - 1, 127)
-                value_start = position
-                position += size
-                if position > end:
-                    raise IndexError
-                if index in _PATHS:
-                    value = block[value_start:position]
-                    field = checked_path(huffman_decode(value) if value_mark & 128 else value)
-                elif index > 61:
-                    value = block[value_start:position]
-                    field = checked(table[61 - index][3], huffman_decode(value) if value_mark & 128 else value)
-                else:
-                    representation = block[start:position]
-                    field = remembered(representation)
-                    if field is None:
-                        field = self._remembered_older(representation)
-                    if field is None:
-                        if index:
-                            name = STATIC_FIELDS[index][3]
-                        else:
-                            name = block[name_start:name_end]
-                            if name_mark & 128:
-                                name = huffman_decode(name)
+                    value_start = position
+                    position += size
+                    if position > end:
+                        raise IndexError
+                    if index in _PATHS:
                         value = block[value_start:position]
-                        field = checked(name, huffman_decode(value) if value_mark & 128 else value)
-                        self._remember(representation, octet & 0xF0 == 0x10, field)
-                if octet & 64:
-                    size = field[2]
-                    if self._size + size > self._limit:
-                        self._evict(self._limit - size)
-                    if size <= self._limit:
-                        table.append(field)
-                        self._size += size
-            kind, payload, size, _ = field
-            total += size
-            if kind is None:
-                add_line(payload)
-            elif kind <= LAST_PSEUDO:
-                if lines or others or special[kind] is not None:
-                    _set_malformed(special, b"a pseudo-header field twice, or behind other fields")
-                special[kind] = payload
-            elif kind == COOKIE:
-                if crumbs is None:
-                    crumbs = [payload]
-                    cookie_line = len(lines)
-                    add_line(b"")
-                else:
-                    crumbs.append(payload)
-                    others += 1
-            else:
-                others += 1
-                if special[kind] is None:
+                        field = checked_path(huffman_decode(value) if value_mark & 128 else value)
+                    elif index > 61:
+                        value = block[value_start:position]
+                        field = checked(table[61 - index][3], huffman_decode(value) if value_mark & 128 else value)
+                    else:
+                        representation = block[start:position]
+                        known = remembered(representation)
+                        if known is not None:
+                            field = known
+                        else:
+                            if index:
+                                name = STATIC_FIELDS[index][3]
+                            else:
+                                name = block[name_start:name_end]
+                                if name_mark & 128:
+                                    name = huffman_decode(name)
+                            value = block[value_start:position]
+                            field = self._literal(representation, name, value, value_mark)
+                    if octet & 64:
+                        size = field[2]
+                        if self._size + size > self._limit:
+                            self._evict(self._limit - size)
+                        if size <= self._limit:
+                            table.append(field)
+                            self._size += size
+                kind, payload, size, _ = field
+                total += size
+                if kind is None:
+                    add_line(payload)
+                elif kind <= LAST_PSEUDO:
+                    if lines or others or special[kind] is not None:
+                        _set_malformed(special, b"a pseudo-header field twice, or behind other fields")
                     special[kind] = payload
+                elif kind == COOKIE:
+                    if crumbs is None:
+                        crumbs = [payload]
+                        cookie_line = len(lines)
+                        add_line(b"")
+                    else:
+                        crumbs.append(payload)
+                        others += 1
                 else:
-                    _add_repeated(special, kind, payload)
-            if total > hard_limit:
-                raise HTTP2ConnectionError(
-                    ErrorCode.ENHANCE_YOUR_CALM, f"a header block of more than {hard_limit} bytes"
-                )
+                    others += 1
+                    if special[kind] is None:
+                        special[kind] = payload
+                    else:
+                        _add_repeated(special, kind, payload)
+                if total > hard_limit:
+                    raise HTTP2ConnectionError(
+                        ErrorCode.ENHANCE_YOUR_CALM, f"a header block of more than {hard_limit} bytes"
+                    )
+        except LookupError:  # the block is truncated, or an index is 0 or beyond the table
+            raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "malformed header block") from None
+        except HuffmanError as error:
+            raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"malformed string: {error}") from None
         if crumbs is not None:
             lines[cookie_line] = b"cookie: %b\r\n" % b"; ".join(crumbs)
         oversize = None
@@ -228,23 +222,29 @@ class Decoder:
         del table[:gone]
         self._size = size
 
-    def _remembered_older(self, representation: bytes) -> CheckedField | None:
+    def _literal(self, representation: bytes, name: bytes, value: bytes, value_mark: int) -> CheckedField:
+        """Return the field of a literal that is not among the recent ones, and remember it.
+
+        `value_mark`: the octet before the value, for its Huffman bit.
+        """
         own = self._own
+        field = None
         if own is not None:
             field = own.recent.get(representation) or own.find_older(representation)
-            if field is not None:
-                return field
-        return self._remembered.find_older(representation)
-
-    def _remember(self, representation: bytes, never_indexed: bool, field: CheckedField) -> None:
-        if field[0] == PATH or field[3] == b":path":
-            return
-        if not never_indexed and field[3] not in SECRET_NAMES:
+        if field is None:
+            field = self._remembered.find_older(representation)
+        if field is not None:
+            return field
+        field = checked(name, huffman_decode(value) if value_mark & 128 else value)
+        if name == b":path":
+            return field
+        if representation[0] & 0xF0 != 0x10 and name not in SECRET_NAMES:
             self._remembered.add(representation, field)
-            return
-        if self._own is None:
-            self._own = Representations(max_count=32, max_bytes=32 * 1024, max_key=8 * 1024)
-        self._own.add(representation, field)
+            return field
+        if own is None:
+            own = self._own = Representations(max_count=32, max_bytes=32 * 1024, max_key=8 * 1024)
+        own.add(representation, field)
+        return field
 
 
 def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:

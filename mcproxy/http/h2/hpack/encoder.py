@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from mcproxy.http.h2.hpack.checked_field import SECRET_NAMES
 from mcproxy.http.h2.hpack.remembered import Remembered
-from mcproxy.http.h2.hpack.static_table import FIELD_INDEX, NAME_INDEX
+from mcproxy.http.h2.hpack.static_table import NAME_INDEX, STATIC_TABLE
 from mcproxy.http.messages import HOP_BY_HOP, Header
 
 #: Goes once before the next block of a connection whose peer announces a HEADER_TABLE_SIZE below 4096: its decoder
@@ -25,6 +25,15 @@ _PREFIX = 15
 _METHODS = {b"GET": b"\x82", b"POST": b"\x83"}
 _SCHEMES = {b"http": b"\x86", b"https": b"\x87"}
 _STATUSES = {200: b"\x88", 204: b"\x89", 206: b"\x8a", 304: b"\x8b", 400: b"\x8c", 404: b"\x8d", 500: b"\x8e"}
+_NONE: dict[bytes, bytes] = {}
+#: The octets of the static table's fields, by name and value.
+_INDEXED = {
+    name: {
+        value: b"%c" % (0x80 | index) for index, (other, value) in enumerate(STATIC_TABLE) if other == name and value
+    }
+    for name, value in STATIC_TABLE
+    if value
+}
 # RFC 9113 8.2.2. The engines know of none; this is the last place where one could get into HTTP/2.
 _REMOVED = HOP_BY_HOP - {b"te"}
 _MAX_LINE = 1024
@@ -34,10 +43,11 @@ _MAX_BLOCK = 4096
 class Encoder:
     """Encodes for all connections of its owner."""
 
-    __slots__ = ("_authorities", "_blocks", "_last_secret", "_lines")
+    __slots__ = ("_authorities", "_blocks", "_last_secret", "_lines", "_names")
 
     def __init__(self) -> None:
         self._lines: Remembered[bytes] = Remembered(1024, 256 * 1024, _MAX_LINE)
+        self._names: Remembered[_Name] = Remembered(256, 128 * 1024, _MAX_LINE)
         self._blocks: Remembered[bytes] = Remembered(512, 512 * 1024, _MAX_BLOCK)
         self._authorities: Remembered[bytes] = Remembered(256, 64 * 1024, _MAX_LINE)
         self._last_secret = (b"", b"")  # a block with a credential, and its encoding
@@ -74,7 +84,7 @@ class Encoder:
 
     def trailers(self, trailers: list[Header]) -> bytes:
         """Return the block of trailer fields."""
-        return b"".join([_field(name.lower(), value) for name, value in trailers])
+        return b"".join([self._name(name).field(value) for name, value in trailers])
 
     def _block(self, block: bytes) -> bytes:
         encoded = self._blocks.find_older(block)
@@ -82,10 +92,16 @@ class Encoder:
             return encoded
         if block == self._last_secret[0]:
             return self._last_secret[1]
+        encoded = b""
+        secret = False
         remembered = self._lines.recent.get
-        lines = block[:-2].split(b"\r\n")
-        encoded = b"".join([remembered(line) or self._line(line) for line in lines])
-        if SECRET_NAMES.isdisjoint([line.partition(b":")[0].lower() for line in lines]):
+        for line in block[:-2].split(b"\r\n"):
+            field = remembered(line)
+            if field is None:
+                field = self._line(line)
+                secret = secret or self._name(line[: line.find(b":")]).secret
+            encoded += field
+        if not secret:
             self._blocks.add(block, encoded)
         elif len(block) <= _MAX_BLOCK:
             self._last_secret = block, encoded
@@ -94,14 +110,44 @@ class Encoder:
     def _line(self, line: bytes) -> bytes:
         encoded = self._lines.find_older(line)
         if encoded is None:
-            name, _, value = line.partition(b":")
-            name = name.lower()
-            if not name or name in _REMOVED:
-                return b""
-            encoded = _field(name, value.strip(b" \t"))
-            if name not in SECRET_NAMES:
+            written, _, value = line.partition(b":")
+            name = self._name(written)
+            encoded = name.field(value.strip(b" \t"))
+            if not name.secret:
                 self._lines.add(line, encoded)
         return encoded
+
+    def _name(self, written: bytes) -> _Name:
+        """Return what is known of a name, as it was written."""
+        name = self._names.recent.get(written) or self._names.find_older(written)
+        if name is None:
+            name = _Name(written.lower())
+            self._names.add(written, name)
+        return name
+
+
+class _Name:
+    """A field's name, ready to be sent."""
+
+    __slots__ = ("_encoded", "_indexed", "_left_out", "secret")
+
+    def __init__(self, name: bytes) -> None:
+        self.secret = name in SECRET_NAMES
+        self._left_out = not name or name in _REMOVED
+        self._indexed = _INDEXED.get(name, _NONE)
+        index = NAME_INDEX.get(name)
+        if index is None:
+            self._encoded = b"%c%b" % (_NEVER_INDEXED, _string(name))
+        elif index < _PREFIX:
+            self._encoded = b"%c" % (_NEVER_INDEXED | index)
+        else:
+            self._encoded = b"%c%c" % (_NEVER_INDEXED | _PREFIX, index - _PREFIX)
+
+    def field(self, value: bytes) -> bytes:
+        """Return the field with this name and a value."""
+        if self._left_out:
+            return b""
+        return self._indexed.get(value) or self._encoded + _string(value)
 
 
 def content_length(size: int) -> bytes:
@@ -110,25 +156,16 @@ def content_length(size: int) -> bytes:
     return b"\x1f\x0d%c%b" % (len(digits), digits)
 
 
-def _field(name: bytes, value: bytes) -> bytes:
-    """Return one field; `name` in lower case."""
-    index = FIELD_INDEX.get((name, value))
-    if index is not None and value:
-        return b"%c" % (0x80 | index)
-    index = NAME_INDEX.get(name)
-    if index is None:
-        return b"%c%b%b" % (_NEVER_INDEXED, _string(name), _string(value))
-    if index < _PREFIX:
-        return b"%c%b" % (_NEVER_INDEXED | index, _string(value))
-    return b"%c%c%b" % (_NEVER_INDEXED | _PREFIX, index - _PREFIX, _string(value))
-
-
 def _string(value: bytes) -> bytes:
     """Return a string without Huffman's code (RFC 7541 5.2)."""
     size = len(value)
     if size < 127:
         return b"%c%b" % (size, value)
     size -= 127
+    if size < 128:
+        return b"\x7f%c%b" % (size, value)
+    if size < 16384:
+        return b"\x7f%c%c%b" % (size & 127 | 128, size >> 7, value)
     out = bytearray(b"\x7f")
     while size > 127:
         out.append(size & 127 | 128)

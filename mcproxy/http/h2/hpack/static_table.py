@@ -68,10 +68,5 @@ STATIC_TABLE: tuple[tuple[bytes, bytes], ...] = (
     (b"www-authenticate", b""),
 )
 
-#: Entries with an index above this are of the dynamic table.
-LAST_STATIC = len(STATIC_TABLE) - 1
-
 #: The first index of each name.
 NAME_INDEX = {name: index for index, (name, _) in reversed(list(enumerate(STATIC_TABLE))) if index}
-#: The index of each field with a value.
-FIELD_INDEX = {field: index for index, field in enumerate(STATIC_TABLE) if index}

@@ -18,7 +18,20 @@ names = st.from_regex(re.compile(rb"\A[A-Za-z][A-Za-z0-9_-]{0,12}\Z")).filter(
 )
 known = st.sampled_from([b"Accept", b"accept-encoding", b"Authorization", b"User-Agent", b"www-authenticate"])
 values = st.one_of(
-    st.sampled_from([b"", b"gzip, deflate", b"/", b"200", b"v" * 126, b"v" * 127, b"v" * 254, b"v" * 16511]),
+    st.sampled_from(
+        [
+            b"",
+            b"gzip, deflate",
+            b"/",
+            b"200",
+            b"v" * 126,
+            b"v" * 127,
+            b"v" * 254,
+            b"v" * 255,
+            b"v" * 16510,
+            b"v" * 16511,
+        ]
+    ),
     st.from_regex(rb"\A([!-~\x80-\xff]([ \t!-~\x80-\xff]{0,12}[!-~\x80-\xff])?)?\Z"),
 )
 fields = st.lists(st.tuples(st.one_of(names, known), values), max_size=8)
