@@ -17,7 +17,7 @@ from mcproxy.config import model
 from mcproxy.daemon.identity_registry import IdentityRegistry
 from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.plan import Dispatch
-from mcproxy.http.pool import Pool
+from mcproxy.http.pool import Connect, Pool
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.net import alpn
 from mcproxy.net.certificates import CertificateStore
@@ -231,10 +231,17 @@ def _access_log(
 def make_shared(reactor: Any, deadlines: Any, endpoint_out: Callable[[Endpoint], None]) -> Shared:
     """Return the resources shared by all clusters, with pools of the HTTP client in `http/`."""
 
-    def pool(connect: Any, settings: model.Connections) -> Pool:
+    def pool(
+        connect: Connect,
+        settings: model.Connections,
+        protocol: model.UpstreamProtocol,
+        violated: Callable[[str], None],
+    ) -> Pool:
         return Pool(
             connect,
             deadlines,
+            protocol=protocol,
+            violated=violated,
             max_idle=settings.max_idle,
             max_connections=settings.max_connections,
             idle_timeout=settings.idle_timeout,

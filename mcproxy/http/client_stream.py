@@ -3,7 +3,7 @@
 `ClientStream` carries one request at a time: an HTTP/1.1 connection, or one stream of an HTTP/2 connection. The pool
 (`http/pool.py`) gives one for each request; it is used up when the response has ended, failed or been cancelled.
 
-    stream.send(head, ..., sink)  -> send_body* end_body                                   (request)
+    stream.send_head(head, ..., sink)  -> send_body* end_body                                   (request)
     sink: response_interim* response_head -> response_data* response_flush -> response_end  (response)
           or response_whole, response_upgraded, response_failed
 """
@@ -22,6 +22,10 @@ class ConnectionClosed(Exception):
 
 class StreamRefused(ConnectionClosed):
     """The upstream has not processed the request (RFC 9113 8.7): it may be sent again whatever its method."""
+
+
+class HTTP1Required(StreamRefused):
+    """The upstream takes the request over HTTP/1.1 alone (HTTP_1_1_REQUIRED)."""
 
 
 class ResponseTimeout(Exception):
@@ -69,11 +73,16 @@ class ClientStream(Protocol):
     """Carries one request and its response."""
 
     @property
+    def refusable(self) -> bool:
+        """Whether the response may fail with StreamRefused, so that the request's body is to be kept at hand."""
+        ...
+
+    @property
     def began(self) -> bool:
         """Whether a byte of the response has arrived."""
         ...
 
-    def send(
+    def send_head(
         self,
         head: RequestHead,
         target: bytes,

@@ -1,152 +1,202 @@
-"""A pool of keep-alive connections to one upstream address with one identity.
+"""The pool of connections to one upstream address with one identity, over HTTP/2 and HTTP/1.1.
 
-As many connections are kept as were used at the same time within the last minute. The most recently used idle one is
-taken first, so that the surplus is the oldest; it closes when the high-water mark falls, or after the idle timeout.
+What upgrades (exec, attach, port-forward, WebSocket) goes over HTTP/1.1 connections beside those of HTTP/2, as clients
+of a kube-apiserver do it. With `UpstreamProtocol.AUTO` a connection offers both versions by ALPN and the upstream
+chooses; that it chose HTTP/1.1 is remembered until its next failure.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocol
+from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
+from mcproxy.config.model import UpstreamProtocol
 from mcproxy.http.client_stream import ClientStream
-from mcproxy.http.deadlines import NEVER, Deadlines
+from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.h1.client import ClientConnection
-from mcproxy.http.high_water_mark import HighWaterMark
+from mcproxy.http.h1.pool import H1Pool
+from mcproxy.http.h2.client import H2ClientConnection, H2ClientResources
+from mcproxy.http.h2.pool import H2Pool
+from mcproxy.net.alpn import H2, HTTP1_1
+from mcproxy.net.errors import ConnectError, ConnectFailed
 
-Connect = Callable[[ClientConnection], "Deferred[None]"]
+Connect = Callable[[IProtocol, tuple[bytes, ...]], "Deferred[None]"]
+"""`connect(protocol, alpn)` opens a connection that offers these protocols, and fires when `protocol` is connected."""
+
+_ADVICE = "it does not speak HTTP/2 by ALPN: set connections.protocol to Auto or HTTP1"
+
+
+class _ChoseHTTP1(Exception):
+    """The upstream chose HTTP/1.1 for a connection that offered both."""
 
 
 class Pool:
     """The connections to one upstream.
 
-    `connect(protocol)` opens a connection and fires when the protocol is connected. At most `max_idle` idle connections
-    are kept, whatever the load was, each for `idle_timeout` seconds (0: no limit); `max_connections` limits all of them
-    (0: no limit), and requests beyond it wait in order for a free one.
+    At most `max_idle` idle connections of each version are kept, whatever the load was, each for `idle_timeout` seconds
+    (0: no limit); `max_connections` limits those of each version that take requests (0: no limit), and requests beyond
+    them wait in order. `violated(cause)` is called when an HTTP/2 connection ends because the upstream has violated the
+    protocol or flooded it.
     """
 
+    __slots__ = ("_alpn", "_connect", "_deadlines", "_h1", "_h2", "_over_http1", "_protocol", "_resources", "_violated")
+
     def __init__(
-        self, connect: Connect, deadlines: Deadlines, *, max_idle: int, max_connections: int, idle_timeout: float
+        self,
+        connect: Connect,
+        deadlines: Deadlines,
+        *,
+        protocol: UpstreamProtocol = UpstreamProtocol.HTTP1,
+        max_idle: int,
+        max_connections: int,
+        idle_timeout: float,
+        violated: Callable[[str], None] = lambda cause: None,
     ) -> None:
         self._connect = connect
         self._deadlines = deadlines
-        self._max_idle = max_idle
-        self._max_connections = max_connections
-        self._idle_timeout = idle_timeout
-        self._idle: list[ClientConnection] = []
-        self._used = HighWaterMark(deadlines.seconds())  # of connections in use
-        self._waiting: deque[Deferred[ClientStream]] = deque()
-        self._closed = False
-        self._opening = False  # connections for waiting requests, see _connection_gone
-        self.connections = 0  # open or being opened, without tunnels (they leave the pool)
+        self._protocol = protocol
+        self._alpn = (H2, HTTP1_1) if protocol is UpstreamProtocol.AUTO else (H2,)
+        self._over_http1 = protocol is UpstreamProtocol.HTTP1  # configured or remembered
+        self._violated = violated
+        self._resources: H2ClientResources | None = None
+        self._h1 = H1Pool(
+            self._connect_http1,
+            deadlines,
+            max_idle=max_idle,
+            max_connections=max_connections,
+            idle_timeout=idle_timeout,
+        )
+        self._h2 = H2Pool(
+            self._dial,
+            deadlines.seconds,
+            max_idle=max_idle,
+            max_connections=max_connections,
+            idle_timeout=idle_timeout,
+        )
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open, or being opened over HTTP/1.1, without tunnels."""
+        return self._h1.connections + len(self._h2.connections)
 
     @property
     def idle(self) -> int:
         """The number of idle connections."""
-        return len(self._idle)
+        return self._h1.idle + self._h2.idle
 
     def take(self, *, lasting: bool = False, upgrade: bool = False) -> ClientStream | None:
-        """Return a stream on a connection that is open, or None if there is none.
+        """Return a stream on a connection that is open, or None if there is none; to be used at once.
 
-        `lasting`: the response is expected to last (a watch); `upgrade`: the request has an Upgrade field.
+        `lasting`: the response is expected to last (a watch); `upgrade`: the request must go over HTTP/1.1.
         """
-        if not self._idle:
-            return None
-        connection = self._idle.pop()
-        connection.deadline = NEVER
-        self._used.note(self.connections - len(self._idle))
-        return connection
+        if upgrade or self._over_http1:
+            return self._h1.take()
+        return self._h2.take(lasting)
 
-    def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[ClientStream]:
-        """Return a stream on a new connection, or on the next free one while `max_connections` are open.
+    def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[Any]:
+        """Return a stream on a new connection; while `max_connections` are open, on the next that has room for it.
 
         Fails with `net.errors.ConnectError`. Cancel it if the request is cancelled.
         """
-        if self._max_connections and self.connections >= self._max_connections and self._idle:
-            self._idle[0].retire()  # the caller wants a new connection, not this one
-        if self._max_connections and self.connections >= self._max_connections:
-            waiter: Deferred[ClientStream] = Deferred(self._cancel_wait)
-            self._waiting.append(waiter)
-            return waiter
-        return self._open()
+        if upgrade or self._over_http1:
+            return self._h1.open()
+        waiting: Deferred[Any] = self._h2.open(lasting)
+        return waiting.addErrback(self._chose_http1)
 
-    def _open(self) -> Deferred[Any]:
-        self.connections += 1
-        self._used.note(self.connections - len(self._idle))
-        connection = ClientConnection(self, self._deadlines)
+    def _chose_http1(self, failure: Failure) -> Any:
+        failure.trap(_ChoseHTTP1)  # type: ignore[no-untyped-call]
+        return self._h1.take() or self._h1.open()
 
-        def failed(reason: Failure) -> Failure:
-            self._connection_gone()
-            return reason
-
-        return self._connect(connection).addCallbacks(lambda _: connection, failed)
-
-    def _open_for(self, waiter: Deferred[ClientStream]) -> None:
-        """Open a connection for a waiting request; if that is cancelled meanwhile, the connection becomes idle."""
-
-        def opened(connection: ClientConnection) -> None:
-            if waiter.called:
-                self.connection_idle(connection)
-            else:
-                waiter.callback(connection)
-
-        def failed(reason: Failure) -> None:
-            if not waiter.called:
-                waiter.errback(reason)
-
-        self._open().addCallbacks(opened, failed)
-
-    def _cancel_wait(self, waiter: Deferred[ClientStream]) -> None:
-        if waiter in self._waiting:  # otherwise a connection is being opened for it
-            self._waiting.remove(waiter)
-
-    # -- ConnectionOwner ----------------------------------------------------------------------------------------
-
-    def connection_idle(self, connection: ClientConnection) -> None:
-        if self._waiting:
-            self._waiting.popleft().callback(connection)
-        elif self._closed or len(self._idle) >= self._max_idle:
-            connection.retire()
-        else:
-            self._idle.append(connection)
-            now = self._deadlines.seconds()
-            connection.deadline = now + self._idle_timeout if self._idle_timeout else NEVER
-            if now >= self._used.due:
-                self._close_surplus(now)
-
-    def _close_surplus(self, now: float) -> None:
-        """Close the idle connections beyond those that the last minute needed, the oldest first."""
-        self._used.advance(now, self.connections - len(self._idle))
-        for connection in self._idle[: max(0, self.connections - self._used.value)]:
-            connection.retire()
-
-    def connection_closed(self, connection: ClientConnection) -> None:
-        if connection in self._idle:
-            self._idle.remove(connection)
-        self._connection_gone()
-
-    def _connection_gone(self) -> None:
-        """A connection is closed or was not made: waiting requests may open another."""
-        self.connections -= 1
-        if self._opening:  # an attempt below that failed at once: do not recurse
-            return
-        self._opening = True
-        try:
-            while self._waiting and self.connections < self._max_connections:
-                self._open_for(self._waiting.popleft())
-        finally:
-            self._opening = False
+    def renew(self) -> None:
+        """Give no further request to the connections of now: their peer may be gone."""
+        self._forget()
+        self._h1.renew()
+        self._h2.renew()
 
     def close(self) -> None:
         """Close the idle connections, and the others when their requests are done."""
-        self._closed = True
-        self.drop_idle()
+        self._h1.close()
+        self._h2.close()
 
-    def drop_idle(self) -> None:
-        """Close the idle connections: their peer may be gone."""
-        while self._idle:
-            self._idle[-1].retire()
+    # -- opening ------------------------------------------------------------------------------------------------
+
+    def _connect_http1(self, connection: ClientConnection) -> Deferred[None]:
+        opening = self._connect(connection, (HTTP1_1,))
+        return opening.addErrback(self._failed) if self._protocol is UpstreamProtocol.AUTO else opening
+
+    def _failed(self, failure: Failure) -> Failure:
+        self._forget()
+        return failure
+
+    def _forget(self) -> None:
+        """Find out anew which version the upstream speaks."""
+        self._over_http1 = self._protocol is UpstreamProtocol.HTTP1
+
+    def _dial(self) -> Deferred[H2ClientConnection]:
+        """Open a connection that offers HTTP/2."""
+        negotiation = Negotiation(self)
+        return self._connect(negotiation, self._alpn).addCallbacks(
+            lambda _: self._negotiated(negotiation), self._not_negotiated
+        )
+
+    def _negotiated(self, negotiation: Negotiation) -> H2ClientConnection:
+        engine = negotiation.engine
+        if isinstance(engine, H2ClientConnection):
+            return engine
+        if engine is None:
+            raise ConnectFailed(f"the upstream answered, but {_ADVICE}")
+        self._over_http1 = True
+        self._h2.renew()
+        self._h1.connection_idle(engine)
+        raise _ChoseHTTP1
+
+    def _not_negotiated(self, failure: Failure) -> Failure:
+        problem = failure.value
+        # The alert of RFC 7301 3.2. With Auto, HTTP/1.1 was offered too.
+        if isinstance(problem, ConnectError) and "no application protocol" in problem.cause:
+            raise ConnectFailed(f"{problem.cause}; {_ADVICE}")
+        return failure
+
+    def engine(self, alpn: bytes | None) -> H2ClientConnection | ClientConnection | None:
+        """Return the engine for what the handshake has agreed on, None if that cannot be used."""
+        if alpn == H2:
+            if self._resources is None:
+                self._resources = H2ClientResources()
+            return H2ClientConnection(self._h2, self._deadlines, self._resources, self._violated)
+        if self._protocol is UpstreamProtocol.AUTO:
+            return self._h1.adopt()
+        return None
+
+
+@implementer(IProtocol)
+class Negotiation:
+    """Stands for the engine of a connection until the handshake has shown which one it is."""
+
+    __slots__ = ("_pool", "engine")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.engine: H2ClientConnection | ClientConnection | None = None
+
+    def makeConnection(self, transport: Any) -> None:
+        self.engine = engine = self._pool.engine(transport.alpn)
+        if engine is None:
+            transport.abortConnection()
+        else:
+            transport.protocol = engine
+            engine.makeConnection(transport)
+
+    def connectionMade(self) -> None:
+        """Part of the interface; `makeConnection` does everything."""
+
+    def dataReceived(self, data: bytes) -> None:
+        """The connection is being closed."""
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """There was no engine."""

@@ -2,7 +2,8 @@
 
     pick endpoint -> stream of the pool -> send head -> body ... ; response head -> body ... -> end
           ^                                                              |
-          '---- nothing was sent, or nothing came back and it is safe ---'
+          '---- nothing was sent, it was refused unprocessed, -----------'
+                or nothing came back and it is safe
 
 `Forward` stands between the two engines: it is the handler of the client's exchange and the sink of the upstream's
 response (`response_relay`). What is passed on or changed, and how errors are handled: docs/architecture.md.
@@ -14,7 +15,7 @@ from twisted.internet.defer import CancelledError
 
 from mcproxy.config.model import Identity
 from mcproxy.dispatch.plan import Plan
-from mcproxy.http.client_stream import ClientStream, ConnectionClosed
+from mcproxy.http.client_stream import ClientStream, ConnectionClosed, HTTP1Required, StreamRefused
 from mcproxy.http.messages import Header
 from mcproxy.kube.status import retry_after
 from mcproxy.net.errors import ConnectError
@@ -26,6 +27,7 @@ from mcproxy.proxy.upstream_errors import (
     no_credential,
     refuse_impersonation_not_granted,
     refuse_proxy_unauthorized,
+    refuse_refused,
     refuse_silent,
     refuse_unanswered,
 )
@@ -35,6 +37,9 @@ from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _WITH_OWN_CREDENTIAL = frozenset({Identity.IMPERSONATE, Identity.PROXY})
+#: Bytes of a request's body that are kept until the response begins, for an upstream that refuses the stream.
+_MAX_KEPT = 64 * 1024
+_MAX_REFUSALS = 4
 _ASSERTS_THE_USER = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
 
 
@@ -46,12 +51,18 @@ class Forward(ResponseRelay):
         "_balancer",
         "_cluster",
         "_fresh",
+        "_http1",
+        "_kept",
+        "_kept_size",
         "_picked",
+        "_refusals",
         "_refused_elsewhere",
         "_renewed",
         "_repeated",
         "_target",
+        "_trailers",
         "_tried",
+        "_upstream_reads",
         "_user_fields",
         "_uses_own_credential",
     )
@@ -78,6 +89,12 @@ class Forward(ResponseRelay):
         self._tried: list[Endpoint] = []
         self._renewed = False
         self._repeated = False
+        self._http1 = request.exchange.head.upgrade is not None  # HTTP/2 has no upgrades
+        self._refusals = 0  # by endpoints that did not process the request
+        self._kept: list[bytes] | None = None  # the body up to now, if it may have to be sent again
+        self._kept_size = 0
+        self._trailers: list[Header] = []
+        self._upstream_reads = True  # the endpoint takes more of the body
         self._refused_elsewhere = False  # another endpoint has refused to let the proxy impersonate
 
     def try_send(self) -> bool:
@@ -95,7 +112,8 @@ class Forward(ResponseRelay):
         if endpoint is None:
             self._no_endpoint()
             return True
-        stream = endpoint.pool.take(lasting=self._lasting, upgrade=self._exchange.head.upgrade is not None)
+        info = self._request.info
+        stream = endpoint.pool.take(lasting=info is not None and info.long_running, upgrade=self._http1)
         if stream is None:
             self._picked = endpoint
             return False
@@ -105,7 +123,7 @@ class Forward(ResponseRelay):
     async def run(self) -> None:
         """Send the request, and wait for a credential or a connection if necessary. Raises StatusError."""
         request, cluster = self._request, self._cluster
-        lasting, upgrade = self._lasting, self._exchange.head.upgrade is not None
+        lasting = request.info is not None and request.info.long_running
         if self._uses_own_credential:
             if not cluster.credentials.is_ready:
                 await self._credential_ready()
@@ -115,11 +133,11 @@ class Forward(ResponseRelay):
             if endpoint is None:
                 self._no_endpoint()
                 return
-            # If one kept connection was dead, others may be: the second attempt opens a new one.
-            stream = None if self._repeated else endpoint.pool.take(lasting=lasting, upgrade=upgrade)
+            # If one kept connection was dead, others may be: the second attempt gets a new one.
+            stream = None if self._repeated else endpoint.pool.take(lasting=lasting, upgrade=self._http1)
             self._fresh = stream is None
             if stream is None:
-                request.waiting = opening = endpoint.open(lasting=lasting, upgrade=upgrade)
+                request.waiting = opening = endpoint.open(lasting=lasting, upgrade=self._http1)
                 try:
                     stream = await opening
                 except ConnectError as problem:
@@ -158,47 +176,66 @@ class Forward(ResponseRelay):
         head = exchange.head
         self._stream = stream
         request.assign_endpoint(endpoint)
-        upgrade = head.upgrade is not None
-        stream.send(
+        fields: tuple[bytes, ...] = (
+            request.identity_headers.fields,
+            self._user_fields,
+            request.client.forwarded(head),
+        )
+        if self._authorization is not None:
+            fields = (*fields, cluster.authorization_field(self._authorization))
+        if head.upgrade is not None:
+            fields = (*fields, b"X-Forwarded-Uri: %b\r\n" % head.target)
+        stream.send_head(
             head,
             endpoint.path_prefix + self._target if self._target != b"*" else self._target,
             head.host if cluster.config.preserve_host and head.host else endpoint.authority,
-            (
-                request.identity_headers.fields,
-                self._user_fields,
-                request.client.forwarded(head),
-                b"" if self._authorization is None else b"Authorization: %b\r\n" % self._authorization,
-                b"X-Forwarded-Uri: %b\r\n" % head.target if upgrade else b"",
-            ),
+            fields,
             self,
             response_timeout(request.info, self._target, cluster.config.connections.response_timeout),
         )
         if exchange.handler is None:
+            if head.length and stream.refusable:
+                self._kept = []
             request.upstream = self
             exchange.attach(self)
-        elif exchange.write_blocked:
+            return
+        if head.length:
+            self._upstream_reads = True
+            self._send_body_again(stream)
+        if exchange.write_blocked:
             stream.pause()
 
-    @property
-    def _lasting(self) -> bool:
-        """Whether the response is expected to last: a watch, a followed log."""
-        info = self._request.info
-        return info is not None and info.long_running
+    def _send_body_again(self, stream: ClientStream) -> None:
+        for data in self._kept or ():
+            stream.send_body(data)
+        if self._exchange.body_complete:
+            stream.end_body(self._trailers)
+        elif self._upstream_reads:
+            self._exchange.resume_body()
 
     def body_data(self, data: bytes) -> None:
         stream = self._stream
+        if self._kept is not None:
+            self._kept_size += len(data)
+            if stream is None or (self._kept_size <= _MAX_KEPT and not stream.began):
+                self._kept.append(data)
+            else:
+                self._kept = None
         if stream is not None:
             stream.send_body(data)
 
     def body_end(self, trailers: list[Header]) -> None:
         stream = self._stream
+        self._trailers = trailers
         if stream is not None and self._exchange.head.length:
             stream.end_body(trailers)
 
     def pause_request(self) -> None:
+        self._upstream_reads = False
         self._exchange.pause_body()
 
     def resume_request(self) -> None:
+        self._upstream_reads = True
         self._exchange.resume_body()
 
     # -- failures -----------------------------------------------------------------------------------------------
@@ -208,6 +245,9 @@ class Forward(ResponseRelay):
         exchange, request = self._exchange, self._request
         if exchange.responded:
             self._truncated(problem)
+            return
+        if isinstance(problem, StreamRefused):
+            self._refused(problem)
             return
         began = stream is not None and stream.began
         endpoint = request.endpoint
@@ -222,6 +262,24 @@ class Forward(ResponseRelay):
                 self._retry()
                 return
         refuse_unanswered(request, self._cluster, endpoint, problem)
+
+    def _refused(self, problem: StreamRefused) -> None:
+        """The endpoint has not processed the request: send it again, whatever its method, if its body is at hand."""
+        request, exchange, endpoint = self._request, self._exchange, self._request.endpoint
+        assert endpoint is not None
+        self._refusals += 1
+        if self._refusals > _MAX_REFUSALS or (exchange.head.length and self._kept is None):
+            refuse_refused(request, self._cluster, endpoint, problem)
+            return
+        if isinstance(problem, HTTP1Required):
+            self._http1 = True
+        elif self._refusals > 1:
+            self._picked = self._balancer.pick(
+                [*self._tried, endpoint], request.user.name, request.info, self._target
+            )  # None: there is no other
+        if not exchange.body_complete:
+            exchange.pause_body()
+        self._retry()
 
     def endpoint_out(self) -> None:
         """The endpoint went out: retry on a ready one if no response has begun and it is safe.

@@ -45,6 +45,7 @@ REASONS = MappingProxyType(
         "upstream_malformed": "502: the endpoint's response violates the protocol",
         "upstream_broken": "the endpoint broke off a response that had begun, and the client's connection was aborted",
         "upstream_unreachable": "503: no endpoint is ready, or none could be connected to",
+        "upstream_refused": "503: the endpoint refused the HTTP/2 stream unprocessed, and it could not be sent again",
         "no_credential": "503: the proxy's own credential for the cluster cannot be obtained",
         "credential_refused": "503: the cluster does not accept the proxy's own credential",
         "impersonation_not_granted": "503: the cluster does not permit the proxy to impersonate users",

@@ -120,6 +120,15 @@ def refuse_silent(request: Request, cluster: Cluster, endpoint: Endpoint) -> Non
     request.refuse(StatusError(504, message), "upstream_silent")
 
 
+def refuse_refused(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
+    """Answer a request that the endpoint refused without processing it, and that cannot be sent again.
+
+    Either it was refused several times, or more of its body has passed than is kept.
+    """
+    message = f'endpoint {endpoint.name} of cluster "{cluster.name}" did not take the request: {problem}'
+    request.refuse(retry_after(503, message, _RETRY_AFTER), "upstream_refused")
+
+
 def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
     """Answer a request that was sent and got no answer, or a malformed one."""
     name = f'endpoint {endpoint.name} of cluster "{cluster.name}"'

@@ -47,6 +47,7 @@ class Cluster:
         self.balancer: Balancer = make_balancer(
             model.Strategy.ROUND_ROBIN, self.endpoints, None if previous is None else previous.balancer
         )
+        self._authorization_field = (b"", b"")  # the last value and its field
         self.control = ControlClient(self.credentials, shared)
         self._health = HealthChecker(config, self.endpoints, self.credentials, shared)
         self._unsubscribe: Callable[[], None] | None = None
@@ -62,6 +63,14 @@ class Cluster:
         if previous is not None and previous.config == config:
             return previous
         return cls(config, shared, previous=previous)
+
+    def authorization_field(self, value: bytes) -> bytes:
+        """Return the header field for what `credentials.authorization()` returned: one object for all requests."""
+        known, field = self._authorization_field
+        if value is not known:
+            field = b"Authorization: %b\r\n" % value
+            self._authorization_field = value, field
+        return field
 
     def pick(self, exclude: Collection[Endpoint] = ()) -> Endpoint | None:
         """Return the endpoint for the proxy's next own request; `exclude` as for `balancer.Balancer.pick`."""

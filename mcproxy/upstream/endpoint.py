@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.config import model
+from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.errors import ConnectFailed, TLSError
 from mcproxy.upstream.health_state import Health, HealthState
 from mcproxy.upstream.shared import Shared
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 log = Logger()
 
+_QUIET = 10.0  # seconds between two log lines about violations of the protocol
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
@@ -73,9 +75,10 @@ class Endpoint:
         self._control_tls = control_tls
         self._since = shared.reactor.seconds()
         self._removed = False
+        self._violation_logged = float("-inf")
         self._waiting: dict[Deferred[ClientStream], Deferred[ClientStream]] = {}
         self._listeners: list[Callable[[Endpoint], None]] = []
-        self.pool: Pool = shared.pool_factory(self.connect, cluster.connections)
+        self.pool: Pool = self._new_pool()
 
     @property
     def name(self) -> str:
@@ -156,15 +159,15 @@ class Endpoint:
         inner.addCallbacks(opened, failed)
         return outer
 
-    def connect(self, protocol: IProtocol) -> Deferred[None]:
-        """Open a connection for requests; fails with `net.errors.ConnectError`."""
+    def connect(self, protocol: IProtocol, alpn: tuple[bytes, ...] = (HTTP1_1,)) -> Deferred[None]:
+        """Open a connection for requests that offers `alpn`; fails with `net.errors.ConnectError`."""
         if self._removed:
             return fail(ConnectFailed(self.state_message))
-        return self._connect(protocol, self._data_tls)
+        return self._connect(protocol, self._data_tls, alpn)
 
     def connect_control(self, protocol: IProtocol) -> Deferred[None]:
         """Open a connection for control traffic, which presents the proxy's own client certificate."""
-        return self._connect(protocol, self._control_tls)
+        return self._connect(protocol, self._control_tls, (HTTP1_1,))
 
     def record_connect_failure(self, cause: str) -> None:
         """Count a connection that was refused, reset, timed out or not trusted as a failed check, and check soon."""
@@ -234,8 +237,27 @@ class Endpoint:
 
     def renew_pool(self) -> None:
         """Use new connections for new requests (the client certificate changed); running requests keep theirs."""
-        old, self.pool = self.pool, self._shared.pool_factory(self.connect, self._connections)
+        old, self.pool = self.pool, self._new_pool()
         old.close()
+
+    def _new_pool(self) -> Pool:
+        settings = self._connections
+        protocol = settings.protocol if self.config.scheme == "https" else model.UpstreamProtocol.HTTP1
+        return self._shared.pool_factory(self.connect, settings, protocol, self._protocol_violated)
+
+    def _protocol_violated(self, cause: str) -> None:
+        """An HTTP/2 connection has ended because of what the API server sent, or did not send."""
+        now = self._shared.reactor.seconds()
+        if now >= self._violation_logged + _QUIET:
+            self._violation_logged = now
+            log.warn(
+                "an HTTP/2 connection to endpoint {endpoint} of cluster {cluster} was ended: {cause}",
+                endpoint=self.name,
+                cluster=self.cluster_name,
+                cause=cause,
+                todo="see what answers there, and the network between; `connections.protocol: HTTP1` avoids HTTP/2",
+            )
+        self.request_check()
 
     def close(self) -> None:
         """Close idle connections; those with a running request close after it."""
@@ -249,13 +271,18 @@ class Endpoint:
         self._fail_waiting()
         self._notify()
 
-    def _connect(self, protocol: IProtocol, tls: EndpointTLS | None) -> Deferred[None]:
+    def _connect(self, protocol: IProtocol, tls: EndpointTLS | None, alpn: tuple[bytes, ...]) -> Deferred[None]:
         try:
             settings = None if tls is None else tls.client_tls()
         except ValueError as error:  # certificates of the file were checked at load; an exec plugin's are new
             return fail(TLSError(f"the certificates for {self.name} cannot be used: {error}"))
         return self._shared.connect(
-            self.config.host, self.config.port, protocol, tls=settings, timeout=self._connections.connect_timeout
+            self.config.host,
+            self.config.port,
+            protocol,
+            tls=settings,
+            timeout=self._connections.connect_timeout,
+            alpn=alpn,
         )
 
     def _status_changed(self, changed: bool) -> None:
@@ -265,7 +292,7 @@ class Endpoint:
         self._update_ready()
         self._log_change()
         if self.health.status is Health.FAILED:
-            self._drop_idle()
+            self._drop_connections()
             self._fail_waiting()
             self._shared.endpoint_out(self)
         self._notify()
@@ -297,12 +324,12 @@ class Endpoint:
                 todo="see that the API server runs and can be reached from here",
             )
 
-    def _drop_idle(self) -> None:
-        """Close idle connections: if the machine or its network is gone, no peer does.
+    def _drop_connections(self) -> None:
+        """Give no request to the connections of now: if the machine or its network is gone, no peer closes them.
 
         When the endpoint is back, a request that cannot be repeated must not find one of them.
         """
-        self.pool.drop_idle()
+        self.pool.renew()
 
     def _fail_waiting(self) -> None:
         """Fail the requests that wait for a connection, and have sent nothing, so that they go elsewhere at once."""

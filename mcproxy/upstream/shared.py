@@ -15,12 +15,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocol, IReactorFromThreads, IReactorTime
 
 from mcproxy.config import model
+from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.client import ClientTLS, connect
 from mcproxy.upstream.exec_process import PluginRunner
 from mcproxy.upstream.tls import ClientContexts
 
 if TYPE_CHECKING:
-    from mcproxy.http.pool import Pool
+    from mcproxy.http.pool import Connect, Pool
     from mcproxy.upstream.endpoint import Endpoint
 
 
@@ -32,18 +33,27 @@ class Connector(Protocol):
     """`mcproxy.net.client.connect` with its reactor bound; fails with `net.errors.ConnectError`."""
 
     def __call__(
-        self, host: str, port: int, protocol: IProtocol, *, tls: ClientTLS | None, timeout: float
+        self,
+        host: str,
+        port: int,
+        protocol: IProtocol,
+        *,
+        tls: ClientTLS | None,
+        timeout: float,
+        alpn: tuple[bytes, ...] = (HTTP1_1,),
     ) -> Deferred[None]: ...
 
 
-Connect = Callable[[IProtocol], "Deferred[None]"]
-"""Opens one connection to one endpoint."""
-
-
 class PoolFactory(Protocol):
-    """Makes the pool of one endpoint."""
+    """Makes the pool of one endpoint; the arguments are those of `Pool`."""
 
-    def __call__(self, connect: Connect, settings: model.Connections) -> Pool: ...
+    def __call__(
+        self,
+        connect: Connect,
+        settings: model.Connections,
+        protocol: model.UpstreamProtocol,
+        violated: Callable[[str], None],
+    ) -> Pool: ...
 
 
 class CheckPacing:

@@ -290,8 +290,8 @@ class _Creator:
         self._context = SSL.Context(SSL.TLS_METHOD)
         CA.issue_cert("127.0.0.1").configure_cert(self._context)
 
-        def choose(_: SSL.Connection, offered: list[bytes]) -> bytes:
-            return next((name for name in protocols if name in offered), offered[0])
+        def choose(_: SSL.Connection, offered: list[bytes]) -> Any:
+            return next((name for name in protocols if name in offered), SSL.NO_OVERLAPPING_PROTOCOLS)
 
         self._context.set_alpn_select_callback(choose)
 
@@ -302,11 +302,11 @@ class _Creator:
 class H2Upstream(Upstream):
     """A TLS server of HTTP/2, and of HTTP/1.1 for health checks; `stream_event` hears of all that comes on streams."""
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, offers: tuple[bytes, ...] = (b"h2", b"http/1.1")) -> None:
         self.h2: list[H2UpstreamEnd] = []
         self.stream_event: Callable[[PeerStream, Any], None] | None = None
         self.settings: dict[int, int] = {}
-        self._creator = _Creator((b"h2", b"http/1.1"))
+        self._creator = _Creator(offers)
         super().__init__(reactor)
 
     def listen(self, reactor: Any, port: int) -> Any:

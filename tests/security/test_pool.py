@@ -8,7 +8,7 @@ from twisted.python.failure import Failure
 
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.h1.client import ClientConnection
-from mcproxy.http.pool import Pool
+from mcproxy.http.h1.pool import H1Pool
 from mcproxy.net.errors import ConnectionRefused
 
 
@@ -19,7 +19,7 @@ def test_all_who_wait_hear_of_an_upstream_that_refuses_at_once() -> None:
         opened.append(Deferred() if not opened else fail(ConnectionRefused("refused")))
         return opened[-1]
 
-    pool = Pool(connect, Deadlines(Clock()), max_idle=1, max_connections=1, idle_timeout=1)
+    pool = H1Pool(connect, Deadlines(Clock()), max_idle=1, max_connections=1, idle_timeout=1)
     failures: list[type[BaseException] | None] = []
 
     def failed(reason: Failure) -> None:

@@ -64,7 +64,9 @@ class FakeConnector:
         self.attempts: list[Attempt] = []
         self.behaviour: Callable[[Attempt], None] | None = None
 
-    def __call__(self, host: str, port: int, protocol: IProtocol, *, tls: Any, timeout: float) -> Deferred[None]:
+    def __call__(
+        self, host: str, port: int, protocol: IProtocol, *, tls: Any, timeout: float, alpn: Any = ()
+    ) -> Deferred[None]:
         attempt = Attempt(host, port, protocol, tls, self.clock.seconds())
         self.attempts.append(attempt)
         if self.behaviour is not None:
@@ -75,9 +77,11 @@ class FakeConnector:
 class FakePool:
     """Knows whether it was closed, and keeps what was asked for; the test answers."""
 
-    def __init__(self, connect: Any, settings: model.Connections) -> None:
+    def __init__(self, connect: Any, settings: model.Connections, protocol: Any, violated: Any) -> None:
         self.connect = connect
         self.settings = settings
+        self.protocol = protocol
+        self.violated = violated
         self.closed = False
         self.asked: list[Deferred[Any]] = []
         self.dropped = 0
@@ -85,7 +89,7 @@ class FakePool:
     def take(self, *, lasting: bool = False, upgrade: bool = False) -> Any:
         return None
 
-    def drop_idle(self) -> None:
+    def renew(self) -> None:
         self.dropped += 1
 
     def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[Any]:

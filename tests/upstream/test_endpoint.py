@@ -184,7 +184,7 @@ def test_an_endpoint_that_goes_out_loses_its_idle_connections_and_notifies_once(
     assert not pool.closed
 
 
-def real_pool(connect: Any, settings: model.Connections) -> Pool:
+def real_pool(connect: Any, settings: model.Connections, protocol: Any, violated: Any) -> Pool:
     return Pool(connect, Deadlines(FakeReactor()), max_idle=8, max_connections=1, idle_timeout=90.0)
 
 

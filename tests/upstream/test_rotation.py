@@ -14,10 +14,10 @@ from twisted.internet.task import deferLater
 from mcproxy.config import model
 from mcproxy.http.client_stream import ClientStream
 from mcproxy.http.deadlines import Deadlines
-from mcproxy.http.pool import Pool
+from mcproxy.http.pool import Connect, Pool
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.shared import Connect, Shared
+from mcproxy.upstream.shared import Shared
 from tests.http.h1.harness import request_to_send
 from tests.upstream.fakes import cluster_config
 from tests.upstream.https_server import NOT_DONE_YET, HTTPSServer
@@ -62,7 +62,7 @@ async def until(reactor: Any, condition: Callable[[], bool]) -> None:
 async def get(endpoint: Endpoint, path: str) -> Sink:
     sink: Any = Sink()
     stream: ClientStream = endpoint.pool.take() or await endpoint.pool.open()
-    stream.send(request_to_send(), path.encode(), b"x", (), sink, timeout=10.0)
+    stream.send_head(request_to_send(), path.encode(), b"x", (), sink, timeout=10.0)
     received: Sink = sink
     return received
 
@@ -88,7 +88,7 @@ def server(reactor: Any, nothing_left_open: None) -> Iterator[HTTPSServer]:
 def cluster(reactor: Any, server: HTTPSServer, tmp_path: Path) -> Iterator[Cluster]:
     deadlines = Deadlines(reactor)
 
-    def pool(connect: Connect, settings: model.Connections) -> Pool:
+    def pool(connect: Connect, settings: model.Connections, protocol: Any, violated: Any) -> Pool:
         return Pool(connect, deadlines, max_idle=4, max_connections=0, idle_timeout=30.0)
 
     endpoint = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=server.port)

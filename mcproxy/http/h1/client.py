@@ -76,6 +76,7 @@ class ClientConnection:
         "transport",
     )
 
+    refusable = False
     transport: Transport
 
     def __init__(self, owner: ConnectionOwner, deadlines: Deadlines) -> None:
@@ -100,7 +101,7 @@ class ClientConnection:
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def send(
+    def send_head(
         self,
         head: RequestHead,
         target: bytes,
@@ -109,7 +110,7 @@ class ClientConnection:
         sink: ResponseSink,
         timeout: float,
     ) -> None:
-        """Send the head of a request (`ClientStream.send`)."""
+        """Send the head of a request (`ClientStream.send_head`)."""
         self._sink = sink
         method = self._method = head.method
         length = head.length

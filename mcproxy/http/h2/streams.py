@@ -88,7 +88,7 @@ class StreamsConnection(SendingConnection[S]):
             if stream.stream_id in self.streams:
                 stream.held += size
                 self._held += size
-        elif not end_stream and stream.receive_window * 2 < self.stream_window:
+        elif not end_stream and stream.receive_window * 2 < stream.receive_target:
             self._give_back_stream(stream)
         if end_stream and stream.send_closed:
             self.remove(stream)
@@ -157,13 +157,13 @@ class StreamsConnection(SendingConnection[S]):
             self._held -= stream.held
             stream.held = 0
             self._give_back_connection()
-        if not stream.remote_closed and not self.closed and stream.receive_window * 2 < self.stream_window:
+        if not stream.remote_closed and not self.closed and stream.receive_window * 2 < stream.receive_target:
             self._give_back_stream(stream)
 
     def _give_back_stream(self, stream: Stream) -> None:
         if stream.stream_id in self.streams:
-            self.put_answer(window_update(stream.stream_id, self.stream_window - stream.receive_window))
-            stream.receive_window = self.stream_window
+            self.put_answer(window_update(stream.stream_id, stream.receive_target - stream.receive_window))
+            stream.receive_window = stream.receive_target
 
     def _give_back_connection(self) -> None:
         window = self._receive_window

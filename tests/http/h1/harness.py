@@ -317,7 +317,7 @@ class ClientHarness:
         answer = Answer()
         length = CHUNKED if body else 0
         head = request_to_send(method, length=length, upgrade=b"websocket" if upgrade else None)
-        self.connection.send(head, b"/", b"host", (), answer, timeout)
+        self.connection.send_head(head, b"/", b"host", (), answer, timeout)
         return answer
 
     def answers(self, data: bytes) -> ClientHarness:

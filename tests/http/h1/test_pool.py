@@ -8,10 +8,9 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from mcproxy.http.client_stream import ClientStream
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.h1.client import ClientConnection
-from mcproxy.http.pool import Pool
+from mcproxy.http.h1.pool import H1Pool
 from tests.http.h1.harness import Answer, Wire, request_to_send
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -36,13 +35,13 @@ class Opening:
 class Loan:
     """Somebody who asked the pool for a connection."""
 
-    def __init__(self, deferred: Deferred[ClientStream]) -> None:
+    def __init__(self, deferred: Deferred[ClientConnection]) -> None:
         self.deferred = deferred
-        self.connection: ClientStream | None = None
+        self.connection: ClientConnection | None = None
         self.failure: BaseException | None = None
         deferred.addCallbacks(self._got, self._failed)
 
-    def _got(self, connection: ClientStream) -> None:
+    def _got(self, connection: ClientConnection) -> None:
         self.connection = connection
 
     def _failed(self, failure: Any) -> None:
@@ -51,7 +50,7 @@ class Loan:
     def asks(self) -> Answer:
         assert self.connection is not None
         answer = Answer()
-        self.connection.send(request_to_send(), b"/", b"host", (), answer, 60.0)
+        self.connection.send_head(request_to_send(), b"/", b"host", (), answer, 60.0)
         return answer
 
 
@@ -59,7 +58,7 @@ class Play:
     def __init__(self, *, max_idle: int = 2, max_connections: int = 0, idle_timeout: float = 10.0) -> None:
         self.clock = Clock()
         self.openings: list[Opening] = []
-        self.pool = Pool(
+        self.pool = H1Pool(
             self._connect,
             Deadlines(self.clock),
             max_idle=max_idle,
@@ -75,7 +74,7 @@ class Play:
         connection = self.pool.take()
         if connection is None:
             return Loan(self.pool.open())
-        ready: Deferred[ClientStream] = Deferred()
+        ready: Deferred[ClientConnection] = Deferred()
         ready.callback(connection)
         return Loan(ready)
 
@@ -166,7 +165,7 @@ class TestLoad:
         for opening in harness.openings:
             if not opening.done.called:
                 opening.succeeds()
-        wires: dict[ClientStream, Wire] = {opening.connection: opening.wire for opening in harness.openings}
+        wires: dict[ClientConnection, Wire] = {opening.connection: opening.wire for opening in harness.openings}
         answers = [loan.asks() for loan in loans]
         for loan in loans:
             assert loan.connection is not None
@@ -284,7 +283,7 @@ class TestMaxConnections:
         loan, wire = harness.lends()
         waiting = harness.borrows()
         assert loan.connection is not None
-        loan.connection.send(request_to_send(upgrade=b"websocket"), b"/", b"host", (), Answer(), 0.0)
+        loan.connection.send_head(request_to_send(upgrade=b"websocket"), b"/", b"host", (), Answer(), 0.0)
         wire.deliver(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
         harness.openings[1].succeeds()
         assert waiting.connection is not None
