@@ -87,7 +87,7 @@ class Decoder:
 
         A block that exceeds `max_size` (the sum of RFC 9113 10.5.1) or `max_fields` is `oversize`; it is decoded whole,
         so that the table stays as the peer's. Raises HTTP2ConnectionError: COMPRESSION_ERROR for what is malformed or
-        ends too early, ENHANCE_YOUR_CALM for more than twice `max_size`. Then the table is not the peer's any more.
+        ends too early, ENHANCE_YOUR_CALM for more than twice one of them. Then the table is not the peer's any more.
         """
         position, end = 0, len(block)
         special: list[bytes | None] = [None] * KINDS
@@ -97,7 +97,9 @@ class Decoder:
         remembered = self._remembered.recent.get
         total = updates = 0
         others = 0  # fields of this hop that are no pseudo-header fields
+        decoded = 0  # fields that were not remembered: they cost the most
         hard_limit = max_size * _HARD_FACTOR
+        hard_fields = max_fields * _HARD_FACTOR
         crumbs: list[bytes] | None = None
         cookie_line = 0
         try:
@@ -147,9 +149,11 @@ class Decoder:
                     if position > end:
                         raise IndexError
                     if index in _PATHS:
+                        decoded += 1
                         value = block[value_start:position]
                         field = checked_path(huffman_decode(value) if value_mark & 128 else value)
                     elif index > 61:
+                        decoded += 1
                         value = block[value_start:position]
                         field = checked(table[61 - index][3], huffman_decode(value) if value_mark & 128 else value)
                     else:
@@ -158,6 +162,7 @@ class Decoder:
                         if known is not None:
                             field = known
                         else:
+                            decoded += 1
                             if index:
                                 name = STATIC_FIELDS[index][3]
                             else:
@@ -166,6 +171,8 @@ class Decoder:
                                     name = huffman_decode(name)
                             value = block[value_start:position]
                             field = self._literal(representation, name, value, value_mark)
+                    if decoded > hard_fields:
+                        raise HTTP2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, f"more than {hard_fields} new fields")
                     if octet & 64:
                         size = field[2]
                         if self._size + size > self._limit:

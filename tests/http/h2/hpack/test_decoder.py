@@ -359,6 +359,15 @@ class TestBounds:
         assert decode(block, 3 * 17).oversize is not None
         assert refused(block, 3 * 17 - 1) == ErrorCode.ENHANCE_YOUR_CALM
 
+    @pytest.mark.parametrize("block", [b"\x04\x01/", b"\x44\x81\x63", b"\x00\x01%c\x00", b"\x7e\x01%c"])
+    def test_fields_that_must_be_decoded_are_bounded_in_number(self, block: bytes) -> None:
+        mine = decoder()
+        mine.decode(literal(b"x-name", b"", 0x40), MAX_SIZE, MAX_FIELDS)
+        blocks = [block.replace(b"%c", bytes([number % 256])) for number in range(256)] * 2
+        with pytest.raises(HTTP2ConnectionError) as caught:
+            mine.decode(b"".join(blocks), MAX_SIZE, 10)
+        assert caught.value.code == ErrorCode.ENHANCE_YOUR_CALM
+
     def test_one_octet_for_four_thousand_ends_early(self) -> None:
         bomb = literal(b"a", b"v" * 4000, 0x40) + b"\xbe" * 60_000
         assert refused(bomb) == ErrorCode.ENHANCE_YOUR_CALM
