@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError
+from mcproxy.http.h2.errors import Flood
 from mcproxy.http.h2.frames import DATA, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE
 
 CONTROL_FRAMES = 1000
@@ -32,14 +32,6 @@ _KINDS = {
     GOAWAY: "goaway_flood",
     WINDOW_UPDATE: "window_update_flood",
 }
-
-
-class Flood(HTTP2ConnectionError):
-    """The peer makes us work for nothing; `kind` is what it is counted as."""
-
-    def __init__(self, kind: str, cause: str) -> None:
-        super().__init__(ErrorCode.ENHANCE_YOUR_CALM, cause)
-        self.kind = kind
 
 
 class ControlFrameBudget:

@@ -22,8 +22,7 @@ from zope.interface import implementer
 
 from mcproxy.http.deadlines import NEVER, Deadlines
 from mcproxy.http.h2 import settings
-from mcproxy.http.h2.budgets import Flood
-from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError, HTTP2StreamError
+from mcproxy.http.h2.errors import ErrorCode, Flood, HTTP2ConnectionError, HTTP2StreamError
 from mcproxy.http.h2.frames import (
     ACK,
     CONTINUATION,

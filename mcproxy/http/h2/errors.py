@@ -39,6 +39,14 @@ class HTTP2ConnectionError(Exception):
         self.cause = cause
 
 
+class Flood(HTTP2ConnectionError):
+    """The peer makes us work for nothing; `kind` is what it is counted as."""
+
+    def __init__(self, kind: str, cause: str) -> None:
+        super().__init__(ErrorCode.ENHANCE_YOUR_CALM, cause)
+        self.kind = kind
+
+
 class HTTP2StreamError(Exception):
     """The stream ends with RST_STREAM and this code (RFC 9113 5.4.2); `cause` is for the log."""
 

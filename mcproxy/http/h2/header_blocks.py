@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.http.h2.budgets import Flood
-from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError
+from mcproxy.http.h2.errors import ErrorCode, Flood, HTTP2ConnectionError
 from mcproxy.http.h2.frames import CONTINUATION, END_HEADERS
 
 MAX_CONTINUATIONS = 8

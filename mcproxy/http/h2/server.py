@@ -16,9 +16,9 @@ from twisted.logger import Logger
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import NEVER
 from mcproxy.http.h2 import settings
-from mcproxy.http.h2.budgets import RESET_PERIOD, Flood, ResetCount
+from mcproxy.http.h2.budgets import RESET_PERIOD, ResetCount
 from mcproxy.http.h2.connection import Connection
-from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError, HTTP2StreamError, code_name
+from mcproxy.http.h2.errors import ErrorCode, Flood, HTTP2ConnectionError, HTTP2StreamError, code_name
 from mcproxy.http.h2.exchange import H2Exchange
 from mcproxy.http.h2.frames import (
     DATA,

@@ -12,7 +12,7 @@ of others.
 
 from __future__ import annotations
 
-from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError
+from mcproxy.http.h2.errors import ErrorCode, Flood, HTTP2ConnectionError
 from mcproxy.http.h2.hpack.checked_field import (
     AUTHORITY,
     BAD_HOST,
@@ -87,7 +87,7 @@ class Decoder:
 
         A block that exceeds `max_size` (the sum of RFC 9113 10.5.1) or `max_fields` is `oversize`; it is decoded whole,
         so that the table stays as the peer's. Raises HTTP2ConnectionError: COMPRESSION_ERROR for what is malformed or
-        ends too early, ENHANCE_YOUR_CALM for more than twice one of them. Then the table is not the peer's any more.
+        ends too early, a Flood for more than twice one of them. Then the table is not the peer's any more.
         """
         position, end = 0, len(block)
         special: list[bytes | None] = [None] * KINDS
@@ -172,7 +172,7 @@ class Decoder:
                             value = block[value_start:position]
                             field = self._literal(representation, name, value, value_mark)
                     if decoded > hard_fields:
-                        raise HTTP2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, f"more than {hard_fields} new fields")
+                        raise Flood("many_header_fields", f"a header block of more than {hard_fields} new fields")
                     if octet & 64:
                         size = field[2]
                         if self._size + size > self._limit:
@@ -203,9 +203,7 @@ class Decoder:
                     else:
                         _add_repeated(special, kind, payload)
                 if total > hard_limit:
-                    raise HTTP2ConnectionError(
-                        ErrorCode.ENHANCE_YOUR_CALM, f"a header block of more than {hard_limit} bytes"
-                    )
+                    raise Flood("large_header_block", f"a header block of more than {hard_limit} bytes when decoded")
         except LookupError:  # the block is truncated, or an index is 0 or beyond the table
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "malformed header block") from None
         except HuffmanError as error:
