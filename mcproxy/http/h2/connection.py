@@ -274,6 +274,10 @@ class Connection(StreamsConnection[S]):
                         start, stop = without_padding(data, start, stop)
                     self._receive_window -= size
                     if self._receive_window * 2 < self.connection_window:
+                        if self._receive_window < 0:
+                            raise HTTP2ConnectionError(
+                                ErrorCode.FLOW_CONTROL_ERROR, "DATA beyond the connection's window"
+                            )
                         self._give_back_connection()
                     stream = streams.get(stream_id)
                     if stream is None or stream.remote_closed:

@@ -167,8 +167,6 @@ class StreamsConnection(SendingConnection[S]):
 
     def _give_back_connection(self) -> None:
         window = self._receive_window
-        if window < 0:
-            raise HTTP2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "DATA beyond the connection's window")
         if window * 2 < self.connection_window and self._held < self.held_limit and not self.closed:
             self.put_answer(window_update(0, self.connection_window - window))
             self._receive_window = self.connection_window

@@ -22,13 +22,30 @@ from twisted.internet.task import Clock
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange, ServerConnection
-from mcproxy.http.h2.frames import HEADER, PREFACE, SETTINGS, frame
+from mcproxy.http.h2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, PREFACE, SETTINGS, frame
 from mcproxy.http.h2.server import H2ServerConnection
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.server_factory import ServerFactory
 from tests.http.h1.harness import Handled, Wire
 
 NAME = "api.example.com"
+#: The header block of a GET of / at host h: static fields and one literal that is not indexed.
+REQUEST = b"\x82\x87\x84\x01\x01h"
+
+
+def headers(stream_id: int, block: bytes, flags: int = END_HEADERS | END_STREAM) -> bytes:
+    return frame(HEADERS, flags, stream_id, block)
+
+
+def request(stream_id: int, method: bytes = b"GET", *, end: bool = True, fields: bytes = b"") -> bytes:
+    """A request for a path that is the stream's number; `fields` are encoded already."""
+    path = b"/%d" % stream_id
+    block = b"\x02%c%b\x87\x01\x01h\x04%c%b" % (len(method), method, len(path), path)
+    return headers(stream_id, block + fields, END_HEADERS | (END_STREAM if end else 0))
+
+
+def data(stream_id: int, body: bytes, *, end: bool = False) -> bytes:
+    return frame(DATA, END_STREAM if end else 0, stream_id, body)
 
 
 class H2Wire(Wire):
