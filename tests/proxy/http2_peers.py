@@ -42,6 +42,7 @@ class PeerStream:
         self.finished = False  # this end has
         self.reset: int | None = None  # the other end's RST_STREAM
         self.reads = True  # gives back what it has read
+        self.sent = 0  # bytes of data that the windows have let go
         self._unread = 0
         self._queued: list[bytes] = []
         self._last: Fields | bool = False  # what ends the stream after what is queued: trailers, or True
@@ -105,6 +106,7 @@ class PeerStream:
                 break
             data = self._queued[0]
             engine.send_data(self.number, data[:room])
+            self.sent += len(data[:room])
             self._queued[0:1] = [data[room:]] if len(data) > room else []
         if not self._queued and self._last is not False:
             self.finished = True
@@ -147,7 +149,7 @@ class Peer(Protocol):
         self.streams: dict[int, PeerStream] = {}
         self.lost: BaseException | None = None
         self.goaways: list[tuple[int, int]] = []  # the last stream's number and the code of each that came
-        self.pings = 0  # answered by the other end
+        self.pings_received = 0
         self.problem: H2Error | None = None  # what the proxy did wrong
 
     def connectionMade(self) -> None:
@@ -173,8 +175,8 @@ class Peer(Protocol):
     def _received(self, event: Any) -> None:
         if isinstance(event, events.ConnectionTerminated):
             self.goaways.append((int(event.last_stream_id or 0), int(event.error_code or 0)))
-        elif isinstance(event, events.PingAckReceived):
-            self.pings += 1
+        elif isinstance(event, events.PingReceived):
+            self.pings_received += 1
         elif isinstance(event, events.WindowUpdated | events.RemoteSettingsChanged):
             for stream in list(self.streams.values()):
                 if not stream.over:
@@ -195,6 +197,10 @@ class Peer(Protocol):
         if self.lost is None:
             assert self.transport is not None
             self.transport.write(GoAwayFrame(0, last_stream_id=last, error_code=code).serialize())
+
+    def fall_silent(self) -> None:
+        """Read nothing more, and so answer nothing, as if the network swallowed it; the connection stays open."""
+        self.transport.pauseProducing()  # type: ignore[union-attr]
 
     def close(self) -> None:
         if self.lost is None and self.transport is not None:
