@@ -74,14 +74,25 @@ def test_200_watches_and_lists_share_one_connection(site: HTTP2Site, cluster: st
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_goaways_fail_no_request(site: HTTP2Site, cluster: str) -> None:
+def test_goaways_fail_no_request_and_end_no_watch(site: HTTP2Site, cluster: str) -> None:
     """Each fiftieth request of this listener is answered beside a GOAWAY, and there are reloads."""
-    with site.client("load", listener="leaving", cluster=cluster) as client:
-        client.line()
+    events = site.cluster.stats()["events"] + 10
+    watching = ("-clients", 1, "-each", 20, "-events", events, "-lists")
+    with (
+        site.client("load", listener="leaving", cluster=cluster) as load,
+        site.client("watches", *watching, listener="leaving", cluster=cluster) as watches,
+    ):
+        load.line()
+        watches.line()
         for _ in range(2):
             time.sleep(0.5)
             assert site.daemon.reload().returncode == 0
-        found = client.finish()
+        site.cluster.emit(10)
+        watched = watches.line()
+        found = load.finish()
+    assert watched["failures"] == []
+    assert (watched["complete"], watched["resumed"]) == (20, 0)
+    assert watched["connections"] > 1
     assert found["failures"] == []
     assert found["done"] > 200
     assert found["errors"]["recv_goaway_NO_ERROR"] > 2
