@@ -23,7 +23,7 @@ from zope.interface import implementer
 
 from mcproxy.config import model
 from mcproxy.net.client import ClientTLS, client_context, connect
-from tests.proxy.harness import CA, NAME, Harness, Upstream, UpstreamEnd
+from tests.proxy.harness import CA, NAME, Harness, Upstream, UpstreamEnd, listener
 
 Fields = Iterable[tuple[bytes, bytes]]
 
@@ -350,3 +350,8 @@ class _Switch(Factory):
 
 H2_TLS = model.ClusterTLS(ca=model.PEMFile("ca", CA.cert_pem.bytes()))
 """With which a cluster of `H2Upstream`s is trusted."""
+
+
+def http2_listener(**fields: Any) -> model.Listener:
+    """One for either version."""
+    return listener(protocols=(model.HTTPProtocol.HTTP2, model.HTTPProtocol.HTTP1), **fields)

@@ -17,7 +17,7 @@ from mcproxy.dispatch.flow_control import FlowController
 from mcproxy.proxy.request import Request
 from mcproxy.upstream.endpoint import Endpoint
 from tests.proxy.harness import OK, Client, Harness, UpstreamEnd, cluster, config, get
-from tests.proxy.http2_peers import H2_TLS, H2Client, H2Upstream, PeerStream, h2_client
+from tests.proxy.http2_peers import H2_TLS, H2Client, H2Upstream, PeerStream, h2_client, http2_listener
 from tests.proxy.random_traffic import EVERYTHING, STREAM
 
 BIG = 400_000
@@ -142,6 +142,7 @@ class RandomHTTP2Traffic:
         return config(
             clusters,
             servers=[server],
+            listeners=[http2_listener()],
             daemon=model.Daemon(drain_timeout=0.1),
             flow_controls=(whole,),
         )
@@ -301,10 +302,12 @@ class RandomHTTP2Traffic:
         if self.random.random() < 0.1:
             end.abort()
         elif pending.begun:
-            end.send(self.random.choice([b"3\r\n{}\n\r\n", b"0\r\n\r\n"]))
-            self.pending.remove(pending)
-            if self.random.random() < 0.5:
+            last = self.random.random() < 0.5
+            end.send(b"0\r\n\r\n" if last else b"3\r\n{}\n\r\n")
+            if self.random.random() < 0.3:
                 end.abort()
+            if last:
+                self.pending.remove(pending)
         elif self.random.random() < 0.5:
             pending.begun = True
             end.send(STREAM)

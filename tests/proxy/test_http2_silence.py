@@ -13,7 +13,7 @@ from h2 import events
 from mcproxy.config import model
 from mcproxy.http.h2 import connection
 from tests.proxy.harness import Harness, cluster, config
-from tests.proxy.http2_peers import H2_TLS, H2Upstream, PeerStream, h2_client
+from tests.proxy.http2_peers import H2_TLS, H2Upstream, PeerStream, h2_client, http2_listener
 
 WATCH = b"/api/v1/pods?watch=1"
 EVENT = b'{"type":"ADDED","object":{}}\n'
@@ -41,7 +41,12 @@ async def serve(harness: Harness) -> tuple[H2Upstream, H2Upstream]:
     one, other = (harness.add(H2Upstream(harness.reactor)) for _ in range(2))
     one.stream_event = other.stream_event = answers
     connections = model.Connections(protocol=model.UpstreamProtocol.HTTP2)
-    await harness.serve(config([cluster(one.endpoint("a"), other.endpoint("b"), tls=H2_TLS, connections=connections)]))
+    await harness.serve(
+        config(
+            [cluster(one.endpoint("a"), other.endpoint("b"), tls=H2_TLS, connections=connections)],
+            listeners=[http2_listener()],
+        )
+    )
     return one, other
 
 

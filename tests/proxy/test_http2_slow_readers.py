@@ -9,7 +9,7 @@ from h2 import events
 
 from mcproxy.config import model
 from tests.proxy.harness import Harness, cluster, config
-from tests.proxy.http2_peers import H2_TLS, H2Upstream, PeerStream, h2_client
+from tests.proxy.http2_peers import H2_TLS, H2Upstream, PeerStream, h2_client, http2_listener
 
 BIG = 2_000_000
 ON_THE_WAY = 700_000
@@ -38,7 +38,9 @@ def upstream(harness: Harness) -> H2Upstream:
 
 async def serve(harness: Harness, upstream: H2Upstream) -> None:
     connections = model.Connections(protocol=model.UpstreamProtocol.HTTP2)
-    await harness.serve(config([cluster(upstream.endpoint("a"), tls=H2_TLS, connections=connections)]))
+    await harness.serve(
+        config([cluster(upstream.endpoint("a"), tls=H2_TLS, connections=connections)], listeners=[http2_listener()])
+    )
 
 
 async def test_a_client_that_reads_one_stream_of_many(harness: Harness, upstream: H2Upstream) -> None:

@@ -75,6 +75,7 @@ func runUpload(arguments []string) outcome {
 	trace := &httptrace.ClientTrace{Got100Continue: func() { continued = true }}
 	request = request.WithContext(httptrace.WithClientTrace(request.Context(), trace))
 	request.Header.Set("Expect", "100-continue")
+	request.Header.Set("TE", "trailers") // else trailers may be left out (RFC 9110 6.5.1), and are
 	request.Trailer = http.Header{"X-Sum": nil}
 	request.Body = &atEnd{request.Body, func() { request.Trailer.Set("X-Sum", fmt.Sprint(sum.Sum32())) }}
 	found := outcome{}
@@ -200,17 +201,19 @@ func runLoad(arguments []string) outcome {
 	return failed.into(outcome{"done": done.Load(), "connections": connections.Load(), "errors": errors})
 }
 
-// runBurst posts much at once over a connection whose SETTINGS are not read yet, so that more streams begin than may.
+// runBurst posts much at once over connections whose SETTINGS are not read yet, so that more streams begin than may.
+//
+// It goes on with further connections until some were refused: SETTINGS may have come in time.
 func runBurst(arguments []string) outcome {
 	flags := flag.NewFlagSet("burst", flag.ExitOnError)
 	t := targetFlags(flags)
 	count := flags.Int("count", 60, "requests at the same time")
-	rounds := flags.Int("rounds", 5, "each with a connection of its own")
+	rounds := flags.Int("rounds", 40, "at most, each with a connection of its own")
 	flags.Parse(arguments)
 	t.resolve()
 	t.most = 1 // else each request would begin with a connection of its own
-	failed, errors := &failures{}, map[string]int{}
-	for range *rounds {
+	failed, errors, posted := &failures{}, map[string]int{}, 0
+	for round := 0; round < *rounds && errors["recv_rststream_REFUSED_STREAM"] == 0; round++ {
 		c := newClient(t)
 		var group sync.WaitGroup
 		for range *count {
@@ -221,12 +224,13 @@ func runBurst(arguments []string) outcome {
 			})
 		}
 		group.Wait()
+		posted += *count
 		for kind, count := range c.counted() {
 			errors[kind] += count
 		}
 		c.CloseIdleConnections()
 	}
-	return failed.into(outcome{"errors": errors})
+	return failed.into(outcome{"errors": errors, "posted": posted})
 }
 
 // runCancel gives up some of its requests at random times, at most `share` of them; the others must succeed.
