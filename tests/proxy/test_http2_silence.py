@@ -11,7 +11,7 @@ import pytest
 from h2 import events
 
 from mcproxy.config import model
-from mcproxy.http.h2 import connection
+from mcproxy.http.h2 import connection, liveness
 from tests.proxy.harness import Harness, cluster, config
 from tests.proxy.http2_peers import H2_TLS, H2Upstream, PeerStream, h2_client, http2_listener
 
@@ -21,8 +21,8 @@ EVENT = b'{"type":"ADDED","object":{}}\n'
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "PING_AFTER", 0.4)
-    monkeypatch.setattr(connection, "PING_TIMEOUT", 0.4)
+    monkeypatch.setattr(liveness, "PING_AFTER", 0.4)
+    monkeypatch.setattr(liveness, "PING_TIMEOUT", 0.4)
     monkeypatch.setattr(connection, "_CHECK", 0.2)
 
 
