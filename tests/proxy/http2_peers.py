@@ -15,6 +15,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import H2Error, StreamClosedError
+from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 from OpenSSL import SSL
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
@@ -26,6 +27,27 @@ from mcproxy.net.client import ClientTLS, client_context, connect
 from tests.proxy.harness import CA, NAME, Harness, Upstream, UpstreamEnd, listener
 
 Fields = Iterable[tuple[bytes, bytes]]
+
+
+class _Engine(H2Connection):
+    """The package's engine, but GOAWAY ends nothing: streams that it spares go on (RFC 9113 6.8).
+
+    And too many streams do not end the connection: the tests refuse them, as Go does.
+    """
+
+    @property
+    def open_inbound_streams(self) -> int:
+        return 0
+
+    @property
+    def inbound_streams(self) -> int:
+        """How many are open."""
+        return super().open_inbound_streams
+
+    def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Any], list[events.Event]]:
+        event = events.ConnectionTerminated()
+        event.error_code, event.last_stream_id = frame.error_code, frame.last_stream_id
+        return [], [event]
 
 
 class PeerStream:
@@ -145,7 +167,7 @@ class Peer(Protocol):
 
     def __init__(self) -> None:
         config = H2Configuration(client_side=self.client_side, header_encoding=False)
-        self.engine = H2Connection(config)
+        self.engine = _Engine(config)
         self.streams: dict[int, PeerStream] = {}
         self.lost: BaseException | None = None
         self.goaways: list[tuple[int, int]] = []  # the last stream's number and the code of each that came
@@ -258,15 +280,23 @@ class H2UpstreamEnd(Peer):
     def __init__(self, upstream: H2Upstream) -> None:
         super().__init__()
         self._upstream = upstream
+        self.settled = False  # the proxy has acknowledged our SETTINGS
+        self.over_limit = 0  # streams that it opened since, although as many as may be were open
+        initial: dict[Any, int] = {**self.engine.local_settings, **upstream.settings}
+        self.engine.local_settings = Settings(client=False, initial_values=initial)
 
-    def connectionMade(self) -> None:
-        super().connectionMade()
-        if self._upstream.settings:
-            self.engine.update_settings(self._upstream.settings)
-            self.flush()
+    def _received(self, event: Any) -> None:
+        self.settled |= isinstance(event, events.SettingsAcknowledged)
+        super()._received(event)
 
     def stream_event(self, stream: PeerStream, event: Any) -> None:
-        if self._upstream.stream_event is not None:
+        if isinstance(event, events.RequestReceived):
+            limit = self._upstream.settings.get(SettingCodes.MAX_CONCURRENT_STREAMS, 1 << 31)
+            if self.engine.inbound_streams > limit:
+                self.over_limit += self.settled
+                stream.cancel(ErrorCodes.REFUSED_STREAM)
+                return
+        if self._upstream.stream_event is not None and not stream.finished:
             self._upstream.stream_event(stream, event)
 
 

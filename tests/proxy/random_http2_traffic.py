@@ -367,7 +367,8 @@ class RandomHTTP2Traffic:
         await self.harness.turns()
         ends = [end for upstream in self.two for end in upstream.h2]
         clients = {asked.client for asked in self.asked if isinstance(asked.client, H2Client)}
-        assert [peer.problem for peer in (*ends, *clients) if peer.problem is not None] == []
+        assert sum(end.over_limit for end in ends) == 0
+        assert [repr(peer.problem) for peer in (*ends, *clients) if peer.problem is not None] == []
         counts = [(each.config.name, each.in_use, each.in_use_long_running, each.waiting) for each in self.controls]
         assert [count for count in counts if any(count[1:])] == []
         assert [endpoint for endpoint in self.endpoints if endpoint.in_flight or endpoint.load] == []
