@@ -108,7 +108,7 @@ class PeerStream:
         """Give the window back from now on."""
         self.reads = True
         if self._unread and not self.ended and self.reset is None and self.peer.lost is None:
-            with contextlib.suppress(StreamClosedError):  # what closed it is among the events still to come
+            with contextlib.suppress(StreamClosedError, KeyError):  # what closed it is among the events still to come
                 self.peer.engine.increment_flow_control_window(self._unread, self.number)
             self.peer.flush()
         self._unread = 0
@@ -116,7 +116,7 @@ class PeerStream:
     def pump(self) -> None:
         """Send what the windows allow."""
         if self.peer.lost is None and self.reset is None and not self.finished:
-            with contextlib.suppress(StreamClosedError):
+            with contextlib.suppress(StreamClosedError, KeyError):
                 self._pump()
             self.peer.flush()
 

@@ -145,7 +145,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
 
     def stream_refused(self) -> None:
         """The upstream takes no more streams than it has, whatever its settings say: send it none for a while."""
-        self.limit = len(self.streams)
+        self.limit = min(self.limit, len(self.streams))
         self._refusing_until = now = self.seconds() + REFUSING
         self.deadline = min(self.deadline, now)
 

@@ -168,8 +168,11 @@ class H2Pool:
             if self._max_connections and len(self.connections) + len(self._dials) >= self._max_connections:
                 return
             dial = self._dial()
-            if dial.called:  # it has failed at once, which fails all that wait, or succeeded
+            if dial.called:
+                before = len(self._waiting)
                 dial.addCallbacks(self._opened, self._failed)
+                if len(self._waiting) == before:
+                    return  # it has failed at once: those that wait get what others that are being opened give
             else:
                 self._dials.add(dial)
                 dial.addBoth(self._dialled, dial).addCallbacks(self._opened, self._failed)
