@@ -63,6 +63,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
     __slots__ = (
         "_extra",
         "_last_id",
+        "_limit_changed",
         "_owner",
         "_refusing_until",
         "_violated",
@@ -93,6 +94,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
         )
         self._owner = owner
         self._violated = violated
+        self._limit_changed = False
         self._last_id = -1  # of the stream that was opened last
         self._extra = EXTRA_WINDOWS  # bytes by which windows may still grow
         self.deadlines = deadlines
@@ -173,6 +175,11 @@ class H2ClientConnection(Connection[H2ClientStream]):
     # -- the upstream's side --------------------------------------------------------------------------------------
 
     def settings_received(self) -> None:
+        self._limit_changed = True  # used when all of the read is seen: more settings may follow
+
+    def _apply_limit(self) -> None:
+        """Take as many streams as the upstream permits now."""
+        self._limit_changed = False
         self._refusing_until = NEVER
         limit = min(self.peer_streams, MAX_STREAMS)
         if limit != self.limit and self.usable:
@@ -201,6 +208,8 @@ class H2ClientConnection(Connection[H2ClientStream]):
             self.close(ErrorCode.NO_ERROR, "")
 
     def read_done(self) -> None:
+        if self._limit_changed:
+            self._apply_limit()
         if self.touched:
             touched, self.touched = self.touched, []
             for stream in touched:
@@ -220,7 +229,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
 
     def times_checked(self, now: float) -> None:
         if now >= self._refusing_until:
-            self.settings_received()
+            self._apply_limit()
         elif self._refusing_until is not NEVER:
             self.deadline = min(self.deadline, self._refusing_until)
         if not self.streams:
