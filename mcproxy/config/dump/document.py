@@ -23,7 +23,6 @@ from mcproxy.config.model import (
     Config,
     Credentials,
     ExecPlugin,
-    HTTPProtocol,
     Listener,
     Secret,
     Server,
@@ -99,7 +98,6 @@ def _document(config: Config, masked: bool) -> Document:
 
 def _listener(listener: Listener) -> Document:
     limits, tls, sources = listener.limits, listener.tls, listener.proxy_protocol_from
-    speaks_http2 = HTTPProtocol.HTTP2 in listener.protocols
     return {
         "name": listener.name,
         "serves": str(listener.serves),
@@ -109,11 +107,11 @@ def _listener(listener: Listener) -> Document:
         "trustedProxies": [str(network) for network in listener.trusted_proxies],
         "tls": {"certificates": list(tls.certificates), "minVersion": tls.min_version} if tls is not None else None,
         "protocols": [str(protocol) for protocol in listener.protocols],
-        "goawayChance": listener.goaway_chance if speaks_http2 else None,
+        "goawayChance": listener.goaway_chance or 0,
         "limits": {
             "connections": limits.connections,
             "connectionsPerClient": limits.connections_per_client,
-            "streams": limits.streams if speaks_http2 else None,
+            "streams": limits.streams,
             "headBytes": _size(limits.head_bytes),
             "targetBytes": _size(limits.target_bytes),
             "headers": limits.headers,

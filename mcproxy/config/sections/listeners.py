@@ -77,11 +77,12 @@ def _goaway_chance(context: Context, place: Place | None, protocols: tuple[HTTPP
 def _streams(context: Context, limits: Place | None, protocols: tuple[HTTPProtocol, ...]) -> int:
     default = Limits().streams
     written = limits.get("streams") if limits is not None else None
-    if written is not None and HTTPProtocol.HTTP2 not in protocols:
+    streams = Fields(limits).integer("streams", default)
+    if written is not None and streams != default and HTTPProtocol.HTTP2 not in protocols:
         what = "limits HTTP/2 connections, and this listener speaks HTTP/1.1 alone"
         context.warn(written, "no-effect", what, "take it out, or let protocols have HTTP2 (and the listener tls)")
         return default
-    return Fields(limits).integer("streams", default)
+    return streams
 
 
 def _bind(context: Context, listener: Place) -> Bind | None:

@@ -224,8 +224,8 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
         ["HTTP1"],
         ["HTTP1", "HTTP2"],
     ]
-    assert [each.get("goawayChance") for each in document["listeners"]] == [0.001, None, None, None, None, 0.0]
-    assert [each["limits"].get("streams") for each in document["listeners"]] == [7, None, None, None, None, 250]
+    assert [each["goawayChance"] for each in document["listeners"]] == [0.001, 0, 0, 0, 0, 0]
+    assert [each["limits"]["streams"] for each in document["listeners"]] == [7, 250, 250, 250, 250, 250]
     assert document["certificates"][0]["serverNames"] == ["k8s.example.com", "*.k8s.example.com"]
     assert document["clusters"][0]["tls"]["caFile"] == str(folder / "ca.crt")
     assert document["clusters"][2]["kubeconfig"] == {"file": str(folder / "dump.kubeconfig"), "context": "a"}
