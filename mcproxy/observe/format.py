@@ -86,8 +86,8 @@ def json_formatter() -> Formatter:
 
     @lru_cache(_REPEATED)
     def repeated(
-        client: str, method: str, server: str, cluster: str, endpoint: str, user: str, impersonated: str, policy: str,
-        verb: str, resource: str, reason: str, user_agent: str,
+        client: str, method: str, protocol: str, server: str, cluster: str, endpoint: str, user: str,
+        impersonated: str, policy: str, verb: str, resource: str, reason: str, user_agent: str,
     ) -> str:  # fmt: skip
         """Format the fields that many requests of a client have in common."""
         optional = ""
@@ -100,7 +100,8 @@ def json_formatter() -> Formatter:
         if user_agent:
             optional += f',"userAgent":{quote(_bounded(user_agent))}'
         return (
-            f'"client":{quote(client)},"method":{quote(method)},"server":{quote(server or "-")},'
+            f'"client":{quote(client)},"method":{quote(method)},"protocol":{quote(protocol)},'
+            f'"server":{quote(server or "-")},'
             f'"cluster":{quote(cluster or "-")},"endpoint":{quote(endpoint or "-")},'
             f'"user":{quote(_bounded(user) or "-")},"reason":{quote(reason)}{optional}'
         )
@@ -108,11 +109,11 @@ def json_formatter() -> Formatter:
     def format_json(record: AccessRecord) -> str:
         (when, client, method, uri, status, reason, server, cluster, endpoint, user, impersonated, policy,
          verb, resource, request_id, user_agent, bytes_in, bytes_out, first_byte, total, upgraded,
-         cached) = record  # fmt: skip
+         cached, protocol) = record  # fmt: skip
         second, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
         common = repeated(  # its cache keeps no more of what clients chose than a line does
-            client, method, server, cluster, endpoint, user, impersonated, policy, verb, resource[:_KEPT], reason,
-            user_agent[:_KEPT],
+            client, method, protocol, server, cluster, endpoint, user, impersonated, policy, verb, resource[:_KEPT],
+            reason, user_agent[:_KEPT],
         )  # fmt: skip
         optional = f',"requestId":{quote(_bounded(request_id))}' if request_id else ""
         if cached is not None:
@@ -146,7 +147,7 @@ def combined_formatter() -> Formatter:
         user = escape(_bounded(record.user)).replace(" ", "\\x20") or "-"
         return (
             f"{escape(record.client)} - {user} [{seconds(int(record.time))}] "
-            f'"{escape(record.method)} {uri} HTTP/1.1" {record.status} {record.bytes_out} "-" "{agent}" '
+            f'"{escape(record.method)} {uri} {record.protocol}" {record.status} {record.bytes_out} "-" "{agent}" '
             f"{record.server or '-'} {record.cluster or '-'} {record.reason} {record.total:.3f}\n"
         )
 

@@ -56,6 +56,8 @@ class AccessRecord(NamedTuple):
     """The connection became a tunnel (exec, attach, port-forward)."""
     cached: bool | None = None
     """Whether an aggregate answered from its caches; None for a request that is not to an aggregate."""
+    protocol: str = "HTTP/1.1"
+    """The version that the client spoke: HTTP/1.0, HTTP/1.1 or HTTP/2.0."""
 
 
 class Recorder(Protocol):

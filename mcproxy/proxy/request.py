@@ -307,6 +307,7 @@ class Request:
             first_byte=exchange.first_byte_at - exchange.started_at if exchange.first_byte_at else None,
             total=total,
             upgraded=exchange.upgraded,
+            protocol=exchange.protocol if head.http11 else "HTTP/1.0",
         )
         return record if self.served is None else self.served.added_to(record)
 

@@ -29,11 +29,11 @@ def test_json_line_has_every_field() -> None:
             uri="/apis/apps/v1/deployments?watch=true", reason="client_closed", server="s", cluster="east",
             endpoint="a", user="jane", verb="watch", resource="deployments.apps", request_id="1f",
             user_agent="kubectl", bytes_in=1,
-            bytes_out=2, first_byte=0.0125, total=3.5, upgraded=True, cached=True,
+            bytes_out=2, first_byte=0.0125, total=3.5, upgraded=True, cached=True, protocol="HTTP/2.0",
         )
     )  # fmt: skip
     assert json.loads(line) == {
-        "ts": "2026-11-21T11:42:00.123Z", "client": "10.1.2.3", "method": "GET",
+        "ts": "2026-11-21T11:42:00.123Z", "client": "10.1.2.3", "method": "GET", "protocol": "HTTP/2.0",
         "uri": "/apis/apps/v1/deployments?watch=true", "server": "s", "cluster": "east", "endpoint": "a",
         "user": "jane",
         "status": 200, "reason": "client_closed", "bytesIn": 1, "bytesOut": 2, "totalSeconds": 3.5, "upgraded": True,
@@ -70,6 +70,7 @@ def test_combined_line_is_what_log_tools_know() -> None:
     assert line == (
         '10.1.2.3 - - [21/Nov/2026:11:42:00 +0000] "GET /api?limit=5 HTTP/1.1" 200 77 "-" "kubectl/v1" - - ok 0.010\n'
     )
+    assert ' "GET /api HTTP/2.0" 200 ' in combined_formatter()(record(protocol="HTTP/2.0"))
 
 
 @given(uri=st.text(), agent=st.text(), user=st.text(), method=st.text())

@@ -1,0 +1,164 @@
+"""HTTP/2 through the Service: what a listener speaks, before and after a reload, and how its connections end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from h2.settings import SettingCodes
+from twisted.internet.task import deferLater
+
+from mcproxy.config import model
+from mcproxy.net.errors import ConnectError
+from tests.ports import reserved_port
+from tests.proxy import conftest
+from tests.proxy.harness import OK, Harness, Upstream, always, cluster, config, get, listener
+from tests.proxy.http2_peers import H2Client, h2_client
+
+reactor, harness = conftest.reactor, conftest.harness
+
+H1, H2 = model.HTTPProtocol.HTTP1, model.HTTPProtocol.HTTP2
+BOTH = (H2, H1)
+WATCH = b"/api/v1/pods?watch=true"
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
+FOREVER = 2**31 - 1
+"""The last stream of the first of two GOAWAYs (RFC 9113 6.8)."""
+
+
+def speaking(upstream: Upstream, *protocols: model.HTTPProtocol, **fields: Any) -> model.Config:
+    logging = model.Logging(access=model.AccessLog())
+    listeners = [listener(protocols=protocols, **fields)]
+    return config([cluster(upstream.endpoint())], listeners=listeners, logging=logging)
+
+
+async def answered(harness: Harness, client: H2Client) -> None:
+    """A request on a new stream of the connection is answered."""
+    stream = client.ask()
+    await harness.until(lambda: stream.ended, "the response")
+    assert (stream.status, stream.data) == (200, b"{}")
+
+
+async def test_each_connection_has_the_version_that_it_agreed_on_and_the_log_says_which(harness: Harness) -> None:
+    upstream = harness.upstream()
+    upstream.reply = always(OK)
+    await harness.serve(speaking(upstream, *BOTH))
+    await answered(harness, await h2_client(harness))
+    for request in (get(), get().replace(b"HTTP/1.1", b"HTTP/1.0")):
+        client = await harness.asks(request)
+        await harness.until(lambda client=client: client.received.endswith(b"{}"))  # type: ignore[misc]
+    assert [record.protocol for record in harness.records] == ["HTTP/2.0", "HTTP/1.1", "HTTP/1.0"]
+    assert [record.reason for record in harness.records] == ["ok", "ok", "ok"]
+
+
+async def test_after_a_reload_without_http_2_its_connections_go_away_and_nothing_is_dropped(harness: Harness) -> None:
+    upstream = harness.upstream()
+    upstream.reply = lambda end: end.send(EVENTS) if b"watch" in end.received else always(OK)(end)
+    await harness.serve(speaking(upstream, *BOTH))
+    client = await h2_client(harness)
+    watch = client.ask(path=WATCH)
+    await harness.until(lambda: watch.data)
+    await harness.serve(speaking(upstream, H1))
+    await answered(harness, client)  # before the second GOAWAY, as requests that are under way
+    await harness.until(lambda: len(client.goaways) == 2)
+    assert client.goaways == [(FOREVER, 0), (3, 0)]
+    upstream.connections[0].send(b"3\r\n[]\n\r\n")
+    await harness.until(lambda: watch.data.endswith(b"[]\n"), "an event after both")
+    with pytest.raises(ConnectError):
+        await h2_client(harness)
+    upstream.connections[0].send(b"0\r\n\r\n")
+    await harness.until(lambda: client.lost is not None, "the end of the connection after its last stream")
+    assert watch.ended
+    assert client.problem is None
+
+
+async def test_after_a_reload_without_http_1_its_connections_end_after_their_requests(harness: Harness) -> None:
+    upstream = harness.upstream()
+    await harness.serve(speaking(upstream, *BOTH))
+    busy = await harness.asks(get())
+    await harness.until(lambda: upstream.received)
+    await harness.serve(speaking(upstream, H2))
+    upstream.last.send(OK)
+    await harness.until(lambda: busy.received.endswith(b"{}"))
+    assert b"\r\nConnection: close\r\n" in busy.received
+    await harness.until(lambda: busy.ended)
+
+
+async def test_after_a_reload_that_speaks_http_2_again_connections_stay(harness: Harness) -> None:
+    upstream = harness.upstream()
+    upstream.reply = always(OK)
+    for protocols in (BOTH, (H1,), BOTH):
+        await harness.serve(speaking(upstream, *protocols))
+    client = await h2_client(harness)
+    await answered(harness, client)
+    await deferLater(harness.reactor, 1.1)
+    await answered(harness, client)
+    assert client.goaways == []
+
+
+async def test_a_connection_keeps_its_count_of_streams_and_new_ones_get_the_new(harness: Harness) -> None:
+    upstream = harness.upstream()
+    upstream.reply = always(OK)
+    before = speaking(upstream, *BOTH, limits=model.Limits(streams=7))
+    after = speaking(upstream, *BOTH, limits=model.Limits(streams=9))
+    await harness.serve(before)
+    old = await h2_client(harness)
+    await answered(harness, old)
+    await harness.serve(after)
+    new = await h2_client(harness)
+    await answered(harness, new)
+    await answered(harness, old)
+    code = SettingCodes.MAX_CONCURRENT_STREAMS
+    assert [client.engine.remote_settings[code] for client in (old, new)] == [7, 9]
+    assert old.goaways == new.goaways == []
+
+
+async def test_goaway_chance_is_that_of_the_listener(harness: Harness) -> None:
+    upstream = harness.upstream()
+    upstream.reply = always(OK)
+    await harness.serve(speaking(upstream, *BOTH))
+    client = await h2_client(harness)
+    await answered(harness, client)
+    assert client.goaways == []
+    await harness.serve(speaking(upstream, *BOTH, goaway_chance=1.0))  # more than the file may say
+    await answered(harness, client)
+    await harness.until(lambda: client.goaways)
+    assert client.goaways[0] == (FOREVER, 0)
+
+
+async def test_a_removed_listener_drains_its_connections(harness: Harness) -> None:
+    upstream = harness.upstream()
+    kept, gone = listener("kept", protocols=BOTH), listener("gone", port=reserved_port(), protocols=BOTH)
+    await harness.serve(config([cluster(upstream.endpoint())], listeners=[kept, gone]))
+    client = await h2_client(harness, port=harness.port(1))
+    stream = client.ask()
+    await harness.until(lambda: upstream.received)
+    await harness.serve(config([cluster(upstream.endpoint())], listeners=[kept]))
+    await harness.until(lambda: client.goaways)
+    assert client.goaways == [(FOREVER, 0)]
+    upstream.last.send(OK)
+    await harness.until(lambda: stream.ended)
+    assert (stream.status, stream.data) == (200, b"{}")
+    await harness.until(lambda: client.lost is not None)
+    assert client.goaways == [(FOREVER, 0), (1, 0)]
+
+
+async def test_a_shutdown_asks_clients_to_go_by_goaway_and_ends_watches_cleanly(harness: Harness) -> None:
+    upstream = harness.upstream()
+    upstream.reply = lambda end: end.send(EVENTS) if b"watch" in end.received else always(OK)(end)
+    await harness.serve(speaking(upstream, *BOTH))
+    client = await h2_client(harness)
+    watch = client.ask(path=WATCH)
+    await harness.until(lambda: watch.data)
+    harness.service.begin_shutdown()
+    await answered(harness, client)
+    assert b"connection" not in client.streams[3].fields
+    await harness.until(lambda: client.goaways)
+    assert client.goaways[0] == (FOREVER, 0)
+    await harness.service.drain(5.0)
+    harness.service.stop_accepting()
+    await harness.service.finish()
+    await harness.until(lambda: client.lost is not None)
+    assert watch.ended
+    assert watch.reset is None
+    assert client.goaways == [(FOREVER, 0), (3, 0)]
+    assert client.problem is None
