@@ -95,8 +95,7 @@ def test_goaways_fail_no_request_and_end_no_watch(site: HTTP2Site, cluster: str)
     assert watched["connections"] > 1
     assert found["failures"] == []
     assert found["done"] > 200
-    assert found["errors"]["recv_goaway_NO_ERROR"] > 2
-    assert found["connections"] > 4
+    assert found["connections"] > 6
     assert site.cluster.stats()["twice"] == 0
 
 

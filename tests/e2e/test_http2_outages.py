@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.http2_client import HTTP2Client
-from tests.e2e.http2_site import HTTP2Site
+from tests.e2e.http2_site import CONFIG, HTTP2Site
 from tests.e2e.http_client import Client
 from tests.e2e.processes import wait_until
 
@@ -21,7 +21,9 @@ LAST = 2**31 - 1
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[HTTP2Site]:
-    site = HTTP2Site(tmp_path, endpoints=2)
+    site = HTTP2Site(
+        tmp_path, CONFIG.replace("interval: 1s", "interval: 1s, timeout: 1s, unhealthyAfter: 2"), endpoints=2
+    )
     try:
         yield site.start()
         assert site.daemon.lines("bug") == []
@@ -77,6 +79,7 @@ def test_a_reload_under_load_loses_nothing(site: HTTP2Site) -> None:
 
 
 def test_a_shutdown_lets_streams_end_and_a_tunnel_go_on(site: HTTP2Site) -> None:
+    """The tunnel is HTTP/1.1 and has the drain's time; the watch, which its client resumes, ends when all else has."""
     with HTTP2Client(site.address()) as client, Client(site.address("http1")) as tunnel:
         watch = client.ask(WATCH)
         client.until("the watch begins", lambda: watch.status == 200)
@@ -84,15 +87,19 @@ def test_a_shutdown_lets_streams_end_and_a_tunnel_go_on(site: HTTP2Site) -> None
         response = tunnel.begin("POST", "/clusters/two/api/v1/namespaces/a/pods/b/exec?command=sh", upgrade)
         assert response.status == 101
         site.daemon.signal(signal.SIGTERM)
+        site.daemon.wait_for("mcproxy stops")
+        read = client.ask("/clusters/two/version")  # as `Connection: close` it comes with the next response
+        client.until("the read is answered", lambda: read.ended)
         client.until("two GOAWAYs", lambda: len(client.peer.goaways) == 2)
-        assert client.peer.goaways == [(LAST, 0), (watch.number, 0)]
+        assert (read.status, client.peer.goaways) == (200, [(LAST, 0), (read.number, 0)])
+        assert not watch.over
         assert echoed(tunnel, b"still there") == b"still there"
         tunnel.abort()
         client.until("the watch ends", lambda: watch.ended)
         assert watch.reset is None
         client.until("the connection ends", lambda: client.peer.lost is not None)
     assert site.daemon.end() == 0
-    assert " 0 " in site.daemon.lines("cut")[-1] or "cut=0" in site.daemon.lines("cut")[-1]
+    assert site.daemon.lines("mcproxy has stopped", "cut=0")
 
 
 def echoed(tunnel: Client, data: bytes) -> bytes:
