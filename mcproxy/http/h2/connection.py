@@ -475,7 +475,6 @@ class Connection(StreamsConnection[S]):
             if state == ASK:
                 self.put(ping(_PING))
             elif state == DEAD:
-                self.failing(HTTP2ConnectionError(ErrorCode.NO_ERROR, "the peer does not answer a PING"))
                 self.abort("the peer does not answer a PING")
                 return
         self.times_checked(now)

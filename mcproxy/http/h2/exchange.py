@@ -249,6 +249,7 @@ class H2Exchange(Exchange, Stream):
         self.lost()
 
     def stream_failed(self, code: int, cause: str) -> None:
+        self._connection.log_stream_error(cause)
         self.lost()
 
     def connection_ended(self, cause: str) -> None:

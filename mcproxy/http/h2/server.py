@@ -37,6 +37,7 @@ from mcproxy.http.h2.hpack.checked_field import METHOD
 from mcproxy.http.h2.hpack.decoder import TABLE_SIZE, Decoder
 from mcproxy.http.h2.hpack.encoder import content_length
 from mcproxy.http.messages import ProtocolError
+from mcproxy.net.client_table import UNIX
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IAddress
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 log = Logger()
 
+#: Bytes of fields that are compared with those of the next request.
+MAX_REMEMBERED = 8192
 #: Seconds between the two GOAWAYs: time for the first to arrive and for what the client has sent meanwhile.
 GOAWAY_STEP = 1.0
 
@@ -55,6 +58,7 @@ class H2ServerConnection(Connection[H2Exchange]):
 
     __slots__ = (
         "_factory",
+        "_fields",
         "_final",
         "_final_at",
         "_idle_since",
@@ -86,6 +90,7 @@ class H2ServerConnection(Connection[H2Exchange]):
         self._skipped = False  # the client did not use all ids below it
         self._final_at = NEVER  # the time of the second GOAWAY, once the first was sent
         self._final = False  # the second was sent: later streams are ignored
+        self._fields = b""  # of the last request
         self._new: list[H2Exchange] = []  # of this read, not handled yet
         now = self._idle_since = self.seconds()
         self._reset_count = ResetCount(now)
@@ -121,7 +126,7 @@ class H2ServerConnection(Connection[H2Exchange]):
         return None if self.streams else self._idle_since
 
     def failing(self, error: HTTP2ConnectionError) -> None:
-        client = str(getattr(self.client, "host", "unix"))
+        client = self._client_name()
         if isinstance(error, Flood):
             self._factory.floods.refused(error.kind, client, error.cause, self.seconds())
         else:
@@ -175,9 +180,13 @@ class H2ServerConnection(Connection[H2Exchange]):
             self._refuse(stream_id, problem, end_stream, self.peer_stream_window, fields.special[METHOD] == b"HEAD")
             return
         except HTTP2StreamError as error:
-            self._log_stream_error(error)
+            self.log_stream_error(error.cause)
             raise
         self.requests += 1
+        if head.fields == self._fields:
+            head.fields = self._fields  # a client's requests often have the same fields: one object for all of them
+        elif len(head.fields) <= MAX_REMEMBERED:
+            self._fields = head.fields
         self._open(H2Exchange(self, stream_id, head, self.last_received, end_stream))
         if factory.ends_http2 or (factory.goaway_chance and factory.random() < factory.goaway_chance):
             self.go_away()
@@ -197,12 +206,12 @@ class H2ServerConnection(Connection[H2Exchange]):
                 if not exchange.ended:
                     handle(exchange)
 
-    def _log_stream_error(self, error: HTTP2StreamError) -> None:
-        log.info(
-            "refused a request that breaks the protocol",
-            client=str(getattr(self.client, "host", "unix")),
-            cause=error.cause,
-        )
+    def log_stream_error(self, cause: str) -> None:
+        """A stream was reset because of an error of the client."""
+        log.info("refused a request that breaks the protocol", client=self._client_name(), cause=cause)
+
+    def _client_name(self) -> str:
+        return str(getattr(self.client, "host", UNIX))
 
     def reject(self, exchange: H2Exchange, problem: ProtocolError) -> None:
         """Respond to a request that turned out to be invalid, and cancel its handler."""
