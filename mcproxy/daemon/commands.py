@@ -31,6 +31,10 @@ class CommandTarget(Protocol):
     def status(self) -> dict[str, Any]:
         """The daemon's state, for JSON."""
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Connections and requests of each listener and cluster, for JSON."""
+
     def reload(self) -> Awaitable[ReloadResult]:
         """Reload; return the result of the first reload that starts from now on."""
 
@@ -43,7 +47,7 @@ def commands_of(daemon: CommandTarget) -> dict[str, Command]:
     return {
         "reload": lambda request: _reload(daemon, request),
         "diff": lambda request: _diff(daemon, request),
-        "status": lambda request: _status(daemon),
+        "status": lambda request: _status(daemon, request),
     }
 
 
@@ -88,8 +92,10 @@ async def _diff(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
     }
 
 
-async def _status(daemon: CommandTarget) -> Answer:
-    return {"ok": True, **daemon.status}
+async def _status(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
+    """Return the daemon's state; with figures, unless `brief` is true."""
+    state = {"ok": True, **daemon.status}
+    return state if request.get("brief") is True else {**state, **daemon.figures}
 
 
 def _failed(why: str) -> Answer:

@@ -50,6 +50,10 @@ class Service(Protocol):
     def running(self) -> int:
         """Open requests, watches and tunnels."""
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Connections and requests of each listener and cluster, for JSON."""
+
     async def start(self, config: Config) -> None:
         """Build everything and bind all listeners; raises with nothing left open."""
 
@@ -335,6 +339,10 @@ class Daemon:
             "stopsWithin": max(0.0, self._stops_by - self._reactor.seconds()) if self._stops_by else None,
             "lastReload": None if last is None else {"ok": last.ok, "errors": list(last.errors)},
         }
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return self._service.figures
 
     def reload(self) -> Deferred[ReloadResult]:
         return self._reloader.request()

@@ -74,7 +74,7 @@ class _StatusQuery(Protocol):
 
     def connectionMade(self) -> None:
         assert self.transport is not None
-        self.transport.write(b'{"command": "status"}\n')
+        self.transport.write(b'{"command": "status", "brief": true}\n')
 
     def dataReceived(self, data: bytes) -> None:
         self._received += data

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from mcproxy.config import model
 from mcproxy.config.urls import is_loopback
-from mcproxy.daemon import state_directory
+from mcproxy.daemon import figures, state_directory
 from mcproxy.daemon.aggregates import LazyAggregates
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.rights_check import RightsCheck
@@ -142,6 +142,15 @@ class Service:
     def requests(self) -> Collection[Request]:
         """The requests in flight."""
         return self._in_flight.requests
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Connections and requests of each listener and cluster, for JSON (`daemon.figures`)."""
+        clusters = {} if self._runtime is None else self._runtime.clusters
+        return {
+            "listeners": [figures.of_listener(live) for live in self._all_listeners()],
+            "clusters": figures.of_clusters(clusters),
+        }
 
     @property
     def runtime(self) -> Runtime | None:

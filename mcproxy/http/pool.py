@@ -90,6 +90,17 @@ class Pool:
         """The number of idle connections."""
         return self._h1.idle + self._h2.idle
 
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Return the connections and the requests on them, by version ("HTTP/1.1", "HTTP/2.0").
+
+        Without tunnels and without HTTP/2 connections that take no more requests.
+        """
+        http1, http2 = self._h1, self._h2.connections
+        return {
+            "HTTP/1.1": (http1.connections, http1.connections - http1.idle),
+            "HTTP/2.0": (len(http2), sum(len(connection.streams) for connection in http2)),
+        }
+
     def take(self, *, lasting: bool = False, upgrade: bool = False) -> ClientStream | None:
         """Return a stream on a connection that is open, or None if there is none; to be used at once.
 

@@ -9,7 +9,9 @@ from random import random as random_number
 from mcproxy.config.model import HTTPProtocol, Limits
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange, ServerConnection
+from mcproxy.http.h1.exchange import H1Exchange
 from mcproxy.http.h1.server import H1ServerConnection
+from mcproxy.http.h2.exchange import H2Exchange
 from mcproxy.http.h2.floods import Floods
 from mcproxy.http.h2.hpack.decoder import Representations
 from mcproxy.http.h2.hpack.encoder import Encoder
@@ -59,6 +61,15 @@ class ServerFactory:
     def protection(self) -> Counter[str]:
         """The connections that were ended because of a flood, by its kind."""
         return self.floods.counts
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Return open connections and the requests on them, by version; a tunnel counts as a request."""
+        http2 = [each for each in self.connections if isinstance(each, H2ServerConnection)]
+        http1 = [each for each in self.connections if isinstance(each, H1ServerConnection)]
+        return {
+            H1Exchange.protocol: (len(http1), sum(each.idle_since is None for each in http1)),
+            H2Exchange.protocol: (len(http2), sum(len(each.streams) for each in http2)),
+        }
 
     def build(self, transport: Transport) -> H1ServerConnection | H2ServerConnection:
         """Return the engine of the protocol that the handshake has agreed on."""

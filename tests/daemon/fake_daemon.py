@@ -72,6 +72,10 @@ class FakeService:
     def cut(self) -> dict[str, int]:
         return {}
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {"listeners": [], "clusters": []}
+
 
 def load(path: str) -> Any:
     with open(path, encoding="utf-8") as file:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from h2.settings import SettingCodes
+from hyperframe.frame import PingFrame
 from twisted.internet.task import deferLater
 
 from mcproxy.config import model
@@ -13,7 +14,7 @@ from mcproxy.net.errors import ConnectError
 from tests.ports import reserved_port
 from tests.proxy import conftest
 from tests.proxy.harness import OK, Harness, Upstream, always, cluster, config, get, listener
-from tests.proxy.http2_peers import H2Client, h2_client
+from tests.proxy.http2_peers import H2_TLS, H2Client, H2Upstream, h2_client
 
 reactor, harness = conftest.reactor, conftest.harness
 
@@ -162,3 +163,67 @@ async def test_a_shutdown_asks_clients_to_go_by_goaway_and_ends_watches_cleanly(
     assert watch.reset is None
     assert client.goaways == [(FOREVER, 0), (3, 0)]
     assert client.problem is None
+
+
+async def test_figures_are_by_version_listener_and_cluster(harness: Harness) -> None:
+    upstream = harness.add(H2Upstream(harness.reactor))
+    plain = harness.upstream()
+    plain.reply = lambda end: end.send(EVENTS) if b"watch" in end.received else None
+    over_http2 = cluster(upstream.endpoint(), tls=H2_TLS, name="east", health_check=model.HealthCheck(interval=3600.0))
+    over_http1 = cluster(plain.endpoint(), name="west")
+    servers = [
+        model.Server(
+            name=each.name,
+            listeners=("tls",),
+            server_names=(f"{each.name}.wild.test",),
+            default=each is over_http2,
+            backend=model.ClusterBackend(each.name),
+        )
+        for each in (over_http2, over_http1)
+    ]
+    listeners = [listener(protocols=BOTH)]
+    await harness.serve(config([over_http2, over_http1], servers, listeners))
+    client = await h2_client(harness)
+    for _ in range(3):
+        client.ask(path=WATCH)
+    await harness.until(lambda: len(upstream.streams) == 3)
+    other = await harness.asks(get(WATCH), server_name="west.wild.test")
+    await harness.until(lambda: other.received.endswith(b"{}\n\r\n"))
+    await harness.client()
+    await harness.until(lambda: harness.service.figures["listeners"][0]["connections"]["HTTP/1.1"] == 2)
+    assert harness.service.figures == {
+        "listeners": [
+            {
+                "name": "tls",
+                "bind": "127.0.0.1:0",
+                "accepting": True,
+                "handshakes": 0,
+                "connections": {"HTTP/1.1": 2, "HTTP/2.0": 1},
+                "requests": {"HTTP/1.1": 1, "HTTP/2.0": 3},
+                "protection": {},
+            }
+        ],
+        "clusters": [
+            {
+                "name": "east",
+                "connections": {"HTTP/1.1": 0, "HTTP/2.0": 1},
+                "requests": {"HTTP/1.1": 0, "HTTP/2.0": 3},
+            },
+            {
+                "name": "west",
+                "connections": {"HTTP/1.1": 1, "HTTP/2.0": 0},
+                "requests": {"HTTP/1.1": 1, "HTTP/2.0": 0},
+            },
+        ],
+    }
+
+
+async def test_floods_are_among_the_figures(harness: Harness) -> None:
+    await harness.serve(speaking(harness.upstream(), *BOTH))
+    client = await h2_client(harness)
+    assert client.transport is not None
+    client.transport.write(PingFrame(0, b"12345678").serialize() * 2000)
+    await harness.until(lambda: client.lost is not None)
+    protection = harness.service.figures["listeners"][0]["protection"]
+    assert sum(protection.values()) == 1, protection
+    assert client.goaways[-1][1] == 11, "ENHANCE_YOUR_CALM"

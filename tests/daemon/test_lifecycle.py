@@ -69,6 +69,10 @@ class RecordingService:
     def cut(self) -> dict[str, int]:
         return {"logs": 2, "tunnels": 1}
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {}
+
 
 CONFIG = Config(daemon=Daemon(shutdown_delay=5.0, drain_timeout=20.0))
 

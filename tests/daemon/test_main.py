@@ -261,6 +261,9 @@ def test_status_has_the_state_of_the_daemon(tmp_path: Path, control: str) -> Non
         status = send_command(control, {"command": "status"}, PATIENCE)
         assert (status["state"], status["open"], status["pid"]) == ("serving", 3, daemon.process.pid)
         assert status["lastReload"] is None
+        assert status["listeners"] == status["clusters"] == []
+        brief = send_command(control, {"command": "status", "brief": True}, PATIENCE)
+        assert set(status) - set(brief) == {"listeners", "clusters"}
 
 
 def test_log_level_changes_with_a_reload(tmp_path: Path) -> None:
