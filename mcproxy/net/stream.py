@@ -465,8 +465,14 @@ class Stream(ABC):
         return getattr(self.protocol, "idle_since", None)
 
     def close(self) -> None:
-        """Close an idle connection at once: our end is sent if the socket takes it, and connectionLost is called."""
+        """Close an idle connection at once: our end is sent if the socket takes it, and connectionLost is called.
+
+        A protocol that has a last word says it in `before_close`.
+        """
         if self._fd >= 0:
+            before_close = getattr(self.protocol, "before_close", None)
+            if before_close is not None:
+                before_close()
             self.flush_coalesced()
             if self.connected and not self._write_ended:
                 self._shut()

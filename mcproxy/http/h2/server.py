@@ -323,6 +323,11 @@ class H2ServerConnection(Connection[H2Exchange]):
         if not self.streams:
             self.shut("the connection was drained")
 
+    def before_close(self) -> None:
+        """The listener closes this idle connection to make room: what was not served may be sent again."""
+        self.put(goaway(self.last_peer_stream(), ErrorCode.NO_ERROR))
+        self.flush_coalesced()
+
     def drain(self, *, unused: bool) -> None:
         """Close after the open streams, and those that are on their way. A new connection has no need of `unused`."""
         self.go_away()

@@ -183,3 +183,14 @@ async def test_a_drain_over_tls(site: Site) -> None:
     assert client.lost is None
     await until(lambda: client.lost is not None)
     assert stream.number == 1
+
+
+async def test_an_idle_connection_that_makes_room_says_what_was_not_served(site: Site) -> None:
+    client = await site.client()
+    stream = client.ask(b"GET", b"/1000")
+    await until(lambda: stream.ended and site.listener.connections)
+    [connection] = site.listener
+    assert connection.idle_since is not None
+    connection.close()
+    await until(lambda: client.lost is not None)
+    assert client.goaways == [(1, 0)]
