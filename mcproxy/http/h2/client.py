@@ -13,7 +13,7 @@ from mcproxy.http.deadlines import NEVER, Deadlines
 from mcproxy.http.h2 import settings
 from mcproxy.http.h2.client_stream import H2ClientStream
 from mcproxy.http.h2.connection import Connection
-from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError
+from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError, code_name
 from mcproxy.http.h2.frames import MAX_STREAM_ID, PREFACE
 from mcproxy.http.h2.hpack.decoder import DecodedFields, Decoder, Representations
 from mcproxy.http.h2.hpack.encoder import Encoder
@@ -31,6 +31,12 @@ MAX_STREAMS = 1000
 BEGIN_TIMEOUT = 15.0
 #: Seconds for which no request follows a stream that was refused.
 REFUSING = 1.0
+
+#: Characters of a GOAWAY's debug data that are logged.
+MAX_DEBUG = 100
+#: Frames of DATA that may be on their way on a stream when it is cancelled, and on all that were.
+LATE_FRAMES = 100
+MOST_LATE_FRAMES = 20_000
 
 #: Receive windows (bytes): of the connection; of a stream whose client keeps up; and how much more than the initial one
 #: the streams of a connection may have together.
@@ -63,6 +69,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
     __slots__ = (
         "_extra",
         "_last_id",
+        "_late_frames",
         "_limit_changed",
         "_owner",
         "_refusing_until",
@@ -95,6 +102,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
         self._owner = owner
         self._violated = violated
         self._limit_changed = False
+        self._late_frames = 0  # that cost the upstream nothing of its budget
         self._last_id = -1  # of the stream that was opened last
         self._extra = EXTRA_WINDOWS  # bytes by which windows may still grow
         self.deadlines = deadlines
@@ -144,6 +152,17 @@ class H2ClientConnection(Connection[H2ClientStream]):
                 owner.room(self)
             elif not self.streams:
                 self.close(ErrorCode.NO_ERROR, "")
+
+    def reset_stream(self, stream: H2ClientStream, code: int) -> None:
+        self._late_frames = min(self._late_frames + LATE_FRAMES, MOST_LATE_FRAMES)
+        super().reset_stream(stream, code)
+
+    def _data_on_closed(self, stream_id: int, size: int) -> None:
+        # A client that cancels watches must not have the frames counted against the upstream that were on their way.
+        if self._late_frames and self._resets.get(stream_id):
+            self._late_frames -= 1
+        else:
+            super()._data_on_closed(stream_id, size)
 
     def stream_refused(self) -> None:
         """The upstream takes no more streams than it has, whatever its settings say: send it none for a while."""
@@ -200,6 +219,9 @@ class H2ClientConnection(Connection[H2ClientStream]):
 
     def goaway_received(self, last_stream_id: int, code: int, debug: bytes) -> None:
         self._leave_pool()
+        if code != ErrorCode.NO_ERROR:
+            text = "".join(filter(str.isprintable, debug[:MAX_DEBUG].decode("ascii", "replace")))
+            self._violated(f"it sent GOAWAY {code_name(code)}" + (f" ({text})" if text else ""))
         refused = [stream for stream_id, stream in self.streams.items() if stream_id > last_stream_id]
         for stream in refused:
             self.remove(stream)

@@ -127,7 +127,7 @@ class H2ClientStream(Stream):
 
     def pause(self) -> None:
         """Open the stream's window no further until `resume`."""
-        if not self.receive_paused and self._sink is not None:
+        if not self.receive_paused and self._sink is not None and not self.remote_closed:
             self.pause_receiving()
             self._connection.stalled += 1
 
@@ -304,7 +304,9 @@ class H2ClientStream(Stream):
         self._fail(UpstreamProtocolError(cause))
 
     def connection_ended(self, cause: str) -> None:
-        self._fail(ConnectionClosed(f"{cause} before the response was complete"))
+        late = "before the response was complete"
+        closed = cause.startswith("the connection was ")  # closed, or lost
+        self._fail(ConnectionClosed(f"{cause} {late}" if closed else f"the connection ended {late}: {cause}"))
 
     # -- time ---------------------------------------------------------------------------------------------------
 
