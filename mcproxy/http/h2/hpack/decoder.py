@@ -39,8 +39,6 @@ TABLE_SIZE = 4096
 _HARD_FACTOR = 2
 _MAX_UPDATES = 2  # of the table's size, at the beginning of a block (RFC 7541 4.2)
 _MAX_SHIFT = 21  # integers have at most 4 bytes behind the prefix
-_PATHS = (4, 5)  # of the static table
-
 #: The static table by the octet that stands for an entry; that of the index 0 is not there (RFC 7541 6.1).
 _STATIC_BY_OCTET = {128 | index: field for index, field in enumerate(STATIC_FIELDS) if index}
 
@@ -95,6 +93,8 @@ class Decoder:
         add_line = lines.append
         table = self._table
         remembered = self._remembered.recent.get
+        table_size = self._size
+        table_limit = self._limit
         total = updates = 0
         others = 0  # fields of this hop that are no pseudo-header fields
         decoded = 0  # fields that were not remembered: they cost the most
@@ -120,17 +120,21 @@ class Decoder:
                     updates += 1
                     if limit > TABLE_SIZE or total or updates > _MAX_UPDATES:
                         raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "change of the dynamic table's size")
-                    self._limit = limit
-                    self._evict(limit)
+                    table_limit = limit
+                    table_size = _evict(table, table_size, limit)
                     continue
                 else:  # a literal (6.2)
                     start = position
-                    mask = 63 if octet & 64 else 15
-                    index = octet & mask
-                    position += 1
-                    if index == mask:
-                        index, position = _integer(block, start, mask)
-                    name_start = name_end = name_mark = 0
+                    if octet & 64:
+                        index = octet & 63
+                        position += 1
+                        if index == 63:
+                            index, position = _integer(block, start, 63)
+                    else:
+                        index = octet & 15
+                        position += 1
+                        if index == 15:
+                            index, position = _integer(block, start, 15)
                     if not index:
                         name_mark = block[position]
                         size = name_mark & 127
@@ -148,7 +152,7 @@ class Decoder:
                     position += size
                     if position > end:
                         raise IndexError
-                    if index in _PATHS:
+                    if 3 < index < 6:
                         decoded += 1
                         value = block[value_start:position]
                         field = checked_path(huffman_decode(value) if value_mark & 128 else value)
@@ -174,12 +178,11 @@ class Decoder:
                     if decoded > hard_fields:
                         raise Flood("many_header_fields", f"a header block of more than {hard_fields} new fields")
                     if octet & 64:
-                        size = field[2]
-                        if self._size + size > self._limit:
-                            self._evict(self._limit - size)
-                        if size <= self._limit:
+                        table_size += field[2]
+                        if table_size <= table_limit:
                             table.append(field)
-                            self._size += size
+                        else:
+                            table_size = _insert(table, field, table_size, table_limit)
                 kind, payload, size, _ = field
                 total += size
                 if kind is None:
@@ -208,6 +211,8 @@ class Decoder:
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "malformed header block") from None
         except HuffmanError as error:
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"malformed string: {error}") from None
+        self._size = table_size
+        self._limit = table_limit
         if crumbs is not None:
             lines[cookie_line] = b"cookie: %b\r\n" % b"; ".join(crumbs)
         oversize = None
@@ -216,16 +221,6 @@ class Decoder:
         elif len(lines) + others + (special[AUTHORITY] is not None) > max_fields:  # counted as in HTTP/1.1
             oversize = f"more than {max_fields} header fields"
         return DecodedFields(special, lines, oversize)
-
-    def _evict(self, limit: int) -> None:
-        """Remove the oldest entries until the table's size is at most `limit` (RFC 7541 4.3, 4.4)."""
-        table = self._table
-        size, gone = self._size, 0
-        while size > limit and gone < len(table):
-            size -= table[gone][2]
-            gone += 1
-        del table[:gone]
-        self._size = size
 
     def _literal(self, representation: bytes, name: bytes, value: bytes, value_mark: int) -> CheckedField:
         """Return the field of a literal that is not among the recent ones, and remember it.
@@ -250,6 +245,25 @@ class Decoder:
             own = self._own = Representations(max_count=32, max_bytes=32 * 1024, max_key=8 * 1024)
         own.add(representation, field)
         return field
+
+
+def _evict(table: list[CheckedField], size: int, limit: int) -> int:
+    """Remove the oldest entries until the size of the table is at most `limit` (RFC 7541 4.3); return it."""
+    gone = 0
+    while size > limit and gone < len(table):
+        size -= table[gone][2]
+        gone += 1
+    del table[:gone]
+    return size
+
+
+def _insert(table: list[CheckedField], field: CheckedField, size: int, limit: int) -> int:
+    """Insert an entry, with which the table has `size`, and evict others; return the table's size (RFC 7541 4.4)."""
+    size = _evict(table, size, limit)
+    if size > limit:
+        return 0  # it is larger than the table: everything else is gone, and it is not inserted
+    table.append(field)
+    return size
 
 
 def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
