@@ -20,6 +20,11 @@ def malformed(section: str, title: str, block: bytes) -> Case:
     return Case(section, title, headers(1, block), MALFORMED, 0)
 
 
+def refused(section: str, title: str, block: bytes, status: int = 400) -> Case:
+    """A request that is malformed or what HTTP/1.1 refuses, too: then with the same response (RFC 9113 8.1.1)."""
+    return Case(section, title, headers(1, block), (*MALFORMED, answered(1, status=status)), 0)
+
+
 def length(value: bytes, path: bytes = b"/", *more: raw.Field) -> bytes:
     return request((b"content-length", value), *more, method=b"POST", path=path)
 
@@ -137,7 +142,7 @@ PSEUDO = (
     ),
     Case("http2/8.1.2.2", "te: trailers", headers(1, request((b"te", b"trailers"))), answered(1), 1),
     *(
-        malformed("http2/8.1.2.3", f":path {path!r}", request(path=path))
+        refused("http2/8.1.2.3", f":path {path!r}", request(path=path))
         for path in (b"", b"x", b"api/v1", b"/ ", b"/a b", b"/\r\nx: y", b"/\0", b"/\n", b"/#a", b"/\x7f", b"/\x80")
     ),
     malformed("http2/8.1.2.3", "no :method", request(method=None)),
@@ -148,16 +153,25 @@ PSEUDO = (
     malformed("http2/8.1.2.3", "two :path", literal(b":path", b"/other") + GET),
     malformed("http2/8.1.2.3", "two :authority", literal(b":authority", b"k8s.test") + GET),
     *(
-        malformed("http2/8.1.2.3", f":method {method!r}", request(method=method))
+        refused("http2/8.1.2.3", f":method {method!r}", request(method=method))
         for method in (b"", b"GE T", b"GET ", b"GET\r\n", b"G\0T", b"GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET", b"G(T")
     ),
     *(
-        malformed("http2/8.1.2.3", f":authority {authority!r}", request(authority=authority))
+        refused("http2/8.1.2.3", f":authority {authority!r}", request(authority=authority))
         for authority in (b"k8s.test\r\nx: y", b"k8s.test\0", b"a b", b"user@k8s.test", b"k8s.test/x", b"a,b", b"\x80")
     ),
+    refused("http2/8.1.2.3", ":method in lower case", request(method=b"get")),
+    refused("http2/8.3.1", "neither :authority nor Host", request(authority=None)),
+    refused("http2/8.5", "CONNECT", request(method=b"CONNECT", scheme=None, path=None), 405),
+    refused("http2/8.5", "CONNECT with :path", request(method=b"CONNECT"), 405),
+    refused("http2/8.5", "CONNECT with :protocol", request((b":protocol", b"websocket"), method=b"CONNECT"), 405),
+    refused("http2/8.3.1", "TRACE", request(method=b"TRACE"), 405),
+    refused("http2/8.3.1", "* with GET", request(path=b"*")),
+    refused("http2/8.3.1", ":scheme http over TLS", request(scheme=b"http")),
+    refused("http2/8.3.1", ":scheme file", request(scheme=b"file")),
     malformed("http2/8.3.1", "Host that differs from :authority", request((b"host", b"other.test"))),
-    malformed("http2/8.3.1", "two Hosts", request((b"host", b"k8s.test"), (b"host", b"k8s.test"))),
-    malformed("http2/8.3.1", "two Hosts, no :authority", request((b"host", b"a"), (b"host", b"b"), authority=None)),
+    refused("http2/8.3.1", "two Hosts", request((b"host", b"k8s.test"), (b"host", b"k8s.test"))),
+    refused("http2/8.3.1", "two Hosts, no :authority", request((b"host", b"a"), (b"host", b"b"), authority=None)),
     Case("http2/8.3.1", "Host that is the same", headers(1, request((b"host", b"k8s.test"))), answered(1), 1),
     Case("http2/8.3.1", "Host alone", headers(1, request((b"host", b"k8s.test"), authority=None)), answered(1), 1),
 )

@@ -1,0 +1,249 @@
+"""Random sequences of frames to the server engine, with the `h2` package at the other end, or beside it as an oracle.
+
+Two kinds. `test_valid_sequences`: h2's client speaks to our server, both in every order that the protocol permits, and
+every body must arrive whole, no window may be exceeded (h2 raises if we do), and what we gave back must be what we
+received. `test_any_sequence`: frames that may be wrong go to our server and to h2's, which must come to the same end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.errors
+import h2.events
+import h2.exceptions
+import h2.settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.http.h2 import raw
+from tests.http.h2.origin import Asked
+from tests.http.h2.stage import Stage
+
+NUMBERS = st.integers(0, 2**20)  # which one of those there are: modulo their number
+Step = tuple[Any, ...]
+
+
+# -- h2's client and our server ------------------------------------------------------------------------------------
+
+
+class Client:
+    """h2's client on a stage. It gives credit back only when told to."""
+
+    def __init__(self) -> None:
+        configuration = h2.config.H2Configuration(client_side=True, header_encoding=None)
+        self.protocol = h2.connection.H2Connection(configuration)
+        self.protocol.initiate_connection()
+        self.stage = Stage(begin=False, streams=100)
+        self.sent: dict[int, bytes] = {}  # request bodies
+        self.sending: list[int] = []  # streams whose request is not complete
+        self.got: dict[int, bytes] = {}
+        self.ended: set[int] = set()
+        self.reset: set[int] = set()
+        self.unacknowledged: dict[int, int] = {}
+        self.answers: dict[int, bytes] = {}
+        self.trailers: dict[int, list[raw.Field]] = {}
+        self.exchange_bytes()
+
+    def exchange_bytes(self) -> None:
+        """Until nobody has anything to say."""
+        while True:
+            out = self.protocol.data_to_send()
+            if out:
+                self.stage.wire.deliver(out)
+            self.stage.wire.turn()
+            came = self.stage.wire.taken()
+            if not came and not out:
+                return
+            for event in self.protocol.receive_data(came):
+                self.take(event)
+
+    def take(self, event: h2.events.Event) -> None:
+        assert not isinstance(event, h2.events.ConnectionTerminated), event
+        if isinstance(event, h2.events.DataReceived):
+            assert event.stream_id is not None
+            self.got[event.stream_id] = self.got.get(event.stream_id, b"") + (event.data or b"")
+            waiting = self.unacknowledged.get(event.stream_id, 0)
+            self.unacknowledged[event.stream_id] = waiting + (event.flow_controlled_length or 0)
+        elif isinstance(event, h2.events.StreamEnded):
+            assert event.stream_id is not None
+            self.ended.add(event.stream_id)
+        elif isinstance(event, h2.events.StreamReset):
+            raise AssertionError(event)
+
+    # steps
+
+    def begin(self, chosen: int, has_body: bool) -> None:
+        if len(self.sending) + len(self.open) > 90:
+            return
+        stream = self.protocol.get_next_available_stream_id()
+        fields = [(":method", "POST"), (":scheme", "https"), (":authority", "k8s.test"), (":path", "/hold")]
+        fields.append(("x-test", "v" * (chosen % 200)))
+        self.protocol.send_headers(stream, fields, end_stream=not has_body)
+        self.sent[stream] = b""
+        if has_body:
+            self.sending.append(stream)
+
+    def send(self, chosen: int, size: int) -> None:
+        if self.sending:
+            stream = self.sending[chosen % len(self.sending)]
+            size = min(size, self.protocol.local_flow_control_window(stream), self.protocol.max_outbound_frame_size)
+            padding = chosen % 7 if size > 300 and chosen % 2 else None
+            if padding is not None:
+                size -= padding + 1
+            body = bytes((chosen + stream) % 251 for _ in range(size))
+            self.protocol.send_data(stream, body, pad_length=padding)
+            self.sent[stream] += body
+
+    def finish(self, chosen: int, trailers: bool) -> None:
+        if self.sending:
+            stream = self.sending.pop(chosen % len(self.sending))
+            if trailers:
+                self.protocol.send_headers(stream, [("x-sum", str(chosen))], end_stream=True)
+                self.trailers[stream] = [(b"x-sum", b"%d" % chosen)]
+            else:
+                self.protocol.end_stream(stream)
+                self.trailers[stream] = []
+
+    def give_up(self, chosen: int) -> None:
+        if self.sending:
+            stream = self.sending.pop(chosen % len(self.sending))
+            self.protocol.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
+            self.reset.add(stream)
+
+    def acknowledge(self, chosen: int, size: int) -> None:
+        owed = [stream for stream, amount in self.unacknowledged.items() if amount]
+        if owed:
+            stream = owed[chosen % len(owed)]
+            size = min(size, self.unacknowledged[stream])
+            self.unacknowledged[stream] -= size
+            self.protocol.acknowledge_received_data(size, stream)
+
+    def change(self, window: int) -> None:
+        self.protocol.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
+
+    def ping(self, chosen: int) -> None:
+        self.protocol.ping(b"%08d" % chosen)
+
+    # steps of the server
+
+    @property
+    def open(self) -> list[Asked]:
+        return [each for each in self.stage.asked if not each.exchange.ended and not each.exchange.responded]
+
+    def answer(self, chosen: int, size: int) -> None:
+        """The handler answers one request at once, perhaps before it is complete."""
+        if self.open:
+            one = self.open[chosen % len(self.open)]
+            if not one.exchange.body_complete:
+                return  # ends the stream by RST_STREAM NO_ERROR: a test of its own
+            body = bytes(chosen % 253 for _ in range(size))
+            self.answers[one.exchange.stream_id] = body  # type: ignore[attr-defined]
+            one.answer(body)
+
+    def answer_in_pieces(self, chosen: int, size: int) -> None:
+        if self.open:
+            one = self.open[chosen % len(self.open)]
+            if not one.exchange.body_complete:
+                return
+            pieces = [bytes((chosen + number) % 256 for _ in range(size % (97 * number + 1))) for number in range(6)]
+            self.answers[one.exchange.stream_id] = b"".join(pieces)  # type: ignore[attr-defined]
+            one.exchange.respond(200, b"", b"", -1)
+            for piece in pieces:
+                one.exchange.write(piece)
+                one.exchange.flush()
+            one.exchange.end()
+
+    def pause(self, chosen: int) -> None:
+        if self.stage.asked:
+            self.stage.asked[chosen % len(self.stage.asked)].exchange.pause_body()
+
+    def resume(self, chosen: int) -> None:
+        if self.stage.asked:
+            self.stage.asked[chosen % len(self.stage.asked)].exchange.resume_body()
+
+    def wait(self) -> None:
+        self.stage.clock.advance(0.25)
+
+    # the end
+
+    def settle(self) -> None:
+        """Everybody reads and finishes."""
+        for one in self.stage.asked:
+            one.exchange.resume_body()
+        self.exchange_bytes()
+        while self.sending:
+            self.finish(0, False)
+        self.change(65535)
+        self.exchange_bytes()
+        for number, _ in enumerate(list(self.open)):
+            self.answer(0, number % 300)
+        for _ in range(2000):
+            owed = [stream for stream, amount in self.unacknowledged.items() if amount]
+            if not owed:
+                break
+            for stream in owed:
+                self.acknowledge_all(stream)
+            self.exchange_bytes()
+
+    def acknowledge_all(self, stream: int) -> None:
+        size, self.unacknowledged[stream] = self.unacknowledged[stream], 0
+        self.protocol.acknowledge_received_data(size, stream)
+
+
+STEPS: dict[str, tuple[Callable[..., None], tuple[st.SearchStrategy[Any], ...]]] = {
+    "begin": (Client.begin, (NUMBERS, st.booleans())),
+    "send": (Client.send, (NUMBERS, st.sampled_from((0, 1, 100, 5000, 16384)))),
+    "finish": (Client.finish, (NUMBERS, st.booleans())),
+    "give_up": (Client.give_up, (NUMBERS,)),
+    "acknowledge": (Client.acknowledge, (NUMBERS, st.sampled_from((1, 300, 10000, 70000)))),
+    "change": (Client.change, (st.sampled_from((0, 1, 1000, 65535, 2**20)),)),
+    "ping": (Client.ping, (NUMBERS,)),
+    "answer": (Client.answer, (NUMBERS, st.sampled_from((0, 1, 1000, 20000, 100000)))),
+    "answer_in_pieces": (Client.answer_in_pieces, (NUMBERS, st.sampled_from((0, 7, 3000, 40000)))),
+    "pause": (Client.pause, (NUMBERS,)),
+    "resume": (Client.resume, (NUMBERS,)),
+    "wait": (Client.wait, ()),
+    "exchange": (Client.exchange_bytes, ()),
+}
+
+
+def _steps(table: dict[str, Any]) -> st.SearchStrategy[list[Step]]:
+    # the bigger the number of steps, the more is open at the same time
+    one = st.one_of(*(st.tuples(st.just(name), *arguments) for name, (_, arguments) in table.items()))
+    return st.lists(one, max_size=60)
+
+
+@settings(max_examples=60)
+@given(_steps(STEPS))
+def test_valid_sequences(steps: list[Step]) -> None:
+    client = Client()
+    for name, *arguments in steps:
+        STEPS[name][0](client, *arguments)
+        if name not in ("begin", "send"):  # several of these go in one read
+            client.exchange_bytes()
+    client.exchange_bytes()
+    client.settle()
+    stage = client.stage
+    assert [each.exchange.stream_id for each in stage.asked] == list(client.sent)  # type: ignore[attr-defined]
+    for each in stage.asked:
+        stream = each.exchange.stream_id  # type: ignore[attr-defined]
+        assert each.ends == 1
+        if stream in client.reset:
+            assert each.cancellations == 1
+            assert client.sent[stream].startswith(each.body)
+            continue
+        assert each.cancellations == 0
+        assert each.body == client.sent[stream]
+        assert each.trailers == client.trailers.get(stream)
+        assert client.got.get(stream, b"") == client.answers[stream]
+    assert client.ended == set(client.sent) - client.reset
+    # Nothing is left, and what we gave back is what we received.
+    assert not stage.connection.streams
+    assert client.protocol.outbound_flow_control_window == stage.connection._receive_window
+    stage.leaves()
+    assert not stage.factory.connections
+    assert not stage.deadlines._items
