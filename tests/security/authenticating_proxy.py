@@ -66,12 +66,15 @@ def issued(of: str, subject: x509.Name) -> Held:
     return ca(of).issue(subject, NO_AUTHORITY, CLIENT, valid=(-400, 3600))
 
 
+def client_pair(held: Held | None) -> tuple[bytes, bytes] | None:
+    """PEM of a client's certificate and key."""
+    if held is None:
+        return None
+    return held.pem, held.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
 def _context(held: Held | None) -> SSL.Context:
-    pair = None
-    if held is not None:
-        key = held.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        pair = (held.pem, key)
-    return client_context(CA.cert_pem.bytes(), pair, verify=False)
+    return client_context(CA.cert_pem.bytes(), client_pair(held), verify=False)
 
 
 def id_token(**changed: Any) -> bytes:
