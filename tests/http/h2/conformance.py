@@ -1,8 +1,8 @@
 """Cases of conformance: what a client sends, and which outcomes RFC 9113 and RFC 7541 allow.
 
-A case is run over a real socket with TLS (`play`), against a server with a trivial handler (`Origin`). Behind its
-frames a PING is sent: what has not been answered when that is answered, or when the connection is closed, will not be,
-since the handler answers at once.
+A case is run over a real socket with TLS (`play`), against a server with a trivial handler (`Origin`). Behind each of
+its frames a PING is sent: what has not been answered when that is answered, or when the connection is closed, will not
+be, since the handler answers at once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 from tests.http.h2 import raw
 from tests.http.h2.raw import Seen
 
-MARK = b"conform\n"
-
 
 @dataclass
 class Result:
@@ -23,6 +21,11 @@ class Result:
     closed: bool
     requests: int  # that reached the handler
     cancelled: int  # of these: told that their client has gone
+
+    def __str__(self) -> str:
+        seen = self.seen
+        statuses = {stream: seen.status(stream) for stream in seen.heads}
+        return f"closed: {self.closed}, GOAWAY: {seen.goaway}, resets: {seen.resets}, statuses: {statuses}"
 
 
 Outcome = Callable[[Result], bool]
@@ -63,6 +66,17 @@ def answered(*streams: int, status: int = 200, body: bytes | None = None) -> Out
     return check
 
 
+def served(stream: int, status: int = 200) -> Outcome:
+    """As `answered`, perhaps before the request was complete, and then the rest was refused (RFC 9113 8.1)."""
+
+    def check(result: Result) -> bool:
+        seen = result.seen
+        resets = seen.resets in ({}, {stream: raw.NO_ERROR})
+        return seen.status(stream) == status and seen.ended(stream) and resets and not result.closed
+
+    return check
+
+
 def ignored(result: Result) -> bool:
     """No error of any kind; the connection goes on."""
     return not result.seen.resets and result.seen.goaway is None and not result.closed
@@ -91,7 +105,7 @@ class Case:
 
     def judge(self, result: Result) -> None:
         allowed = self.allowed if isinstance(self.allowed, tuple) else (self.allowed,)
-        assert any(outcome(result) for outcome in allowed), (result.seen.frames, result.closed)
+        assert any(outcome(result) for outcome in allowed), str(result)
         if self.requests is not None:
             assert result.requests == self.requests
         if self.check is not None:

@@ -19,7 +19,7 @@ from mcproxy.net.certificates import CertificateStore
 from mcproxy.net.client import connect
 from mcproxy.net.listen import Listener, ListenerSettings
 from tests.http.h2 import raw
-from tests.http.h2.conformance import MARK, Case, Result
+from tests.http.h2.conformance import Case, Result
 from tests.http.h2.raw import Seen
 from tests.net.peers import certificate, client_tls, reactor
 
@@ -34,7 +34,8 @@ _STORE: deque[CertificateStore] = deque(maxlen=1)
 class Asked:
     """One request that reached the handler. It is answered when it is complete: with its body, or "hello".
 
-    /hold is never answered, /large has a long answer, /empty one without a body, /reset is aborted at once.
+    /hold is never answered, nor is /paused, whose body is not read; /large has a long answer, /empty none,
+    /early one before the request is complete; /reset is aborted at once.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -50,7 +51,9 @@ class Asked:
             exchange.abort()
             return
         exchange.attach(self)
-        if not exchange.head.length:
+        if self.path == b"/paused":
+            exchange.pause_body()
+        elif not exchange.head.length or self.path == b"/early":
             self._complete()
 
     def body_data(self, data: bytes) -> None:
@@ -60,14 +63,15 @@ class Asked:
     def body_end(self, trailers: list[Header]) -> None:
         assert self.trailers is None
         self.trailers = trailers
-        self._complete()
+        if not self.exchange.responded:
+            self._complete()
 
     def _complete(self) -> None:
         if self.path == b"/large":
             self.answer(b"x" * LARGE)
         elif self.path == b"/empty":
             self.answer(b"")
-        elif self.path != b"/hold":
+        elif self.path not in (b"/hold", b"/paused"):
             self.answer(self.body or b"hello")
 
     def answer(self, body: bytes) -> None:
@@ -95,6 +99,7 @@ class Peer(Protocol):
     def __init__(self) -> None:
         self.seen = Seen()
         self.lost: BaseException | None = None
+        self._marks = 0
         self._waits: list[tuple[Callable[[], Any], Deferred[None]]] = []
 
     def dataReceived(self, data: bytes) -> None:
@@ -126,8 +131,11 @@ class Peer(Protocol):
 
         The second PING follows the answer to the first one: what was held until the end of the reactor's turn has come.
         """
-        for number in range(2):
-            mark = MARK[:-1] + b"%d" % number
+        for _ in range(2):
+            if self.lost:
+                return
+            self._marks += 1
+            mark = b"%08d" % self._marks
             self.send(raw.ping(mark))
             await self.until(lambda mark=mark: self.lost or self.seen.goaway or self.seen.ponged(mark))  # type: ignore[misc]
         if self.seen.goaway:
@@ -186,7 +194,9 @@ async def play(case: Case) -> Result:
     origin = Origin()
     try:
         peer = await origin.dial(case.preface)
-        peer.send(case.sends)
+        for step in raw.steps(case.sends):
+            peer.send(step)
+            await peer.settled()
         await peer.settled()
         cancelled = sum(each.cancellations for each in origin.asked)
         return Result(peer.seen, peer.lost is not None, len(origin.asked), cancelled)

@@ -188,6 +188,28 @@ def parse(received: bytes) -> tuple[list[Frame], bytes]:
     return frames, received[at:]
 
 
+def steps(sent: bytes) -> list[bytes]:
+    """Return the frames one by one, those of a header block together, with what is no whole frame at the end."""
+    frames, rest = parse(sent)
+    found: list[bytes] = []
+    at = 0
+    within = False
+    for one in frames:
+        end = at + 9 + len(one.payload)
+        if within:
+            found[-1] += sent[at:end]
+        else:
+            found.append(sent[at:end])
+        if one.kind in (HEADERS, CONTINUATION):
+            within = not one.flags & END_HEADERS
+        at = end
+    if rest and within:
+        found[-1] += rest
+    elif rest:
+        found.append(rest)
+    return found
+
+
 class Seen:
     """What a peer has received, in order; the header blocks are decoded as they come."""
 

@@ -375,14 +375,14 @@ WINDOW_UPDATE = (
     Case(
         "http2/6.9.1",
         "DATA beyond the window that we have given for a stream",
-        headers(1, request(path=b"/hold", method=b"POST"), OPEN) + data(1, b"x" * 16384) * 4 + data(1, b"x"),
+        headers(1, request(path=b"/paused", method=b"POST"), OPEN) + data(1, b"x" * 16384) * 4 + data(1, b"x"),
         error(1, FLOW_CONTROL_ERROR),
         1,
     ),
     Case(
         "http2/6.9.1",
         "padding counts, too",
-        headers(1, request(path=b"/hold", method=b"POST"), OPEN)
+        headers(1, request(path=b"/paused", method=b"POST"), OPEN)
         + data(1, raw.padded(b"x" * 16128, 255), raw.PADDED) * 4
         + data(1, b"x"),
         error(1, FLOW_CONTROL_ERROR),
