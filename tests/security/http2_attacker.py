@@ -9,7 +9,7 @@ from mcproxy.config.model import HTTPProtocol
 from mcproxy.net.client import ClientTLS, client_context, connect
 from tests.http.h2 import raw
 from tests.http.h2.origin import Peer
-from tests.http.h2.raw import ENDS, Field
+from tests.http.h2.raw import END_HEADERS, ENDS, Field
 from tests.identity.certificates import Held
 from tests.proxy.harness import CA, NAME, Harness, UpstreamEnd, listener
 from tests.security.authenticating_proxy import client_pair
@@ -35,8 +35,14 @@ class Attacker(Peer):
         return self.ask_block(raw.request(*fields, **pseudo), flags)
 
     def ask_block(self, block: bytes, flags: int = ENDS) -> int:
+        """`block` may be longer than a frame."""
         stream = self.begins()
-        self.send(raw.headers(stream, block, flags))
+        pieces = [block[at : at + 16384] for at in range(0, len(block), 16384)] or [b""]
+        frames = [raw.headers(stream, pieces[0], flags & ~END_HEADERS)]
+        frames += [raw.continuation(stream, piece, 0) for piece in pieces[1:]]
+        last = frames[-1]
+        frames[-1] = last[:4] + bytes((last[4] | flags & END_HEADERS,)) + last[5:]
+        self.send(b"".join(frames))
         return stream
 
     def over(self, stream: int) -> bool:

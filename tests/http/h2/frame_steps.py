@@ -118,7 +118,7 @@ class Composer:
         return raw.window_update(0 if chosen % 3 == 0 else self.choose(chosen) or 0, more)
 
     def settings(self, identifier: int, value: int) -> bytes:
-        bounds = {raw.ENABLE_PUSH: 2, raw.INITIAL_WINDOW_SIZE: 2**20, raw.MAX_FRAME_SIZE: 1}
+        bounds = {raw.ENABLE_PUSH: 2, raw.INITIAL_WINDOW_SIZE: 2**20, raw.MAX_FRAME_SIZE: 1, 8: 2, 9: 2}
         if identifier == raw.MAX_FRAME_SIZE:
             value = 16384 + value % 1000
         elif identifier in bounds:
@@ -205,6 +205,13 @@ WRONG: dict[str, tuple[Callable[..., bytes | None], tuple[st.SearchStrategy[Any]
 
 
 def steps(table: dict[str, Any], *, max_size: int) -> st.SearchStrategy[list[Step]]:
-    return st.lists(
-        st.one_of(*(st.tuples(st.just(name), *args) for name, (_, args) in table.items())), max_size=max_size
-    )
+    """Sequences of the steps of a table."""
+    return st.lists(_one(table), max_size=max_size)
+
+
+def _one(table: dict[str, Any]) -> st.SearchStrategy[Step]:
+    return st.one_of(*(st.tuples(st.just(name), *arguments) for name, (_, arguments) in table.items()))
+
+
+#: One of six is wrong, so that much has happened before it.
+sequences: st.SearchStrategy[list[Step]] = st.lists(st.one_of(*[_one(RIGHT)] * 5, _one(WRONG)), min_size=8, max_size=60)

@@ -49,7 +49,10 @@ class ServerOracle:
     """h2's server, which gives credit back at once. `received` are the requests, by stream."""
 
     def __init__(self) -> None:
-        configuration = h2.config.H2Configuration(client_side=False, header_encoding=None)
+        # Without its normalizing, for cookies would be moved to the end.
+        configuration = h2.config.H2Configuration(
+            client_side=False, header_encoding=None, normalize_inbound_headers=False
+        )
         self.protocol = h2.connection.H2Connection(configuration)
         self.protocol.initiate_connection()
         self.protocol.clear_outbound_data_buffer()

@@ -20,7 +20,7 @@ class H2Wire(Wire):
     """A transport of a TLS connection that has agreed on h2; turns of the reactor are the test's."""
 
     is_tls = True
-    alpn = b"h2"  # type: ignore[assignment]
+    alpn: bytes | None = b"h2"
     server_name: str | None = "k8s.test"  # type: ignore[assignment]
 
     def __init__(self, protocol: Any) -> None:

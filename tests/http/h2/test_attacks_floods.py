@@ -168,7 +168,7 @@ FLOODS = (
     ),
     Flood(
         "CONTINUATION, great",
-        "continuation_flood",
+        "large_header_block",
         lambda n: raw.continuation(1, literal(b"x-%d" % n, b"v" * 16000), 0),
         9,
         headers(1, GET, 1),
