@@ -235,7 +235,10 @@ class Connection(StreamsConnection[S]):
     def _end_streams(self, cause: str) -> None:
         streams, self.streams = self.streams, {}
         self.turns.clear()
+        self.queued = self._held = 0
+        self.over = False
         for stream in streams.values():
+            stream.queued = stream.held = 0
             stream.drop()
             stream.connection_ended(cause)
 
