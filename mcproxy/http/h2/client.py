@@ -242,6 +242,9 @@ class H2ClientConnection(Connection[H2ClientStream]):
     def failing(self, error: HTTP2ConnectionError) -> None:
         self._violated(error.cause)
 
+    def peer_is_silent(self, cause: str) -> None:
+        self._violated(cause)
+
     def _end_streams(self, cause: str) -> None:
         self._leave_pool()  # first: the requests of these streams may be sent again at once
         super()._end_streams(cause)

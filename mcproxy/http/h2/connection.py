@@ -154,6 +154,9 @@ class Connection(StreamsConnection[S]):
     def ended(self, cause: str, clean: bool) -> None:
         """The transport is closed; the streams were told. `clean`: in an orderly way."""
 
+    def peer_is_silent(self, cause: str) -> None:
+        """The connection is about to be aborted because the peer is not there any more."""
+
     def settings_received(self) -> None:
         """The peer's settings have changed (`peer_streams`, ...)."""
 
@@ -478,6 +481,7 @@ class Connection(StreamsConnection[S]):
             if state == ASK:
                 self.put(ping(_PING))
             elif state == DEAD:
+                self.peer_is_silent("the peer does not answer a PING")
                 self.abort("the peer does not answer a PING")
                 return
         self.times_checked(now)

@@ -223,14 +223,16 @@ class SendingConnection(ABC, Generic[S]):
         self.queued += grown
         self._await_turn(stream)
         stream.sending_waits()
-        if stream.end_follows:
-            return
         if self.queued > CONNECTION_HIGH and not self.over:
             self.over = True
             for other in list(self.streams.values()):
                 if not other.send_paused and not other.end_follows and not self._can_send_now(other):
                     self._pause(other)
-        elif not stream.send_paused and (stream.queued > STREAM_HIGH or (self.over and not self._can_send_now(stream))):
+        elif (
+            not stream.send_paused
+            and not stream.end_follows
+            and (stream.queued > STREAM_HIGH or (self.over and not self._can_send_now(stream)))
+        ):
             self._pause(stream)
 
     def _await_turn(self, stream: Stream) -> None:

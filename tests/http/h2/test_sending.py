@@ -231,6 +231,18 @@ def test_a_response_that_begins_while_too_much_waits() -> None:
     assert stage.connection.queued == 0
 
 
+def test_whole_answers_that_wait_pause_the_streams_that_would_add_to_them() -> None:
+    stage = stage_with(10, stream=0)
+    *whole, streamed = stage.requests
+    for handled in whole:
+        handled.exchange.write(bytes(100_000))
+        handled.exchange.end()
+    assert streamed.paused
+    stage.sends(window(2**20))
+    stage.gets()
+    assert not streamed.paused
+
+
 def test_a_full_send_buffer_pauses_all_and_goes_on_in_turn() -> None:
     stage = stage_with(20, connection=2**31 - 1, stream=2**30)
     stage.wire.block()
