@@ -7,6 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
+# urllib3-future, which niquests brings, would take the place of urllib3, on which the kubernetes package is tested.
+INSTALL = URLLIB3_NO_OVERRIDE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-binary urllib3-future
+
 .PHONY: help demo test suite lint bench format clean
 
 help:
@@ -51,5 +54,5 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/made-for-%: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	$(INSTALL) --editable '.[$*]'
 	@touch $@

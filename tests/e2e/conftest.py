@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.aggregate_environment import AggregateEnvironment
 from tests.e2e.environment import Environment
+from tests.e2e.http2_routes import HTTP2Routes
 from tests.e2e.identity_environment import IdentityEnvironment
 from tests.proxy.conftest import reactor as reactor
 
@@ -52,6 +53,16 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
         yield environment.start()
     finally:
         environment.stop()
+
+
+@pytest.fixture(scope="session")
+def http2_routes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HTTP2Routes]:
+    """A cluster behind a proxy, over each combination of HTTP versions; tests leave it as it was."""
+    routes = HTTP2Routes(tmp_path_factory.mktemp("http2"))
+    try:
+        yield routes.start()
+    finally:
+        routes.stop()
 
 
 @pytest.fixture(scope="session")

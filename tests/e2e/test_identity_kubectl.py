@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.identity_environment import CREDENTIAL_ID, IdentityEnvironment
+from tests.e2e.kubectl_output import SPDY, WEBSOCKET
 from tests.e2e.processes import Kubectl, Result, in_parallel
-from tests.e2e.test_kubectl import SPDY, WEBSOCKET, seen_of
+from tests.e2e.test_kubectl import seen_of
 
 TOLD = ("east", "token", "front")
 """Impersonate with a certificate, Impersonate with a token, RequestHeader."""

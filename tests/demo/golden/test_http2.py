@@ -14,7 +14,7 @@ from tests.demo.golden.differences import DIFFERENCES
 from tests.demo.golden.replay import compare, send
 from tests.demo.raw_client import fetch
 
-SAMPLE = ("get", "errors", "writes", "table", "gzip", "paging", "frontproxy", "impersonation")
+SAMPLE = ("get", "errors", "table", "gzip", "frontproxy")
 JSONDict = dict[str, Any]
 
 

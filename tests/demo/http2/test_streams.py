@@ -15,7 +15,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
 from tests.demo.http2.conftest import Connect, context, eventually, run
-from tests.simulated_cluster.http2_client import HTTP2Client, StreamLost
+from tests.simulated_cluster.http2_client import HTTP2Client
 from tests.simulated_cluster.one_pod import POD, Simulated, pod
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -77,7 +77,6 @@ def test_the_settings_are_those_of_a_kube_apiserver(connect: Connect) -> None:
         ("GET", f"{NAMESPACE}/secrets", {}, "alice"),
         ("HEAD", "/metrics", {}, "admin"),
         ("OPTIONS", NAMESPACE, {}, "admin"),
-        ("GET", f"{MAPS}?watch=1&timeoutSeconds=1&resourceVersion=0", {}, "admin"),
         ("PUT", MAPS, {"Content-Type": "application/json"}, "admin"),
         ("POST", MAPS, {"Content-Type": "text/plain"}, "admin"),
         ("GET", f"{POD}/exec?command=id", {}, "admin"),
@@ -242,17 +241,6 @@ def test_100_continue_is_an_interim_response(connect: Connect) -> None:
         return reply.interim, reply.status
 
     assert run(ask()) == ([100], 201)
-
-
-def test_a_watch_ends_with_its_stream(connect: Connect) -> None:
-    async def watch() -> tuple[bytes, StreamLost | None]:
-        client = await connect()
-        reply = client.request("GET", f"{MAPS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dnone")
-        content = await reply.read()
-        client.close()
-        return content, reply.lost
-
-    assert run(watch()) == (b"", None)
 
 
 def test_events_come_at_once(connect: Connect) -> None:
