@@ -47,6 +47,7 @@ class H2Pool:
     """
 
     __slots__ = (
+        "_announced_limit",
         "_closed",
         "_current",
         "_dial",
@@ -84,6 +85,7 @@ class H2Pool:
         self._takes = 0
         self._serving = False
         self._closed = False
+        self._announced_limit = FIRST_LIMIT  # by the upstream's last SETTINGS
         self.presumed_limit = FIRST_LIMIT  # streams of a connection before the upstream's SETTINGS
         #: Those that take new streams, the oldest first.
         self.connections: list[H2ClientConnection] = []
@@ -135,9 +137,9 @@ class H2Pool:
                 if best is None or rank < lowest:
                     best, lowest = connection, rank
         if spread and best is not None and best.lasting >= LASTING:
-            count = len(self.connections) + len(self._dials)
-            if count < SPREAD and (not self._max_connections or count < self._max_connections):
-                return None  # another connection is opened
+            count = len(self.connections)
+            if self._dials or (count < SPREAD and (not self._max_connections or count < self._max_connections)):
+                return None  # another connection is being opened, or is to be
         return best
 
     def open(self, lasting: bool) -> Deferred[H2ClientStream]:
@@ -152,7 +154,7 @@ class H2Pool:
                 if not connection.streams:
                     connection.retire()  # the caller wants a new connection, not this one
                     break
-        self._open_for_waiting()
+        self._open_for_waiting(opens=True)
         return waiter
 
     def _cancel_wait(self, waiter: Deferred[H2ClientStream]) -> None:
@@ -161,11 +163,22 @@ class H2Pool:
             for dial in list(self._dials):
                 dial.cancel()
 
-    def _open_for_waiting(self) -> None:
-        """Open the connections that the waiting requests need, as far as `max_connections` permits."""
-        share = min(self.presumed_limit, LASTING)
-        while len(self._dials) * share < len(self._waiting):
-            if self._max_connections and len(self.connections) + len(self._dials) >= self._max_connections:
+    def _open_for_waiting(self, *, opens: bool = False) -> None:
+        """Open the connections that the waiting requests need, as far as `max_connections` permits.
+
+        `opens`: at least one, even if others have room.
+        """
+        while True:
+            count = len(self.connections) + len(self._dials)
+            share = limit = self._announced_limit
+            if count < SPREAD:
+                share = min(limit, LASTING)
+            room = len(self._dials) * share
+            if count >= SPREAD:
+                room += sum([limit - len(connection.streams) for connection in self.connections])
+            if room >= len(self._waiting) and (self._dials or not opens):
+                return
+            if self._max_connections and count >= self._max_connections:
                 return
             dial = self._dial()
             if dial.called:
@@ -239,7 +252,8 @@ class H2Pool:
     def limit_announced(self, connection: H2ClientConnection) -> None:
         """The peer has announced how many streams a connection may have; `limit` is set."""
         limit = connection.limit
-        self.presumed_limit = max(min(limit, FIRST_LIMIT), 1)
+        self._announced_limit = max(limit, 1)
+        self.presumed_limit = min(self._announced_limit, FIRST_LIMIT)
         if not limit and not connection.streams:
             connection.retire()
         elif self._waiting:
