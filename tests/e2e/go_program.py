@@ -131,7 +131,7 @@ class GoCluster(GoProcess):
         self._control = f"http://127.0.0.1:{ready['control']}"
 
     def stats(self) -> JSONDict:
-        """connections, most (of them at a time), requests, inFlight, watches, posted, twice, events."""
+        """connections, http2 (those with streams so far), most, requests, inFlight, watches, posted, twice, events."""
         return self._call("/stats")
 
     def emit(self, count: int) -> None:

@@ -28,5 +28,5 @@ def test_300_watches_of_20_clients_share_few_connections(site: HTTP2Site) -> Non
     assert found.failures == []
     assert (found.watches, found.complete) == (300, 300)
     assert found.client_connections == 20
-    assert found.upstream_connections <= 6  # at most 100 on each, and one of health checks
+    assert found.upstream_connections in (3, 4)  # at most 100 watches on each; lists may have their own
     assert site.daemon.lines("bug") == []

@@ -28,7 +28,7 @@ class Figures:
     client_connections: int
     upstream_connections: int
     bytes_each: float
-    """By which the daemon's resident memory grew for each watch but the first tenth."""
+    """By which the daemon's resident memory grew for each watch but those of the first clients."""
     opened_us: float
     """The daemon's processor time to open a watch, microseconds."""
     event_us: float
@@ -52,20 +52,24 @@ def measure(
 ) -> Figures:
     """Open the watches in two parts, send the events to all in bursts, and end them.
 
-    Memory is the difference that the second part makes: the first tenth pays for what all share. `idle` is for how
-    many seconds the load of idle watches is looked at.
+    Memory is the difference that the second part makes: the first one pays for what all share. `idle` is for how many
+    seconds the load of idle watches is looked at.
     """
-    each = watches // clients
-    parts = max(1, clients // 10), clients - max(1, clients // 10)
+    each, first = divmod(watches, clients)
+    if first:
+        parts = [(first, each + 1), (clients - first, each)]
+    else:
+        parts = [(max(1, clients // 10), each), (clients - max(1, clients // 10), each)]
+    measured = parts[1][0] * parts[1][1]
     total = site.cluster.stats()["events"] + events
     listener, cluster = ("http1", "one") if http1 else ("usual", "two")
     more = ["-http1"] if http1 else []
     rss, cpu, failures = [], [], []
     with ExitStack() as stack:
         running = []
-        for part in parts:
+        for count, its in parts:
             cpu.append(_cpu(site))
-            arguments = ["-clients", part, "-each", each, "-events", total, "-patience", f"{patience}s", "-stay", *more]
+            arguments = ["-clients", count, "-each", its, "-events", total, "-patience", f"{patience}s", "-stay", *more]
             client = stack.enter_context(site.client("watches", *arguments, listener=listener, cluster=cluster))
             running.append(client)
             failures += client.line()["failures"]
@@ -74,7 +78,8 @@ def measure(
         cpu.append(_cpu(site))
         time.sleep(idle)
         cpu.append(_cpu(site))
-        upstream_connections = site.cluster.stats()["connections"]
+        stats = site.cluster.stats()
+        upstream_connections = stats["connections"] if http1 else stats["http2"]
         began = time.monotonic()
         for first in range(0, events, burst):
             site.cluster.emit(min(burst, events - first))
@@ -84,14 +89,14 @@ def measure(
         cpu.append(_cpu(site))
         found = [client.finish() for client in running]
     return Figures(
-        watches=each * clients,
+        watches=watches,
         complete=complete,
         failures=failures + [text for part in found for text in part["failures"]],
         client_connections=sum(part["connections"] for part in found),
         upstream_connections=upstream_connections,
-        bytes_each=(rss[1] - rss[0]) / (each * parts[1]),
-        opened_us=1e6 * (cpu[2] - cpu[1]) / (each * parts[1]),
-        event_us=1e6 * (cpu[4] - cpu[3]) / max(1, events * each * clients),
+        bytes_each=(rss[1] - rss[0]) / measured,
+        opened_us=1e6 * (cpu[2] - cpu[1]) / measured,
+        event_us=1e6 * (cpu[4] - cpu[3]) / max(1, events * watches),
         idle_share=(cpu[3] - cpu[2]) / idle if idle else 0.0,
         seconds=seconds,
     )

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -24,9 +25,9 @@ type cluster struct {
 	inFlight     atomic.Int64
 	watches      atomic.Int64
 	mutex        sync.Mutex
-	open         map[net.Conn]bool
-	most         int            // connections at the same time
-	posted       map[string]int // how often each X-Id came
+	open         map[net.Conn]bool // true: with streams of HTTP/2
+	most         int               // connections at the same time
+	posted       map[string]int    // how often each X-Id came
 	events       [][]byte
 	changed      chan struct{} // closed with the next event
 	ended        chan struct{} // closed to end all watches
@@ -49,6 +50,9 @@ func runCluster(arguments []string) outcome {
 	server := &http.Server{
 		Handler: c, ConnState: c.connection, Protocols: &protocols, ErrorLog: log.New(io.Discard, "", 0),
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: *streams},
+		ConnContext: func(ctx context.Context, connection net.Conn) context.Context {
+			return context.WithValue(ctx, connectionKey{}, connection)
+		},
 	}
 	listener, control := listen(), listen()
 	go func() { log.Fatal(server.ServeTLS(listener, *certificate, *key)) }()
@@ -57,6 +61,8 @@ func runCluster(arguments []string) outcome {
 	<-stdinEnds()
 	return c.stats()
 }
+
+type connectionKey struct{} // of a request's context: its net.Conn
 
 func listen() net.Listener {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +79,7 @@ func (c *cluster) connection(connection net.Conn, state http.ConnState) {
 	defer c.mutex.Unlock()
 	switch state {
 	case http.StateNew:
-		c.open[connection] = true
+		c.open[connection] = false
 		c.most = max(c.most, len(c.open))
 	case http.StateClosed, http.StateHijacked:
 		delete(c.open, connection)
@@ -83,14 +89,19 @@ func (c *cluster) connection(connection net.Conn, state http.ConnState) {
 func (c *cluster) stats() outcome {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	twice := 0
+	twice, http2 := 0, 0
+	for _, withStreams := range c.open {
+		if withStreams {
+			http2++
+		}
+	}
 	for _, count := range c.posted {
 		if count > 1 {
 			twice++
 		}
 	}
 	return outcome{
-		"connections": len(c.open), "most": c.most, "requests": c.requests.Load(), "inFlight": c.inFlight.Load(),
+		"connections": len(c.open), "http2": http2, "most": c.most, "requests": c.requests.Load(), "inFlight": c.inFlight.Load(),
 		"watches": c.watches.Load(), "posted": len(c.posted), "twice": twice, "events": len(c.events),
 	}
 }
@@ -129,6 +140,11 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.requests.Add(1)
 	c.inFlight.Add(1)
 	defer c.inFlight.Add(-1)
+	if r.ProtoMajor == 2 {
+		c.mutex.Lock()
+		c.open[r.Context().Value(connectionKey{}).(net.Conn)] = true
+		c.mutex.Unlock()
+	}
 	if c.goawayChance > 0 && rand.Float64() < c.goawayChance {
 		w.Header().Set("Connection", "close") // over HTTP/2 this is GOAWAY: kube-apiserver's --goaway-chance is the same
 	}
