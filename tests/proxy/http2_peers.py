@@ -101,7 +101,8 @@ class PeerStream:
         self._queued.clear()
         if self.reset is None and self.peer.lost is None:
             self.reset = -1
-            self.peer.engine.reset_stream(self.number, code)
+            with contextlib.suppress(StreamClosedError):  # its end is among the events still to come
+                self.peer.engine.reset_stream(self.number, code)
             self.peer.flush()
 
     def read_on(self) -> None:

@@ -194,15 +194,15 @@ class H2ClientConnection(Connection[H2ClientStream]):
     # -- the upstream's side --------------------------------------------------------------------------------------
 
     def settings_received(self) -> None:
-        self._limit_changed = True  # used when all of the read is seen: more settings may follow
+        self.limit = min(self.limit, self.peer_streams)  # at once: it holds from our acknowledgement on
+        self._limit_changed = True  # what more is permitted is used when all of the read is seen: others may follow
 
     def _apply_limit(self) -> None:
         """Take as many streams as the upstream permits now."""
         self._limit_changed = False
         self._refusing_until = NEVER
-        limit = min(self.peer_streams, MAX_STREAMS)
-        if limit != self.limit and self.usable:
-            self.limit = limit
+        self.limit = min(self.peer_streams, MAX_STREAMS)
+        if self.usable:
             self._owner.limit_announced(self)
 
     def is_idle(self, stream_id: int) -> bool:

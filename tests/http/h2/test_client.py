@@ -229,6 +229,20 @@ class TestEnds:
         harness.passes(1.5)
         assert harness.connection.limit == 1000
 
+    def test_a_smaller_limit_holds_for_what_comes_in_the_same_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Else what was refused would be sent again at once, beyond the limit that we have acknowledged."""
+        harness, seen = H2ClientHarness(begun=False), []
+        harness.waits = True
+        monkeypatch.setattr(harness, "room", lambda connection: seen.append(connection.limit))
+        for _ in range(4):
+            harness.asks()
+        two = MAX_CONCURRENT_STREAMS.to_bytes(2, "big") + (2).to_bytes(4, "big")
+        refused = (rst_stream(number, ErrorCode.REFUSED_STREAM) for number in (5, 7))
+        harness.answers(frame(SETTINGS, 0, 0, two), *refused)
+        assert seen
+        assert max(seen) <= 2
+        assert harness.connection.limit == 2
+
     def test_goaway(self, harness: H2ClientHarness) -> None:
         _, first = harness.asks()
         _, second = harness.asks()
