@@ -39,6 +39,7 @@ from mcproxy.http.h2.frames import (
     PADDED,
     PING,
     PRIORITY,
+    PRIORITY_FLAG,
     PUSH_PROMISE,
     RST_STREAM,
     SETTINGS,
@@ -72,6 +73,8 @@ _CHECK = 30.0  # seconds between two looks at a connection's times; any shorter 
 _PING = b"mcproxy\0"
 
 _unpack = HEADER.unpack_from
+#: With END_HEADERS alone of these flags, the payload of HEADERS is a whole header block.
+_PLAIN_HEADERS = END_HEADERS | PADDED | PRIORITY_FLAG
 
 
 @implementer(IProtocol, IPushProducer)
@@ -291,7 +294,10 @@ class Connection(StreamsConnection[S]):
                     else:
                         self._data(stream, data[start:stop], size, flags & END_STREAM)
                 elif kind == HEADERS and self._settled:
-                    self._header_block_begins(flags, stream_id, data, start, at)
+                    if flags & _PLAIN_HEADERS == END_HEADERS and stream_id:
+                        self._header_block(data[start:at], stream_id, flags)
+                    else:
+                        self._header_block_begins(flags, stream_id, data, start, at)
                 else:
                     self._control(kind, flags, stream_id, data[start:at])
                 if self.closed:
@@ -338,7 +344,8 @@ class Connection(StreamsConnection[S]):
 
     def _header_block(self, block: bytes, stream_id: int, flags: int) -> None:
         """Decode a complete block, whatever becomes of it: the decoder's table depends on each."""
-        self._incomplete_until = NEVER if self._acknowledged else self._incomplete_until
+        if self._acknowledged:
+            self._incomplete_until = NEVER
         if len(block) > self._max_block:
             raise Flood("large_header_block", f"a header block of more than {self._max_block} bytes")
         fields = self._decoder.decode(block, self._max_block, self._max_fields)

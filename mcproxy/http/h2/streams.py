@@ -90,7 +90,7 @@ class StreamsConnection(SendingConnection[S]):
                 self._held += size
         elif not end_stream and stream.receive_window * 2 < stream.receive_target:
             self._give_back_stream(stream)
-        if end_stream and stream.send_closed:
+        if end_stream and stream.send_closed and stream.stream_id in self.streams:
             self.remove(stream)
 
     def _data_on_closed(self, stream_id: int, size: int) -> None:
@@ -140,7 +140,8 @@ class StreamsConnection(SendingConnection[S]):
             self._held -= stream.held
             stream.held = 0
             self._give_back_connection()
-        self.forget_unsent(stream)
+        if not stream.send_closed or stream.queued:
+            self.forget_unsent(stream)
         self.stream_removed(stream)
 
     def _remember_reset(self, stream_id: int, *, by_us: bool) -> None:
