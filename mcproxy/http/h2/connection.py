@@ -167,7 +167,7 @@ class Connection(StreamsConnection[S]):
         """All frames of one read were handed on."""
 
     def reset_by_peer(self, stream: S) -> None:
-        """The peer has reset an open stream. May raise Flood."""
+        """The peer resets a stream that is still open. May raise Flood."""
 
     def times_checked(self, now: float) -> None:
         """Called now and then, at the latest when `deadline` has passed; `deadline` may be set to an earlier time."""
@@ -419,10 +419,10 @@ class Connection(StreamsConnection[S]):
         code = reset_code(payload)
         stream = self.streams.get(stream_id)
         if stream is not None:
+            self.reset_by_peer(stream)
             self._remember_reset(stream_id, by_us=False)
             self.remove(stream)
             stream.reset_received(code)
-            self.reset_by_peer(stream)
         elif not stream_id or self.is_idle(stream_id):
             raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
 

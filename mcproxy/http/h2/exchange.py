@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _BODILESS = (204, 304)
 
+LINGER = 2.0
+"""Seconds, as of HTTP/1.1."""
+
 
 class H2Exchange(Exchange, Stream):
     """An exchange that is its stream: the response may still wait for windows when the exchange has ended."""
@@ -50,6 +53,8 @@ class H2Exchange(Exchange, Stream):
             self.set_deadline()
 
     def data_received(self, data: bytes, end_stream: bool) -> None:
+        if self.send_closed:
+            return  # it lingers
         size = len(data)
         left = self._body_left
         if left >= 0:
@@ -71,6 +76,8 @@ class H2Exchange(Exchange, Stream):
     def headers_received(self, fields: DecodedFields, end_stream: bool) -> None:
         if not end_stream:
             raise HTTP2StreamError(ErrorCode.PROTOCOL_ERROR, "a header block in the middle of a body")
+        if self.send_closed:
+            return
         if self._body_left > 0:
             raise HTTP2StreamError(ErrorCode.PROTOCOL_ERROR, "DATA of another length than content-length")
         self._request_ended(trailer_fields(fields))
@@ -218,6 +225,16 @@ class H2Exchange(Exchange, Stream):
             self.watched = True
             connection.watch(self)
 
+    def linger(self) -> None:
+        """The response was sent before the end of the request: discard the rest for a moment.
+
+        Some clients read no response while they send, and take a reset for the loss of the response.
+        """
+        self.deadline = self._connection.after(LINGER)
+        if not self.watched:
+            self.watched = True
+            self._connection.watch(self)
+
     def sending_waits(self) -> None:
         if self.deadline == NEVER and not self.long_running:
             self.set_deadline()
@@ -228,7 +245,9 @@ class H2Exchange(Exchange, Stream):
     def expired(self) -> None:
         """The client's time has passed (`Deadlines`)."""
         connection = self._connection
-        if not self.remote_closed and not self.receive_paused and not self.ended:
+        if self.send_closed:
+            self.reset(ErrorCode.NO_ERROR)  # the rest of the request is not wanted (RFC 9113 8.1)
+        elif not self.remote_closed and not self.receive_paused and not self.ended:
             self.stalled = True
             connection.reject(self, ProtocolError(408, "the request body stalled"))
         elif not self.waiting or (self.long_running and not self.ended):

@@ -21,22 +21,17 @@ from mcproxy.http.h2.connection import Connection
 from mcproxy.http.h2.errors import ErrorCode, Flood, HTTP2ConnectionError, HTTP2StreamError, code_name
 from mcproxy.http.h2.exchange import H2Exchange
 from mcproxy.http.h2.frames import (
-    DATA,
-    END_STREAM,
     HEADERS,
     MAX_FRAME,
     MAX_STREAM_ID,
     PREFACE,
-    frame,
     goaway,
-    header_frames,
-    rst_stream,
 )
 from mcproxy.http.h2.heads import request_head
 from mcproxy.http.h2.hpack.checked_field import METHOD
 from mcproxy.http.h2.hpack.decoder import TABLE_SIZE, Decoder
 from mcproxy.http.h2.hpack.encoder import content_length
-from mcproxy.http.messages import ProtocolError
+from mcproxy.http.messages import CHUNKED, ProtocolError, RequestHead
 from mcproxy.net.client_table import UNIX
 
 if TYPE_CHECKING:
@@ -177,7 +172,9 @@ class H2ServerConnection(Connection[H2Exchange]):
             if limit and head.length > limit:
                 raise ProtocolError(413, f"the request body is longer than {limit} bytes")
         except ProtocolError as problem:
-            self._refuse(stream_id, problem, end_stream, self.peer_stream_window, fields.special[METHOD] == b"HEAD")
+            head = _refused_head(fields, end_stream)
+            exchange = self.streams[stream_id] = H2Exchange(self, stream_id, head, self.last_received, end_stream)
+            self.reject(exchange, problem)
             return
         except HTTP2StreamError as error:
             self.log_stream_error(error.cause)
@@ -214,44 +211,24 @@ class H2ServerConnection(Connection[H2Exchange]):
         return str(getattr(self.client, "host", UNIX))
 
     def reject(self, exchange: H2Exchange, problem: ProtocolError) -> None:
-        """Respond to a request that turned out to be invalid, and cancel its handler."""
+        """Respond to a request that is, or turned out to be, invalid, and cancel its handler."""
         responded = exchange.responded
         exchange.lost()
         if responded:
             self.reset_stream(exchange, ErrorCode.CANCEL)
-        else:
-            self._refuse(
-                exchange.stream_id,
-                problem,
-                exchange.remote_closed,
-                exchange.send_window,
-                exchange.head.method == b"HEAD",
-            )
-            self.remove(exchange)
-
-    def _refuse(self, stream_id: int, problem: ProtocolError, end_stream: bool, window: int, bodiless: bool) -> None:
-        """Respond to an invalid request; without its text if the client's windows are too small for that."""
+            return
         fields, body = self._factory.refusal(self, problem)
-        block = self.encoder.response(problem.status, fields)
-        size = len(body)
-        if bodiless or self.blocked or size > min(window, self.send_window):
-            self.put_answer(header_frames(stream_id, block, end_stream=True))
-        else:
-            block += content_length(size)
-            self.put_answer(
-                header_frames(stream_id, block, end_stream=False) + frame(DATA, END_STREAM, stream_id, body)
-            )
-            self.send_window -= size
-        if not end_stream:
-            self._remember_reset(stream_id, by_us=True)
-            self.put_answer(rst_stream(stream_id, ErrorCode.NO_ERROR))
+        exchange.hold_head(self.encoder.response(problem.status, fields) + content_length(len(body)))
+        if body and exchange.head.method != b"HEAD":
+            exchange.add(body)
+        exchange.finish()
 
     def response_sent(self, exchange: H2Exchange) -> None:
-        """END_STREAM was sent. The rest of an unfinished request is not wanted (RFC 9113 8.1)."""
-        if not exchange.remote_closed:
-            self._remember_reset(exchange.stream_id, by_us=True)
-            self.put_answer(rst_stream(exchange.stream_id, ErrorCode.NO_ERROR))
-        self.remove(exchange)
+        """END_STREAM was sent: the stream has ended, or lingers until its request is whole."""
+        if exchange.remote_closed:
+            self.remove(exchange)
+        else:
+            exchange.linger()
 
     def stream_removed(self, stream: H2Exchange) -> None:
         if stream.watched:
@@ -268,7 +245,8 @@ class H2ServerConnection(Connection[H2Exchange]):
     # -- resets -------------------------------------------------------------------------------------------------
 
     def reset_by_peer(self, stream: H2Exchange) -> None:
-        if self.last_received - stream.started_at < RESET_PERIOD:  # the end of an old watch is no rapid reset
+        # The end of an old watch is no rapid reset, nor of a body whose response was sent.
+        if self.last_received - stream.started_at < RESET_PERIOD and not stream.send_closed:
             self._reset_count.stream_reset(self.last_received)
 
     def reset_because_of_peer(self, stream_id: int) -> None:
@@ -331,3 +309,11 @@ class H2ServerConnection(Connection[H2Exchange]):
     def drain(self, *, unused: bool) -> None:
         """Close after the open streams, and those that are on their way. A new connection has no need of `unused`."""
         self.go_away()
+
+
+def _refused_head(fields: DecodedFields, end_stream: bool) -> RequestHead:
+    """Return what the response to a request with an invalid head depends on."""
+    head = RequestHead()
+    head.method = fields.special[METHOD] or b""
+    head.length = 0 if end_stream else CHUNKED
+    return head

@@ -246,6 +246,9 @@ def test_a_refused_request_that_is_not_whole_is_not_wanted() -> None:
     number = client.asks("TRACE", "/", end=False)
     assert client.status[number] == 405
     assert number in client.ended
+    assert not client.resets
+    client.server.passes(3)
+    client.exchange()
     assert client.resets == {number: ErrorCode.NO_ERROR}
 
 
