@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import niquests
-
-from tests.e2e.http2_routes import HTTP2Routes
 
 __all__ = ["CLIENTS", "Client", "Got", "open_client"]
 
@@ -45,7 +45,7 @@ class Client:
     def ask(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Got:
         raise NotImplementedError
 
-    def lines(self, path: str) -> Iterator[bytes]:
+    def lines(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
         """Yield the lines of a response as they come; the generator's end closes it."""
         raise NotImplementedError
 
@@ -68,12 +68,12 @@ class Client:
 class _Httpx(Client):
     """With HTTP/2 on one connection."""
 
-    def __init__(self, base: str, token: str, routes: HTTP2Routes, *, http2: bool) -> None:
+    def __init__(self, base: str, token: str, ca: Path, *, http2: bool) -> None:
         super().__init__()
         self._options: dict[str, Any] = {
             "base_url": base,
             "headers": {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"},
-            "verify": routes.context(),
+            "verify": ssl.create_default_context(cafile=str(ca)),
             "http2": http2,
             "timeout": TIMEOUT,
             "limits": httpx.Limits(max_connections=1 if http2 else AT_ONCE),
@@ -85,11 +85,10 @@ class _Httpx(Client):
             version = response.http_version.removeprefix("HTTP/")[0]
             return self._got(version, response.status_code, response.headers, b"".join(response.iter_raw()))
 
-    def lines(self, path: str) -> Iterator[bytes]:
-        with self._client.stream("GET", path) as response:
+    def lines(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
+        with self._client.stream("GET", path, headers=dict(headers or {})) as response:
             self.versions.add(response.http_version.removeprefix("HTTP/")[0])
-            for line in response.iter_lines():
-                yield line.encode()
+            yield from _lines(response.iter_raw())
 
     def many(self, paths: list[str]) -> list[bytes]:
         """Threads would send HEADERS of one HTTP/2 connection out of order (httpcore 1.0)."""
@@ -106,12 +105,12 @@ class _Httpx(Client):
 
 
 class _Niquests(Client):
-    def __init__(self, base: str, token: str, routes: HTTP2Routes, *, http2: bool) -> None:
+    def __init__(self, base: str, token: str, ca: Path, *, http2: bool) -> None:
         super().__init__()
         self._base = base
         self._client = niquests.Session(disable_http1=http2, disable_http2=not http2, disable_http3=True)
         self._client.trust_env = False  # the environment may name another CA
-        self._client.verify = str(routes.ca)
+        self._client.verify = str(ca)
         self._client.headers.update({"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"})
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str] | None, body: bytes) -> niquests.Response:
@@ -124,17 +123,28 @@ class _Niquests(Client):
             content = b"".join(response.iter_raw(1 << 16))
             return self._got(str(response.http_version)[0], response.status_code or 0, response.headers, content)
 
-    def lines(self, path: str) -> Iterator[bytes]:
-        with closing(self._ask("GET", path, None, b"")) as response:
+    def lines(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
+        with closing(self._ask("GET", path, headers, b"")) as response:
             self.versions.add(str(response.http_version)[0])
-            yield from response.iter_lines(chunk_size=1)
+            yield from _lines(response.iter_raw(-1))  # as it comes
 
     def close(self) -> None:
         self._client.close()
 
 
-def open_client(name: str, routes: HTTP2Routes, cluster: str, user: str = "admin") -> Client:
-    """Open one of CLIENTS to the listener that offers both versions; `cluster` is "1" or "2", as in ROUTES."""
+def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines without their ends (the clients' own iter_lines are quadratic in a line's length)."""
+    begun: list[bytes] = []
+    for part in parts:
+        *ended, rest = part.split(b"\n")
+        for line in ended:
+            yield b"".join([*begun, line])
+            begun.clear()
+        begun.append(rest)
+
+
+def open_client(name: str, base: str, token: str, ca: Path) -> Client:
+    """Open one of CLIENTS to a listener that offers both versions; `base` is an URL without a slash at its end."""
     library, version = name.split("-")
     kind = _Httpx if library == "httpx" else _Niquests
-    return kind(routes.base(f"2-{cluster}"), f"{user}-test-token", routes, http2=version == "2")
+    return kind(base, token, ca, http2=version == "2")

@@ -24,6 +24,11 @@ TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/jso
 Everywhere = Callable[..., Any]
 
 
+def open_routed(name: str, routes: HTTP2Routes, cluster: str, user: str) -> Client:
+    """Open a client to the listener that offers both versions; `cluster` is the version of its cluster, "1" or "2"."""
+    return open_client(name, routes.base(f"2-{cluster}"), f"{user}-test-token", routes.ca)
+
+
 @pytest.fixture
 def everywhere(http2_routes: HTTP2Routes) -> Everywhere:
     """Run a scenario with each client and to the cluster over each version; gives what all have seen.
@@ -34,7 +39,7 @@ def everywhere(http2_routes: HTTP2Routes) -> Everywhere:
     def compare(scenario: Callable[[Client, str], Any], user: str = "admin") -> Any:
         def seen(way: str) -> Any:
             name, cluster = way.rsplit("-", 1)
-            with closing(open_client(name, http2_routes, cluster, user)) as client:
+            with closing(open_routed(name, http2_routes, cluster, user)) as client:
                 found = scenario(client, way)
                 assert client.versions == {name[-1]}
                 return found
@@ -146,7 +151,7 @@ def test_the_kubernetes_package_reads_the_same(http2_routes: HTTP2Routes) -> Non
     config.api_key["authorization"] = "Bearer alice-test-token"
     with (
         kubernetes.client.ApiClient(config) as api,
-        closing(open_client("httpx-2", http2_routes, "2", "alice")) as beside,
+        closing(open_routed("httpx-2", http2_routes, "2", "alice")) as beside,
     ):
         core = kubernetes.client.CoreV1Api(api)
         pods = api.sanitize_for_serialization(core.list_namespaced_pod("demo").items)
