@@ -165,6 +165,18 @@ async def test_a_shutdown_asks_clients_to_go_by_goaway_and_ends_watches_cleanly(
     assert client.problem is None
 
 
+async def test_an_idle_connection_that_makes_room_is_told_that_nothing_more_was_served(harness: Harness) -> None:
+    upstream = harness.upstream()
+    upstream.reply = always(OK)
+    await harness.serve(speaking(upstream, *BOTH, limits=model.Limits(connections=1)))
+    first = await h2_client(harness)
+    await answered(harness, first)
+    second = await h2_client(harness)
+    await harness.until(lambda: first.lost is not None)
+    assert first.goaways == [(1, 0)]
+    await answered(harness, second)
+
+
 async def test_figures_are_by_version_listener_and_cluster(harness: Harness) -> None:
     upstream = harness.add(H2Upstream(harness.reactor))
     plain = harness.upstream()
