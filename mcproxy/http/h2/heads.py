@@ -52,7 +52,8 @@ def request_head(fields: DecodedFields, *, end_stream: bool, max_target: int, ht
         raise ProtocolError(400, "unknown method")
     if not path.isascii():
         raise ProtocolError(400, "malformed request target")
-    check_target_length(path, max_target)
+    if len(path) > max_target:
+        check_target_length(path, max_target)
     head = RequestHead()
     head.method = method
     head.target = origin_target(method, authority, path)

@@ -52,6 +52,10 @@ class Representations(Remembered[CheckedField]):
         super().__init__(max_count, max_bytes, max_key)
 
 
+#: For connections that have nothing of their own to remember yet.
+_NOTHING = Representations(0, 0, -1)
+
+
 class DecodedFields:
     """The fields of one block.
 
@@ -62,10 +66,9 @@ class DecodedFields:
 
     __slots__ = ("lines", "oversize", "special")
 
-    def __init__(self, special: list[bytes | None], lines: list[bytes], oversize: str | None) -> None:
-        self.special = special
-        self.lines = lines
-        self.oversize = oversize
+    special: list[bytes | None]
+    lines: list[bytes]
+    oversize: str | None
 
 
 class Decoder:
@@ -75,7 +78,7 @@ class Decoder:
 
     def __init__(self, remembered: Representations) -> None:
         self._remembered = remembered
-        self._own: Representations | None = None  # what only this connection may remember
+        self._own = _NOTHING  # what only this connection may remember
         self._table: list[CheckedField] = []  # the dynamic table, the newest entry last
         self._size = 0  # of the table
         self._limit = TABLE_SIZE  # as the peer's encoder chose it
@@ -93,12 +96,12 @@ class Decoder:
         add_line = lines.append
         table = self._table
         remembered = self._remembered.recent.get
+        own = self._own.recent.get
         table_size = self._size
         table_limit = self._limit
         total = updates = 0
         others = 0  # fields of this hop that are no pseudo-header fields
         decoded = 0  # fields that were not remembered: they cost the most
-        hard_limit = max_size * _HARD_FACTOR
         hard_fields = max_fields * _HARD_FACTOR
         crumbs: list[bytes] | None = None
         cookie_line = 0
@@ -133,8 +136,11 @@ class Decoder:
                     else:
                         index = octet & 15
                         position += 1
-                        if index == 15:
-                            index, position = _integer(block, start, 15)
+                        if index == 15:  # often, and then most often one octet more
+                            index += block[position]
+                            position += 1
+                            if index >= 15 + 128:
+                                index, position = _integer(block, start, 15)
                     if not index:
                         name_mark = block[position]
                         size = name_mark & 127
@@ -162,7 +168,7 @@ class Decoder:
                         field = checked(table[61 - index][3], huffman_decode(value) if value_mark & 128 else value)
                     else:
                         representation = block[start:position]
-                        known = remembered(representation)
+                        known = own(representation) if 15 < octet < 32 else remembered(representation)
                         if known is not None:
                             field = known
                         else:
@@ -205,22 +211,27 @@ class Decoder:
                         special[kind] = payload
                     else:
                         _add_repeated(special, kind, payload)
-                if total > hard_limit:
-                    raise Flood("large_header_block", f"a header block of more than {hard_limit} bytes when decoded")
         except LookupError:  # the block is truncated, or an index is 0 or beyond the table
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "malformed header block") from None
         except HuffmanError as error:
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"malformed string: {error}") from None
         self._size = table_size
         self._limit = table_limit
+        if total > max_size * _HARD_FACTOR:  # up to here, nothing of the table was copied
+            raise Flood(
+                "large_header_block", f"a header block of more than {max_size * _HARD_FACTOR} bytes when decoded"
+            )
         if crumbs is not None:
             lines[cookie_line] = b"cookie: %b\r\n" % b"; ".join(crumbs)
-        oversize = None
+        fields = DecodedFields()
+        fields.special = special
+        fields.lines = lines
+        fields.oversize = None
         if total > max_size:
-            oversize = f"the request head is longer than {max_size} bytes"
+            fields.oversize = f"the request head is longer than {max_size} bytes"
         elif len(lines) + others + (special[AUTHORITY] is not None) > max_fields:  # counted as in HTTP/1.1
-            oversize = f"more than {max_fields} header fields"
-        return DecodedFields(special, lines, oversize)
+            fields.oversize = f"more than {max_fields} header fields"
+        return fields
 
     def _literal(self, representation: bytes, name: bytes, value: bytes, value_mark: int) -> CheckedField:
         """Return the field of a literal that is not among the recent ones, and remember it.
@@ -228,9 +239,7 @@ class Decoder:
         `value_mark`: the octet before the value, for its Huffman bit.
         """
         own = self._own
-        field = None
-        if own is not None:
-            field = own.recent.get(representation) or own.find_older(representation)
+        field = own.recent.get(representation) or own.find_older(representation)
         if field is None:
             field = self._remembered.find_older(representation)
         if field is not None:
@@ -241,7 +250,7 @@ class Decoder:
         if representation[0] & 0xF0 != 0x10 and name not in SECRET_NAMES:
             self._remembered.add(representation, field)
             return field
-        if own is None:
+        if own is _NOTHING:
             own = self._own = Representations(max_count=32, max_bytes=32 * 1024, max_key=8 * 1024)
         own.add(representation, field)
         return field
