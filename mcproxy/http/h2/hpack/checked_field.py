@@ -67,7 +67,6 @@ _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _VALUE = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?").fullmatch
 _PATH = re.compile(rb"/[\x21-\x7e\x80-\xff]*|\*").fullmatch
 _STATUS = re.compile(rb"[1-9][0-9][0-9]").fullmatch
-_PATH_OCTETS = bytes([*range(0x21, 0x7F), *range(0x80, 0x100)])
 _VISIBLE = re.compile(rb"[\x21-\x3f\x41-\x7e\x80-\xff]*").fullmatch  # without "@": no userinfo (RFC 9113 8.3.1)
 
 
@@ -87,7 +86,7 @@ def checked(name: bytes, value: bytes) -> CheckedField:
 
 def checked_path(value: bytes) -> CheckedField:
     """Return `checked(b":path", value)`: the field that differs with every request."""
-    if (value[:1] == b"/" and not value.translate(None, _PATH_OCTETS)) or value == b"*":
+    if _PATH(value):
         return PATH, value, len(value) + 37, b":path"
     return MALFORMED, b":path", len(value) + 37, b":path"
 
