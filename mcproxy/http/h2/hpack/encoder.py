@@ -68,7 +68,12 @@ class Encoder:
             host,
             b"\x14%c%b" % (size, path) if size < 127 else b"\x14" + _string(path),
         ]
-        encoded += [remembered(block) or self._block(block) for block in blocks]
+        secret, secret_encoded = self._last_secret
+        for block in blocks:
+            known = remembered(block)
+            if known is None:
+                known = secret_encoded if block == secret else self._block(block)
+            encoded.append(known)
         return b"".join(encoded)
 
     def response(self, status: int, *blocks: bytes) -> bytes:
@@ -79,7 +84,9 @@ class Encoder:
         encoded = [_STATUSES.get(status) or b"\x08\x03%03d" % status]
         remembered = self._lines.recent.get
         for block in blocks:
-            encoded += [remembered(line) or self._line(line) for line in block[:-2].split(b"\r\n")]
+            for line in block[:-2].split(b"\r\n"):
+                known = remembered(line)
+                encoded.append(self._line(line) if known is None else known)
         return b"".join(encoded)
 
     def trailers(self, trailers: list[Header]) -> bytes:
@@ -90,8 +97,6 @@ class Encoder:
         encoded = self._blocks.find_older(block)
         if encoded is not None:
             return encoded
-        if block == self._last_secret[0]:
-            return self._last_secret[1]
         encoded = b""
         secret = False
         remembered = self._lines.recent.get
