@@ -43,8 +43,9 @@ MOST_LATE_FRAMES = 20_000
 CONNECTION_WINDOW = 16 * 1024 * 1024
 LARGEST_WINDOW = 1024 * 1024
 EXTRA_WINDOWS = 16 * 1024 * 1024
-#: A window grows if the half of it arrives within this time (seconds).
-FAST = 0.25
+#: A window grows by this factor if the half of it (a quarter, once it has grown) arrives within this time (seconds).
+GROWTH = 4
+FAST = 0.5
 
 _ANNOUNCED = [
     (settings.ENABLE_PUSH, 0),
@@ -185,9 +186,10 @@ class H2ClientConnection(Connection[H2ClientStream]):
         """Open a stream's window again; wider than before if it was used up quickly, which it is by a long list."""
         assert isinstance(stream, H2ClientStream)
         target, now = stream.receive_target, self.last_received
-        if now - stream.window_since < FAST and target < LARGEST_WINDOW and target <= self._extra:
-            self._extra -= target
-            stream.receive_target = 2 * target
+        if now - stream.window_since < FAST and target < LARGEST_WINDOW and (GROWTH - 1) * target <= self._extra:
+            self._extra -= (GROWTH - 1) * target
+            stream.receive_target = target = GROWTH * target
+            stream.receive_low = target - (target >> 2)  # a sender that is far away gets what it may in time
         stream.window_since = now
         super()._give_back_stream(stream)
 

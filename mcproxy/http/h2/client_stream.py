@@ -129,6 +129,7 @@ class H2ClientStream(Stream):
         """Open the stream's window no further until `resume`."""
         if not self.receive_paused and self._sink is not None and not self.remote_closed:
             self.pause_receiving()
+            self.window_since = 0.0  # it grows only for clients that keep up
             self._connection.stalled += 1
 
     def resume(self) -> None:
@@ -175,6 +176,7 @@ class H2ClientStream(Stream):
         if not end_stream:
             self._state = _HELD
             self._head = head
+            self.window_since = self._connection.last_received
             self._touch()
             return
         self._state = _BODY

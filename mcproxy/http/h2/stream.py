@@ -25,6 +25,7 @@ STREAM_SLOTS = (
     "held",
     "in_turn",
     "queued",
+    "receive_low",
     "receive_paused",
     "receive_target",
     "receive_window",
@@ -64,7 +65,8 @@ class Stream(ABC):
 
     # Receiving
     receive_window: int  # bytes that the peer may still send on this stream
-    receive_target: int  # what the window is opened to again
+    receive_low: int  # below which the window is opened again
+    receive_target: int  # to which
     held: int  # bytes that arrived since `pause_receiving`; the connection's bound counts them
     receive_paused: bool
     remote_closed: bool  # the peer's END_STREAM has arrived
@@ -78,7 +80,8 @@ class Stream(ABC):
         self.receive_paused = self.remote_closed = False
         self.trailer_block = self._pieces = None
         self._held_head = b""
-        self.receive_window = self.receive_target = connection.stream_window
+        self.receive_window = self.receive_target = window = connection.stream_window
+        self.receive_low = window >> 1
         self.send_paused = connection.over and connection.starts_paused(self)
 
     # -- for subclasses: what the peer does ---------------------------------------------------------------------

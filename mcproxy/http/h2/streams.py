@@ -88,7 +88,7 @@ class StreamsConnection(SendingConnection[S]):
             if stream.stream_id in self.streams:
                 stream.held += size
                 self._held += size
-        elif not end_stream and stream.receive_window * 2 < stream.receive_target:
+        elif not end_stream and stream.receive_window < stream.receive_low:
             self._give_back_stream(stream)
         if end_stream and stream.send_closed and stream.stream_id in self.streams:
             self.remove(stream)
@@ -158,7 +158,7 @@ class StreamsConnection(SendingConnection[S]):
             self._held -= stream.held
             stream.held = 0
             self._give_back_connection()
-        if not stream.remote_closed and not self.closed and stream.receive_window * 2 < stream.receive_target:
+        if not stream.remote_closed and not self.closed and stream.receive_window < stream.receive_low:
             self._give_back_stream(stream)
 
     def _give_back_stream(self, stream: Stream) -> None:
