@@ -21,18 +21,24 @@ if TYPE_CHECKING:
     from mcproxy.http.exchange import Exchange, ServerConnection
     from mcproxy.proxy.routes import Routes, VirtualServer
 
-#: Limit of the header block that a connection keeps, in bytes, to recognize it in its next request.
+#: Limit of a header block that a connection keeps to recognize it in another request, and of all of them (bytes).
 _MAX_KEPT_FIELDS = 4096
+_MAX_KEPT = 32 * 1024
 
 
 class ClientConnectionInfo:
-    """A client's address and certificate, and the results of its last request that its next one most often repeats."""
+    """A client's address and certificate, and the results of its last requests that its next one most often repeats.
+
+    A proxy in front sends the requests of many users over one connection: the header blocks of some are kept.
+    """
 
     __slots__ = (
         "_fields",
         "_forwarded",
         "_host",
         "_identity_headers",
+        "_kept",
+        "_kept_size",
         "_logged",
         "_scheme",
         "_server",
@@ -73,6 +79,8 @@ class ClientConnectionInfo:
         self._server: VirtualServer | None = None
         self._fields: bytes | None = None
         self._identity_headers: IdentityHeaders
+        self._kept: dict[bytes, IdentityHeaders] | None = None  # those before, once they have changed
+        self._kept_size = 0
         self._logged: tuple[str, str] | None = None
 
     def server(self, host: bytes) -> VirtualServer:
@@ -92,12 +100,25 @@ class ClientConnectionInfo:
         Most clients send the same ones with each request, and parsing them is expensive if there is a token.
         """
         if fields != self._fields:
-            headers = split_identity_headers(fields)
-            if len(fields) > _MAX_KEPT_FIELDS:
-                return headers
+            headers = None if self._kept is None else self._kept.get(fields)
+            if headers is None:
+                headers = split_identity_headers(fields)
+                if len(fields) > _MAX_KEPT_FIELDS:
+                    return headers
+                self._keep_last()
             self._fields, self._identity_headers = fields, headers
             self._logged = None
         return self._identity_headers
+
+    def _keep_last(self) -> None:
+        """Keep the headers of the last request beside those before it; they all go when they are too many."""
+        fields = self._fields
+        if fields is None or (self._kept is not None and fields in self._kept):
+            return
+        self._kept_size += len(fields)
+        if self._kept is None or self._kept_size > _MAX_KEPT:
+            self._kept, self._kept_size = {}, len(fields)
+        self._kept[fields] = self._identity_headers
 
     def logged_headers(self, head: RequestHead) -> tuple[str, str]:
         """Return the headers that are logged, Audit-ID and User-Agent; "" for an absent one."""

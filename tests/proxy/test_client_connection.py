@@ -12,6 +12,7 @@ from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from mcproxy.http.h1.head import parse_request_head
 from mcproxy.http.messages import RequestHead
 from mcproxy.kube.status import StatusError
+from mcproxy.proxy import client_connection
 from mcproxy.proxy.client_connection import ClientConnectionInfo
 
 
@@ -148,3 +149,29 @@ def test_what_is_logged_of_a_head_is_that_heads_own() -> None:
         client.identity_headers(asked.fields)
         assert client.logged_headers(asked) == told
         assert client.logged_headers(asked) == told
+
+
+def identity_fields(user: int) -> bytes:
+    return b"Accept: */*\r\nAuthorization: Bearer token-of-user-%d\r\nUser-Agent: kubectl\r\n" % user
+
+
+def test_a_connection_with_requests_of_many_users_keeps_each_ones_headers_apart() -> None:
+    info = connection_info(CLIENT)
+    known = [info.identity_headers(identity_fields(user)) for user in range(5)]
+    for user in (4, 0, 3, 3, 1, 2, 0):
+        headers = info.identity_headers(identity_fields(user))
+        assert headers is known[user]
+        assert headers.token == b"token-of-user-%d" % user
+
+
+def test_what_a_connection_keeps_of_many_users_is_bounded() -> None:
+    info = connection_info(CLIENT)
+    for user in range(5000):
+        assert info.identity_headers(identity_fields(user)).token == b"token-of-user-%d" % user
+        info.identity_headers(identity_fields(user - 1))
+    kept = info._kept
+    assert kept is not None
+    assert sum(map(len, kept)) <= client_connection._MAX_KEPT
+    big = b"Authorization: Bearer of-nobody\r\nX: %b\r\n" % bytes(5000)
+    assert info.identity_headers(big).token == b"of-nobody"
+    assert info.identity_headers(identity_fields(4999)).token == b"token-of-user-4999"
