@@ -243,8 +243,11 @@ class Stream(ABC):
         if item is not None:
             self._at_end_of_turn = None
             item.flush_coalesced()
-        if self._coalesced:
-            self.flush_coalesced()
+        data = self._coalesced
+        if data:
+            self._coalesced = b""
+            if self._fd >= 0:
+                self._write(data)
 
     def _end_turn_alone(self) -> None:
         try:

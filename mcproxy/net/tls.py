@@ -62,7 +62,7 @@ class TLSStream(Stream):
     `first_read` is called once, after the first read: by then a TLS 1.3 server has sent its session tickets.
     """
 
-    __slots__ = ("_first_read", "_read_wants_write", "_tls", "_write_wants_read", "alpn", "server_name")
+    __slots__ = ("_first_read", "_read_wants_write", "_ssl", "_tls", "_write_wants_read", "alpn", "server_name")
 
     is_tls = True
 
@@ -80,6 +80,7 @@ class TLSStream(Stream):
     ) -> None:
         super().__init__(reactor, sock, name, peer=peer, on_close=on_close)
         self._tls: SSL.Connection | None = tls
+        self._ssl: Any = tls._ssl  # what the binding's functions take, as long as `_tls`
         self.server_name = server_name
         self.alpn = shared(tls.get_alpn_proto_negotiated())
         self._first_read = first_read
@@ -98,11 +99,11 @@ class TLSStream(Stream):
     # -- moving bytes ----------------------------------------------------------------------------------------
 
     def _send(self, data: bytes | memoryview) -> int:
-        tls: Any = self._tls
         _clear_errors()
-        sent: int = _ssl_write(tls._ssl, data if type(data) is bytes else _from_buffer(data), len(data))
+        sent: int = _ssl_write(self._ssl, data if type(data) is bytes else _from_buffer(data), len(data))
         if sent > 0:
             return sent
+        tls: Any = self._tls
         try:
             tls._raise_ssl_error(tls._ssl, sent)
             return BLOCKED
@@ -120,13 +121,13 @@ class TLSStream(Stream):
         collects = self.alpn is H2
         held = 0  # bytes in the buffer that are not handed on yet
         try:
-            while budget > 0 and self._reading and self._tls is not None:
-                tls: Any = self._tls
+            while budget > 0 and self._reading and (ssl := self._ssl) is not None:
                 _clear_errors()
-                size: int = _ssl_read(tls._ssl, _read_buffer + held if held else _read_buffer, RECORD)
+                size: int = _ssl_read(ssl, _read_buffer + held if held else _read_buffer, RECORD)
                 if size <= 0:
-                    if _ssl_error(tls._ssl, size) != _WANT_READ:
-                        tls._raise_ssl_error(tls._ssl, size)
+                    if _ssl_error(ssl, size) != _WANT_READ:
+                        tls: Any = self._tls
+                        tls._raise_ssl_error(ssl, size)
                     break
                 held += size
                 if collects and held < RECORD:
@@ -195,7 +196,7 @@ class TLSStream(Stream):
         return True
 
     def _release(self) -> None:
-        self._tls = None
+        self._tls = self._ssl = None
         self._first_read = None
 
 
