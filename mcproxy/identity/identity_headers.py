@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
+from collections.abc import Callable
 
 from mcproxy.http.messages import Header
 from mcproxy.kube.status import StatusError
@@ -45,6 +46,7 @@ class IdentityHeaders:
         "_browser_fields",
         "_impersonate_block",
         "_token_block",
+        "_token_key",
         "bad_token",
         "fields",
         "impersonate",
@@ -67,6 +69,7 @@ class IdentityHeaders:
         self.bad_token = ""
         self.remote = self.impersonate = ()
         self._token_block = self._impersonate_block = b""
+        self._token_key: tuple[Callable[[bytes], bytes], bytes] | None = None
         self._browser_fields: tuple[tuple[bytes, ...], tuple[bytes, ...]] | None = None
 
     def __repr__(self) -> str:
@@ -95,6 +98,14 @@ class IdentityHeaders:
                 tuple(value.strip(b" \t") for name, value in found if name != b"origin"),
             )
         return self._browser_fields
+
+    def token_key(self, key_of: Callable[[bytes], bytes]) -> bytes:
+        """Return `key_of(token)`, which is computed once: the same headers most often come with many requests."""
+        known = self._token_key
+        if known is None or known[0] is not key_of:
+            assert self.token is not None
+            known = self._token_key = key_of, key_of(self.token)
+        return known[1]
 
     def passed_through(self, *, authenticates: bool, by_token: bool) -> bytes:
         """Return the block of identity headers that is passed on to a cluster with `Passthrough`.

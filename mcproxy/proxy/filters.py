@@ -45,21 +45,41 @@ T = TypeVar("T")
 _GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.flow_control`)
 
 
-async def authenticate(request: Request, server: VirtualServer, target: bytes) -> None:
-    """Set the request's authenticated user; `target` is as the cluster gets it. Raises StatusError (401, 503).
+def try_authenticate(request: Request, server: VirtualServer, target: bytes) -> bool:
+    """Set the request's authenticated user if that needs no review; False: await `authenticate`.
 
-    With `Passthrough` the token is what the cluster sees, so a token decides even beside a good client certificate.
+    `target` is as the cluster gets it. With `Passthrough` the token is what the cluster sees, so a token decides even
+    beside a good client certificate. Raises StatusError (401, 503).
     """
-    peer, headers, cluster = request.client.peer, request.identity_headers, request.cluster
-    path = target.partition(b"?")[0]
-    token_decides = server.token_decides if cluster is None else _passes_through(cluster)
-    address = request.client.address
-    caller = server.authenticator.at_once(peer, headers, path, client=address, token_decides=token_decides)
+    client, cluster = request.client, request.cluster
+    caller = server.authenticator.at_once(
+        client.peer,
+        request.identity_headers,
+        target.partition(b"?")[0],
+        client=client.address,
+        token_decides=server.token_decides if cluster is None else _passes_through(cluster),
+    )
     if caller is None:
-        waiting = server.authenticator.authenticate(
-            peer, headers, path, client=request.client.address, token_decides=token_decides
-        )
-        caller = await _until_answered(request, waiting)
+        return False
+    _set_caller(request, caller)
+    return True
+
+
+async def authenticate(request: Request, server: VirtualServer, target: bytes) -> None:
+    """Do as `try_authenticate`, with the reviews that it needs."""
+    client, cluster = request.client, request.cluster
+    waiting = server.authenticator.authenticate(
+        client.peer,
+        request.identity_headers,
+        target.partition(b"?")[0],
+        client=client.address,
+        token_decides=server.token_decides if cluster is None else _passes_through(cluster),
+    )
+    _set_caller(request, await _until_answered(request, waiting))
+
+
+def _set_caller(request: Request, caller: AuthenticatedUser) -> None:
+    cluster = request.cluster
     request.caller = caller
     request.user = caller.user if not caller.cluster or cluster is None else caller.seen_by(cluster.name)
 

@@ -39,6 +39,7 @@ from mcproxy.proxy.filters import (
     impersonate,
     is_authorized,
     try_admit,
+    try_authenticate,
     until_gone,
 )
 from mcproxy.proxy.forward import Forward
@@ -47,7 +48,6 @@ from mcproxy.proxy.reasons import Step
 from mcproxy.proxy.request import Request
 from mcproxy.proxy.responses import audit_id, refusal_fields
 from mcproxy.proxy.routes import Routes, VirtualServer
-from mcproxy.upstream.cluster import Cluster
 
 log = Logger()
 
@@ -104,8 +104,23 @@ class Pipeline:
                     return
             step = _AUTHENTICATION
             request.identity_headers = client.identity_headers(head.fields)
-            cluster, target = await self._authenticate(request, server)
-            info = request.info = self._request_info(head.method, target)
+            whole = head.target
+            try:
+                cluster, target = server.destination(whole)
+            except StatusError:
+                if not try_authenticate(request, server, whole):  # without that they must not learn what exists
+                    await authenticate(request, server, whole)
+                request.reason = "no_cluster"
+                raise
+            request.cluster = cluster
+            if target is not whole:
+                request.location_prefix = cluster_path.prefix_of(whole, target)
+            if not try_authenticate(request, server, target):
+                await authenticate(request, server, target)
+            if len(target) > _LONGEST_CACHED:
+                info = request.info = requestinfo.parse(head.method, target)
+            else:
+                info = request.info = self._cached_info(head.method, target)
             if info.long_running:
                 exchange.set_long_running()
             if cluster is None:
@@ -159,29 +174,6 @@ class Pipeline:
             raise
         if not exchange.responded and exchange.handler is None and not exchange.ended:
             raise RuntimeError("the aggregate has neither answered nor begun to")
-
-    async def _authenticate(self, request: Request, server: VirtualServer) -> tuple[Cluster | None, bytes]:
-        """Authenticate; return the cluster that the request is for, and the target on its API.
-
-        The cluster is None for the API of the server's aggregate.
-        """
-        whole = request.exchange.head.target
-        try:
-            cluster, target = server.destination(whole)
-        except StatusError:
-            await authenticate(request, server, whole)  # unauthenticated clients must not learn which clusters exist
-            request.reason = "no_cluster"
-            raise
-        request.cluster = cluster
-        if target is not whole:
-            request.location_prefix = cluster_path.prefix_of(whole, target)
-        await authenticate(request, server, target)
-        return cluster, target
-
-    def _request_info(self, method: bytes, target: bytes) -> RequestInfo:
-        if len(target) > _LONGEST_CACHED:
-            return requestinfo.parse(method, target)
-        return self._cached_info(method, target)
 
 
 def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:

@@ -15,6 +15,8 @@ def response_timeout(info: RequestInfo | None, target: bytes, usual: float) -> f
     """
     if info is None or info.long_running:
         return 0.0
+    if b"timeout=" not in target:
+        return usual
     asked = timeout_parameter(target)
     seconds = duration.parse(asked) if asked else None
     return seconds or usual

@@ -332,3 +332,17 @@ def test_a_bearer_token_among_very_many_subprotocols_is_refused_unread() -> None
         400,
         "more than 100 WebSocket subprotocols beside a bearer token",
     )
+
+
+def test_the_key_of_a_token_is_computed_once_for_each_function() -> None:
+    headers = split_identity_headers(b"Authorization: Bearer secret\r\n")
+    asked: list[bytes] = []
+
+    def key_of(token: bytes) -> bytes:
+        asked.append(token)
+        return b"key"
+
+    assert headers.token_key(key_of) == headers.token_key(key_of) == b"key"
+    assert asked == [b"secret"]
+    assert headers.token_key(lambda token: token[::-1]) == b"terces"  # another set of authenticators, another secret
+    assert headers.token_key(key_of) == b"key"

@@ -12,7 +12,7 @@ and `.../authenticatorfactory`, whose order and errors these are; the reference 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
@@ -37,7 +37,11 @@ _FRONT_PROXY_TODO = "a front proxy must send a certificate of requestHeader.caFi
 class BearerTokenAuthenticator(Protocol):
     """The interface of `token_union.UnionTokenAuthenticator`. Both raise StatusError (401, 503) and log why."""
 
-    def at_once(self, token: bytes, client: str) -> AuthenticatedUser | None: ...
+    @property
+    def key_of(self) -> Callable[[bytes], bytes]:
+        """What a token is known by: who has it for longer hashes it once."""
+
+    def at_once(self, token: bytes, client: str, key: bytes | None) -> AuthenticatedUser | None: ...
     async def authenticate(self, token: bytes, client: str) -> AuthenticatedUser: ...
 
 
@@ -107,7 +111,8 @@ class Authenticator:
             return self._without_token(peer, headers, path, client)
         if self._tokens is None:
             raise self._refused("no authenticator of this set accepts bearer tokens", "add one that does", client)
-        return self._tokens.at_once(token, client)
+        tokens = self._tokens
+        return tokens.at_once(token, client, headers.token_key(tokens.key_of))
 
     async def authenticate(
         self,

@@ -89,7 +89,7 @@ class UnionTokenAuthenticator:
         self._allow_system = allow_system_names
         self._share = share_service_accounts
         self._clock = shared.reactor
-        self._hash = TokenHash(random_bytes(32))
+        self.key_of: Callable[[bytes], bytes] = TokenHash(random_bytes(32))
         self._accepted: TokenCache[AuthenticatedUser] = TokenCache(max_entries=_MAX_ACCEPTED, max_bytes=_MAX_BYTES)
         self._refused: TokenCache[tuple[_Held | None, ...]] = TokenCache(max_entries=_MAX_REFUSED, max_bytes=_MAX_BYTES)
         self._log = ReviewerLog("the token authenticators")
@@ -162,12 +162,16 @@ class UnionTokenAuthenticator:
         for authenticator in self._authenticators:
             authenticator.close()
 
-    def at_once(self, token: bytes, client: str = "") -> AuthenticatedUser | None:
+    def at_once(self, token: bytes, client: str = "", key: bytes | None = None) -> AuthenticatedUser | None:
         """Return the user of this token if it is known; None if `authenticate` must be awaited.
+
+        `key` is `key_of(token)`, if the caller has it.
 
         Raises StatusError: 401 for a token that no authenticator accepts, in the words of a kube-apiserver.
         """
-        key, now = self._hash(token), self._clock.seconds()
+        if key is None:
+            key = self.key_of(token)
+        now = self._clock.seconds()
         caller = self._accepted.get(key, now)
         if caller is not None:
             return caller
@@ -197,7 +201,7 @@ class UnionTokenAuthenticator:
         user = self.at_once(token, client)
         if user is not None:
             return user
-        key, turn = self._hash(token), network(client)
+        key, turn = self.key_of(token), network(client)
         try:
             user = await self._singleflight.join(key, lambda: self._reviewed(token, key, client), turn=turn)
         except SingleFlightError as error:
