@@ -159,6 +159,17 @@ class Exchange(ABC):
         if self.handler is not None and not self.ended:
             self.handler.body_end(trailers)
 
+    def detach(self, body: list[bytes]) -> None:
+        """Take the handler off for another one, which is given `body`, what this one got, before what follows."""
+        self.handler = None
+        if body:
+            self._early = [*body, *(self._early or ())]
+        if not self.body_complete:
+            if self._early:
+                self.pause_body()
+            else:
+                self.resume_body()  # the former handler may have paused it, and `attach` resumes what it passes on
+
     @abstractmethod
     def pause_body(self) -> None:
         """Stop reading the request's body until `resume_body`."""

@@ -93,7 +93,7 @@ class Forward(ResponseRelay):
         self._refusals = 0  # by endpoints that did not process the request
         self._kept: list[bytes] | None = None  # the body up to now, if it may have to be sent again
         self._kept_size = 0
-        self._trailers: list[Header] = []
+        self._trailers: list[Header] | None = None  # once the body has ended
         self._upstream_reads = True  # the endpoint takes more of the body
         self._refused_elsewhere = False  # another endpoint has refused to let the proxy impersonate
 
@@ -208,7 +208,7 @@ class Forward(ResponseRelay):
     def _send_body_again(self, stream: ClientStream) -> None:
         for data in self._kept or ():
             stream.send_body(data)
-        if self._exchange.body_complete:
+        if self._trailers is not None:
             stream.end_body(self._trailers)
         elif self._upstream_reads:
             self._exchange.resume_body()
@@ -386,7 +386,7 @@ class Forward(ResponseRelay):
 
     def _no_endpoint(self) -> None:
         """Restart if there was a reload meanwhile, which may have added endpoints. Raises StatusError."""
-        if self._request.restart():
+        if self._request.restart(self._kept):
             return
         self._request.reason = "upstream_unreachable"
         raise retry_after(503, self._cluster.unavailable_message(self._balancer.endpoints), self._cluster.RETRY_AFTER)

@@ -173,8 +173,8 @@ class Request:
             log.failure("a bug in the handling of a request; please report it")
             self.refuse(StatusError(500, "internal error"), "internal_error")
 
-    def restart(self) -> bool:
-        """Handle the request from its beginning with the configuration in force now.
+    def restart(self, body: list[bytes] | None = None) -> bool:
+        """Handle the request from its beginning with the configuration in force now; `body` is what was read of it.
 
         For a request whose own configuration was replaced and has no endpoint left: it may be authorized differently
         now, or go elsewhere. Returns False, with nothing done, if that is the configuration it began with, or if a
@@ -189,7 +189,8 @@ class Request:
             waiting.cancel()
             if exchange.ended:  # the cancellation was answered
                 return True
-        exchange.on_done = exchange.handler = None
+        exchange.on_done = None
+        exchange.detach(body or [])
         self._release()
         handle(exchange)
         return True

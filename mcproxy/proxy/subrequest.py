@@ -257,7 +257,7 @@ class _Subrequest(Request):
         self.reason = reason
         cast(_MemoryExchange, self.exchange).fail(refusal)
 
-    def restart(self) -> bool:
+    def restart(self, body: list[bytes] | None = None) -> bool:
         """Return False: only the client's own request can begin again with another configuration."""
         return False
 

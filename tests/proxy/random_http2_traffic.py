@@ -14,10 +14,11 @@ from h2.settings import SettingCodes
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Queue
 from mcproxy.dispatch.flow_control import FlowController
+from mcproxy.http.h2.client import EXTRA_WINDOWS
 from mcproxy.proxy.request import Request
 from mcproxy.upstream.endpoint import Endpoint
 from tests.proxy.harness import OK, Client, Harness, UpstreamEnd, cluster, config, get
-from tests.proxy.http2_peers import H2_TLS, H2Client, H2Upstream, PeerStream, h2_client, http2_listener
+from tests.proxy.http2_peers import H2_TLS, H2Client, H2Upstream, H2UpstreamEnd, PeerStream, h2_client, http2_listener
 from tests.proxy.random_traffic import EVERYTHING, STREAM
 
 BIG = 400_000
@@ -364,12 +365,33 @@ class RandomHTTP2Traffic:
         for asked in self.asked:
             self.statuses[asked.status] += 1
             asked.client.abort()
-        await self.harness.turns()
+        for client in self.clients:
+            client.abort()
+        listeners = self.harness.service.listeners
+        await self.harness.until(lambda: not any(live.factory.connections for live in listeners), "clients are gone")
         ends = [end for upstream in self.two for end in upstream.h2]
         clients = {asked.client for asked in self.asked if isinstance(asked.client, H2Client)}
         assert sum(end.over_limit for end in ends) == 0
-        assert [repr(peer.problem) for peer in (*ends, *clients) if peer.problem is not None] == []
+        problems = [repr(peer.problem) for peer in (*ends, *clients) if peer.problem is not None]
+        assert problems == [], problems
+        self._check_counts()
+        self._check_connections(ends)
+
+    def _check_counts(self) -> None:
+        """Permits, places in queues, and requests of endpoints."""
         counts = [(each.config.name, each.in_use, each.in_use_long_running, each.waiting) for each in self.controls]
         assert [count for count in counts if any(count[1:])] == []
         assert [endpoint for endpoint in self.endpoints if endpoint.in_flight or endpoint.load] == []
-        assert [each for each in self.endpoints if each.pool.connections != each.pool.idle] == []
+        assert [each for each in self.endpoints if any(busy for _, busy in each.pool.counts().values())] == []
+
+    def _check_connections(self, ends: list[H2UpstreamEnd]) -> None:
+        """What connections count: streams, what waits to be sent, what is held for who does not read."""
+        kept = [connection for each in self.endpoints for connection in each.pool._h2.connections]
+        # One that is out of its pool is closed when its last stream has ended.
+        assert len(kept) == sum(end.lost is None for end in ends if end.transport is not None)
+        for each in self.endpoints:
+            assert not each.pool._h2.waits
+        for upstream in kept:
+            assert (upstream.lasting, upstream.stalled, upstream._extra) == (0, 0, EXTRA_WINDOWS)
+        for connection in kept:
+            assert (len(connection.streams), connection.queued, connection._held, len(connection.turns)) == (0,) * 4

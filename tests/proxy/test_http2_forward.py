@@ -267,6 +267,26 @@ class TestRefusals:
         for _ in range(4):
             await answered(harness, get(method=b"POST"))
 
+    @pytest.mark.parametrize("whole", [True, False])
+    async def test_what_an_endpoint_refuses_that_a_reload_removed_goes_whole_to_the_new_one(
+        self, harness: Harness, whole: bool
+    ) -> None:
+        """It begins anew with the configuration in force; what was read of its body comes along."""
+        former, new = (harness.add(H2Upstream(harness.reactor)) for _ in range(2))
+        answering(new)
+        await serve(harness, former)
+        fields = b"Transfer-Encoding: chunked"
+        body = b"2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"
+        client, stream = await asked(harness, former, get(b"/a", fields, method=b"PUT") + body[: None if whole else 8])
+        await harness.until(lambda: stream.ended if whole else stream.data == b"ab")
+        await serve(harness, new)
+        stream.cancel(ErrorCodes.REFUSED_STREAM)
+        if not whole:
+            await harness.until(lambda: new.streams)
+            client.send(body[8:])
+        await harness.until(lambda: client.received.endswith(b"{}"), "the answer")
+        assert [each.data for each in new.streams] == [b"abcd"]
+
     async def test_streams_above_the_last_of_a_goaway_go_elsewhere_and_others_go_on(self, harness: Harness) -> None:
         upstream = await one(harness)
         first, kept = await asked(harness, upstream, get(WATCH))

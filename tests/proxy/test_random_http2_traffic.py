@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
+
+import pytest
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from zope.interface import implementer
 
 from tests.proxy.harness import Harness
 from tests.proxy.random_http2_traffic import CLIENT_FATES, CLUSTER_FATES, STATES, RandomHTTP2Traffic
@@ -13,7 +18,24 @@ MORE_SEEDS = range(4, 40)
 STEPS = 120
 
 
-async def test_every_permit_stream_and_count_is_given_back_whatever_becomes_of_streams(harness: Harness) -> None:
+@pytest.fixture
+def bugs() -> Iterator[list[str]]:
+    """The tracebacks in the log meanwhile."""
+    found: list[str] = []
+
+    @implementer(ILogObserver)
+    def look(event: LogEvent) -> None:
+        if "log_failure" in event:
+            found.append(formatEvent(event) + str(event["log_failure"]))
+
+    globalLogPublisher.addObserver(look)
+    yield found
+    globalLogPublisher.removeObserver(look)
+
+
+async def test_every_permit_stream_and_count_is_given_back_whatever_becomes_of_streams(
+    harness: Harness, bugs: list[str]
+) -> None:
     left: Counter[tuple[str, str]] = Counter()
     fates: Counter[tuple[str, str]] = Counter()
     statuses: Counter[int] = Counter()
@@ -26,6 +48,7 @@ async def test_every_permit_stream_and_count_is_given_back_whatever_becomes_of_s
         for _ in range(STEPS):
             await traffic.step()
         await traffic.finish()
+        assert bugs == []
         left += traffic.left_in
         fates += traffic.fates
         statuses += traffic.statuses
