@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
+from twisted.logger import LogLevel, capturedLogs, formatEvent
 
 from mcproxy.config import model
 from tests.proxy.harness import OK, Client, Harness, cluster, config, get
@@ -419,6 +420,26 @@ class TestEnds:
         assert "malformed" in body["message"]
         assert harness.records[-1].reason == "upstream_malformed"
         await harness.until(lambda: stream.reset == ErrorCodes.PROTOCOL_ERROR)
+
+
+class TestHostileClusters:
+    async def test_a_flood_ends_its_connection_and_names_the_endpoint(self, harness: Harness) -> None:
+        upstream = await one(harness)
+        client, stream = await asked(harness, upstream, get(WATCH))
+        stream.head(JSON)
+        stream.send(b"{}\n")
+        await harness.until(lambda: client.received.endswith(b"{}\n\r\n"))
+        with capturedLogs() as events:
+            for _ in range(1100):
+                stream.peer.engine.ping(bytes(8))
+            stream.peer.flush()
+            await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"))
+        warned = [formatEvent(event) for event in events if event["log_level"] is LogLevel.warn]
+        assert len(warned) == 1
+        assert warned[0].startswith("an HTTP/2 connection to endpoint a of cluster east was ended: ")
+        assert stream.peer.goaways == [(0, ErrorCodes.ENHANCE_YOUR_CALM)]
+        answering(upstream)
+        await answered(harness, get())
 
 
 class TestBackPressure:

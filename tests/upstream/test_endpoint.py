@@ -212,3 +212,32 @@ def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind() -> None:
         wait.cancel()
     assert endpoint.load == 0
     assert endpoint.pool.connections == 0
+
+
+def test_a_violation_of_http2_is_logged_with_the_endpoints_name_and_not_again_at_once() -> None:
+    clock = FakeReactor()
+    endpoint = made(clock)
+    pool: Any = endpoint.pool
+    checks: list[None] = []
+    endpoint.check_soon = lambda: checks.append(None)
+    with capturedLogs() as events:
+        for _ in range(3):
+            pool.violated("PING, too many of them")
+        clock.advance(10)
+        pool.violated("PUSH_PROMISE")
+    assert [formatEvent(event) for event in events] == [
+        f"an HTTP/2 connection to endpoint a of cluster east was ended: {cause}"
+        for cause in ("PING, too many of them", "PUSH_PROMISE")
+    ]
+    assert len(checks) == 4
+
+
+@pytest.mark.parametrize("configured", list(model.UpstreamProtocol))
+def test_without_tls_http1_is_spoken_whatever_is_configured(configured: model.UpstreamProtocol) -> None:
+    connections = model.Connections(protocol=configured)
+    config = cluster_config(
+        endpoint_config("a"), endpoint_config("b", scheme="https", host="10.0.0.2"), connections=connections
+    )
+    plain, secure = Cluster(config, make_shared()).endpoints
+    pools: list[Any] = [plain.pool, secure.pool]
+    assert [pool.protocol for pool in pools] == [model.UpstreamProtocol.HTTP1, configured]
