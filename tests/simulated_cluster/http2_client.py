@@ -98,12 +98,13 @@ class HTTP2Client(asyncio.Protocol):
         return self.engine.goaways
 
     @classmethod
-    async def connect(cls, port: int, context: ssl.SSLContext, **options: Any) -> HTTP2Client:
-        """Connect to a loopback port; `context` must offer h2 by ALPN."""
+    async def connect(cls, port: int, context: ssl.SSLContext, *, wait: bool = True, **options: Any) -> HTTP2Client:
+        """Connect to a loopback port, and wait for the server's settings; `context` must offer h2 by ALPN."""
         client = cls(**options)
         client._authority = f"127.0.0.1:{port}"
         await asyncio.get_running_loop().create_connection(lambda: client, "127.0.0.1", port, ssl=context)
-        await client.ready.wait()
+        if wait:
+            await client.ready.wait()
         return client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -191,9 +192,7 @@ class HTTP2Client(asyncio.Protocol):
     def _send_bodies(self) -> None:
         for ident, (body, end) in list(self._bodies.items()):
             try:
-                while body and (
-                    room := min(self.engine.local_flow_control_window(ident), self.engine.max_outbound_frame_size)
-                ):
+                while body and (room := self._room(ident)) > 0:
                     last = len(body) <= room
                     self.engine.send_data(ident, bytes(body[:room]), end_stream=last and end)
                     del body[:room]
@@ -201,6 +200,10 @@ class HTTP2Client(asyncio.Protocol):
                 body.clear()
             if not body:
                 del self._bodies[ident]
+
+    def _room(self, ident: int) -> int:
+        """How much a DATA frame may have; a window is negative after the server has made it smaller."""
+        return min(self.engine.local_flow_control_window(ident), self.engine.max_outbound_frame_size)
 
     def unsent(self, reply: Reply) -> int:
         """Return how many bytes of a request's content wait for a window."""

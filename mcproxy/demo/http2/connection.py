@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,7 +12,7 @@ from h2 import events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.exceptions import ProtocolError
+from h2.exceptions import ProtocolError, StreamClosedError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import Frame, GoAwayFrame
 
@@ -248,11 +249,12 @@ class HTTP2Connection(asyncio.Protocol):
         return self._transport.get_extra_info(name, default)
 
     def acknowledge(self, stream: Stream, size: int) -> None:
-        if stream.request_ended:
-            self.acknowledge_lost(size)
-            return
-        self._engine.acknowledge_received_data(size, stream.ident)
-        self._schedule()
+        self.acknowledge_lost(size)
+        if not stream.request_ended:
+            # not acknowledge_received_data, which keeps back what is less than half of a window: when that window then
+            # becomes smaller, nobody sends again
+            with contextlib.suppress(StreamClosedError):
+                self._engine.increment_flow_control_window(size, stream.ident)
 
     def acknowledge_lost(self, size: int) -> None:
         if size and not self._transport.is_closing():

@@ -227,6 +227,25 @@ def test_streams_beyond_the_limit_are_refused(cluster: Simulated, connect: Conne
     assert cluster.control.http2_stats(1)["overLimit"] == before + 1
 
 
+def test_an_upload_goes_on_when_its_window_becomes_smaller(cluster: Simulated, connect: Connect) -> None:
+    """It begins before the client knows the settings, and sends as much as is allowed until then."""
+    body = b'{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shrunk"}, "data": {"k": "%b"}}'
+
+    async def upload() -> int:
+        client = await connect(endpoint=1, wait=False)
+        headers = [("content-type", "application/json")]
+        reply = client.request("POST", f"{NAMESPACE}/configmaps", headers, body % (b"x" * 200_000))
+        await reply.read()
+        client.close()
+        return reply.status
+
+    cluster.control.http2(1, initial_window=1000)
+    try:
+        assert run(upload()) == 201
+    finally:
+        cluster.control.http2(1, initial_window=1 << 18)
+
+
 def test_uploads_through_a_small_window_arrive(cluster: Simulated, connect: Connect) -> None:
     body = b'{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "small-window"}, "data": {"k": "%b"}}'
 
