@@ -263,9 +263,10 @@ def test_bodies_arrive_whole_by_length_and_in_chunks(environment: Environment) -
         assert answer.status == 201, answer.body
 
         def arrived() -> list[str]:
-            return [record["body_sha256"] for record in environment.control().audit(mark, method="POST")]  # noqa: B023
+            records = environment.control().audit(mark, method="POST")  # noqa: B023
+            return [record["body_sha256"] for record in records if not is_proxys_own(record)]
 
-        wait_until("the body is in the audit", lambda: bool(arrived()[0]))
+        wait_until("the body is in the audit", lambda: any(arrived()))
         assert arrived() == [hashlib.sha256(body).hexdigest()]
 
 
