@@ -81,3 +81,16 @@ def test_reasons_are_in_openssls_words() -> None:
     assert verify_reason(10) == "certificate has expired"
     assert verify_reason(20) == "unable to get local issuer certificate"
     assert verify_reason(4711) == "certificate verify error 4711"
+
+
+def test_http2_permits_every_cipher() -> None:
+    """RFC 9113, Appendix A, forbids TLS 1.2's without ephemeral keys or authenticated encryption.
+
+    So none can be negotiated for which INADEQUATE_SECURITY would be the answer.
+    """
+    chain, key = pair("a.example.com")
+    names = SSL.Connection(server_context(chain, key)).get_cipher_list()
+    assert names
+    for name in names:
+        assert name.startswith(("ECDHE-", "TLS_")), name
+        assert "GCM" in name or "CHACHA20" in name, name
