@@ -199,6 +199,11 @@ class H2ClientConnection(Connection[H2ClientStream]):
         self.limit = min(self.limit, self.peer_streams)  # at once: it holds from our acknowledgement on
         self._limit_changed = True  # what more is permitted is used when all of the read is seen: others may follow
 
+    def push_setting_received(self, value: int) -> None:
+        """SETTINGS_ENABLE_PUSH: a server may not set it to 1 (RFC 9113 6.5.2)."""
+        if value:
+            raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "a server that enables push")
+
     def _apply_limit(self) -> None:
         """Take as many streams as the upstream permits now."""
         self._limit_changed = False

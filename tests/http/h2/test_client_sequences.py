@@ -346,7 +346,7 @@ class Composer:
         return raw.rst_stream(stream, code)
 
     def settings(self, identifier: int, value: int) -> bytes:
-        bounds = {raw.ENABLE_PUSH: 1, raw.INITIAL_WINDOW_SIZE: 2**20, raw.MAX_FRAME_SIZE: 1, 8: 2, 9: 2}
+        bounds = {raw.ENABLE_PUSH: 2, raw.INITIAL_WINDOW_SIZE: 2**20, raw.MAX_FRAME_SIZE: 1, 8: 2, 9: 2}
         if identifier == raw.MAX_FRAME_SIZE:
             value = 16384 + value % 1000
         elif identifier in bounds:
