@@ -16,6 +16,9 @@ from mcproxy.http.head_rules import is_host, parse_length
 #: that of RFC 7541 4.1 (bytes), which RFC 9113 10.5.1 uses too.
 CheckedField = tuple[int | None, bytes, int, bytes]
 
+#: What a field's size has beside name and value.
+OVERHEAD = 32
+
 # Kinds: the pseudo-header fields first, the rest by their order in `DecodedFields.special`.
 (
     METHOD,
@@ -67,12 +70,13 @@ _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _VALUE = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?").fullmatch
 _PATH = re.compile(rb"/[\x21-\x7e\x80-\xff]*|\*").fullmatch
 _STATUS = re.compile(rb"[1-9][0-9][0-9]").fullmatch
+_PATH_OVERHEAD = OVERHEAD + len(b":path")
 _VISIBLE = re.compile(rb"[\x21-\x3f\x41-\x7e\x80-\xff]*").fullmatch  # without "@": no userinfo (RFC 9113 8.3.1)
 
 
 def checked(name: bytes, value: bytes) -> CheckedField:
     """Return the checked field."""
-    size = len(name) + len(value) + 32
+    size = len(name) + len(value) + OVERHEAD
     kind = _KIND_OF.get(name)
     if kind is None:
         if _NAME(name) and _VALUE(value):
@@ -87,8 +91,8 @@ def checked(name: bytes, value: bytes) -> CheckedField:
 def checked_path(value: bytes) -> CheckedField:
     """Return `checked(b":path", value)`: the field that differs with every request."""
     if _PATH(value):
-        return PATH, value, len(value) + 37, b":path"
-    return MALFORMED, b":path", len(value) + 37, b":path"
+        return PATH, value, len(value) + _PATH_OVERHEAD, b":path"
+    return MALFORMED, b":path", len(value) + _PATH_OVERHEAD, b":path"
 
 
 def _special(kind: int, name: bytes, value: bytes) -> tuple[int, bytes]:

@@ -23,6 +23,7 @@ from mcproxy.http.h2.hpack.checked_field import (
     LAST_PSEUDO,
     LENGTH,
     MALFORMED,
+    OVERHEAD,
     SECRET_NAMES,
     STATIC_FIELDS,
     CheckedField,
@@ -124,7 +125,8 @@ class Decoder:
                     if limit > TABLE_SIZE or total or updates > _MAX_UPDATES:
                         raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "change of the dynamic table's size")
                     table_limit = limit
-                    table_size = _evict(table, table_size, limit)
+                    while table_size > limit:
+                        table_size -= table.pop(0)[2]
                     continue
                 else:  # a literal (6.2)
                     start = position
@@ -184,11 +186,10 @@ class Decoder:
                     if decoded > hard_fields:
                         raise Flood("many_header_fields", f"a header block of more than {hard_fields} new fields")
                     if octet & 64:
+                        table.append(field)
                         table_size += field[2]
-                        if table_size <= table_limit:
-                            table.append(field)
-                        else:
-                            table_size = _insert(table, field, table_size, table_limit)
+                        while table_size > table_limit:  # a field that is larger than the table goes too (4.4)
+                            table_size -= table.pop(0)[2]
                 kind, payload, size, _ = field
                 total += size
                 if kind is None:
@@ -217,7 +218,7 @@ class Decoder:
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"malformed string: {error}") from None
         self._size = table_size
         self._limit = table_limit
-        if total > max_size * _HARD_FACTOR:  # up to here, nothing of the table was copied
+        if total > max_size and total > max_size * _HARD_FACTOR:  # up to here, nothing of the table was copied
             raise Flood(
                 "large_header_block", f"a header block of more than {max_size * _HARD_FACTOR} bytes when decoded"
             )
@@ -229,7 +230,9 @@ class Decoder:
         fields.oversize = None
         if total > max_size:
             fields.oversize = f"the request head is longer than {max_size} bytes"
-        elif len(lines) + others + (special[AUTHORITY] is not None) > max_fields:  # counted as in HTTP/1.1
+        elif total > max_fields * OVERHEAD and (
+            len(lines) + others + (special[AUTHORITY] is not None) > max_fields  # counted as in HTTP/1.1
+        ):
             fields.oversize = f"more than {max_fields} header fields"
         return fields
 
@@ -254,25 +257,6 @@ class Decoder:
             own = self._own = Representations(max_count=32, max_bytes=32 * 1024, max_key=8 * 1024)
         own.add(representation, field)
         return field
-
-
-def _evict(table: list[CheckedField], size: int, limit: int) -> int:
-    """Remove the oldest entries until the size of the table is at most `limit` (RFC 7541 4.3); return it."""
-    gone = 0
-    while size > limit and gone < len(table):
-        size -= table[gone][2]
-        gone += 1
-    del table[:gone]
-    return size
-
-
-def _insert(table: list[CheckedField], field: CheckedField, size: int, limit: int) -> int:
-    """Insert an entry, with which the table has `size`, and evict others; return the table's size (RFC 7541 4.4)."""
-    size = _evict(table, size, limit)
-    if size > limit:
-        return 0  # it is larger than the table: everything else is gone, and it is not inserted
-    table.append(field)
-    return size
 
 
 def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
