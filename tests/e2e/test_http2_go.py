@@ -85,7 +85,7 @@ def test_goaways_fail_no_request_and_end_no_watch(site: HTTP2Site, cluster: str)
         load.line()
         watches.line()
         for _ in range(2):
-            time.sleep(0.5)
+            time.sleep(0.4)
             assert site.daemon.reload().returncode == 0
         site.cluster.emit(10)
         watched = watches.line()
@@ -95,7 +95,7 @@ def test_goaways_fail_no_request_and_end_no_watch(site: HTTP2Site, cluster: str)
     assert watched["connections"] > 1
     assert found["failures"] == []
     assert found["done"] > 200
-    assert found["connections"] > 6
+    assert found["connections"] > 3  # two clients, who begin with one each
     assert site.cluster.stats()["twice"] == 0
 
 

@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,16 +20,32 @@ WATCH = "/clusters/two/api/v1/pods?watch=1"
 LAST = 2**31 - 1
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[HTTP2Site]:
-    site = HTTP2Site(
-        tmp_path, CONFIG.replace("interval: 1s", "interval: 1s, timeout: 1s, unhealthyAfter: 2"), endpoints=2
-    )
+CHECKED_SOON = CONFIG.replace("interval: 1s", "interval: 1s, timeout: 1s, unhealthyAfter: 2")
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[HTTP2Site]:
+    """A cluster of two endpoints; nothing that happens may be a bug."""
+    site = HTTP2Site(directory, CHECKED_SOON, endpoints=2)
     try:
         yield site.start()
         assert site.daemon.lines("bug") == []
     finally:
         site.stop()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HTTP2Site]:
+    """For tests that leave it as it was."""
+    with running(tmp_path_factory.mktemp("site")) as site:
+        yield site
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[HTTP2Site]:
+    """For a test that does not."""
+    with running(tmp_path) as site:
+        yield site
 
 
 def emit(site: HTTP2Site, count: int) -> None:
@@ -38,17 +55,17 @@ def emit(site: HTTP2Site, count: int) -> None:
             endpoint.emit(count)
 
 
-def test_a_killed_endpoint_fails_no_read_and_its_watches_go_on_elsewhere(site: HTTP2Site) -> None:
+def test_a_killed_endpoint_fails_no_read_and_its_watches_go_on_elsewhere(own: HTTP2Site) -> None:
     arguments = ("-clients", 3, "-each", 20, "-events", 60, "-resume")
-    with site.client("load", "-reads") as load, site.client("watches", *arguments) as watches:
+    with own.client("load", "-reads") as load, own.client("watches", *arguments) as watches:
         load.line()
         assert watches.line()["failures"] == []
-        emit(site, 10)
-        shares = [endpoint.stats()["watches"] for endpoint in site.endpoints]
+        emit(own, 10)
+        shares = [endpoint.stats()["watches"] for endpoint in own.endpoints]
         assert min(shares) > 0
-        site.endpoints[1].stop()
+        own.endpoints[1].stop()
         for _ in range(5):
-            emit(site, 10)
+            emit(own, 10)
             time.sleep(0.1)
         seen = watches.line()
         found = load.finish()
@@ -60,7 +77,7 @@ def test_a_killed_endpoint_fails_no_read_and_its_watches_go_on_elsewhere(site: H
 
 
 def test_a_reload_under_load_loses_nothing(site: HTTP2Site) -> None:
-    arguments = ("-clients", 3, "-each", 20, "-events", 40)
+    arguments = ("-clients", 3, "-each", 20, "-events", site.cluster.stats()["events"] + 40)
     with site.client("load") as load, site.client("watches", *arguments) as watches:
         load.line()
         assert watches.line()["failures"] == []
@@ -78,16 +95,16 @@ def test_a_reload_under_load_loses_nothing(site: HTTP2Site) -> None:
     assert sum(endpoint.stats()["twice"] for endpoint in site.endpoints) == 0
 
 
-def test_a_shutdown_lets_streams_end_and_a_tunnel_go_on(site: HTTP2Site) -> None:
+def test_a_shutdown_lets_streams_end_and_a_tunnel_go_on(own: HTTP2Site) -> None:
     """The tunnel is HTTP/1.1 and has the drain's time; the watch, which its client resumes, ends when all else has."""
-    with HTTP2Client(site.address()) as client, Client(site.address("http1")) as tunnel:
+    with HTTP2Client(own.address()) as client, Client(own.address("http1")) as tunnel:
         watch = client.ask(WATCH)
         client.until("the watch begins", lambda: watch.status == 200)
         upgrade = [("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1")]
         response = tunnel.begin("POST", "/clusters/two/api/v1/namespaces/a/pods/b/exec?command=sh", upgrade)
         assert response.status == 101
-        site.daemon.signal(signal.SIGTERM)
-        site.daemon.wait_for("mcproxy stops")
+        own.daemon.signal(signal.SIGTERM)
+        own.daemon.wait_for("mcproxy stops")
         read = client.ask("/clusters/two/version")  # as `Connection: close` it comes with the next response
         client.until("the read is answered", lambda: read.ended)
         client.until("two GOAWAYs", lambda: len(client.peer.goaways) == 2)
@@ -98,8 +115,8 @@ def test_a_shutdown_lets_streams_end_and_a_tunnel_go_on(site: HTTP2Site) -> None
         client.until("the watch ends", lambda: watch.ended)
         assert watch.reset is None
         client.until("the connection ends", lambda: client.peer.lost is not None)
-    assert site.daemon.end() == 0
-    assert site.daemon.lines("mcproxy has stopped", "cut=0")
+    assert own.daemon.end() == 0
+    assert own.daemon.lines("mcproxy has stopped", "cut=0")
 
 
 def echoed(tunnel: Client, data: bytes) -> bytes:
@@ -111,7 +128,7 @@ def echoed(tunnel: Client, data: bytes) -> bytes:
 
 def test_a_stopped_endpoint_is_out_and_streams_of_the_other_go_on(site: HTTP2Site) -> None:
     """It answers nothing and closes nothing (SIGSTOP): health checks find out, and its watches end to be resumed."""
-    arguments = ("-clients", 2, "-each", 10, "-events", 20, "-resume")
+    arguments = ("-clients", 2, "-each", 10, "-events", site.cluster.stats()["events"] + 20, "-resume")
     with site.client("watches", *arguments) as watches:
         assert watches.line()["failures"] == []
         shares = [endpoint.stats()["watches"] for endpoint in site.endpoints]
@@ -123,5 +140,6 @@ def test_a_stopped_endpoint_is_out_and_streams_of_the_other_go_on(site: HTTP2Sit
             seen = watches.line()
         finally:
             site.endpoints[1].signal(signal.SIGCONT)
+            site.endpoints[1].emit(20)  # other tests find the same events everywhere
     assert seen["failures"] == []
     assert (seen["complete"], seen["resumed"]) == (20, shares[1])

@@ -166,6 +166,9 @@ func runLoad(arguments []string) outcome {
 	for range *clients {
 		c := newClient(t)
 		all = append(all, c)
+		if err := c.get(context.Background()); err != nil { // else each worker would begin with a connection of its own
+			failed.add("%v", err)
+		}
 		for worker := range *workers {
 			group.Go(func() {
 				for {
