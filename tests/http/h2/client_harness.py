@@ -68,9 +68,11 @@ class H2ClientHarness:
         """A request that was sent."""
         answer = Answer()
         stream = self.connection.new_request(lasting)
-        head: RequestHead = request_to_send(method, length=length)
-        stream.send_head(head, b"/", b"host", (b"Accept: a\r\n",), answer, timeout)
+        stream.send_head(self.head(method, length), b"/", b"host", (b"Accept: a\r\n",), answer, timeout)
         return stream, answer
+
+    def head(self, method: bytes, length: int) -> RequestHead:
+        return request_to_send(method, length=length)
 
     def answers(self, *data: bytes) -> H2ClientHarness:
         """The upstream sends, in one read."""
