@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +16,7 @@ from mcproxy.http.messages import Header
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.alpn import H2, HTTP1_1
 from mcproxy.net.certificates import CertificateStore
-from mcproxy.net.client import connect
+from mcproxy.net.client import ClientTLS, connect
 from mcproxy.net.listen import Listener, ListenerSettings
 from tests.http.h2 import raw
 from tests.http.h2.conformance import Case, Result
@@ -28,7 +28,6 @@ LARGE = 200_000  # bytes that /large answers
 HEAD_BYTES = 32768
 
 _LIMITS = Limits(head_bytes=HEAD_BYTES, streams=STREAMS)
-_STORE: deque[CertificateStore] = deque(maxlen=1)
 
 
 class Asked:
@@ -166,8 +165,7 @@ class Origin:
         self.peers.append(peer)
         address = self.listener.address
         assert isinstance(address, TCPBind)
-        tls = client_tls()
-        await connect(reactor(), "127.0.0.1", address.port, peer, tls=tls, timeout=5, alpn=(H2,))
+        await connect(reactor(), "127.0.0.1", address.port, peer, tls=_client_tls(), timeout=5, alpn=(H2,))
         peer.send(preface)
         return peer
 
@@ -183,10 +181,14 @@ class Origin:
         self.deadlines.stop()
 
 
+@functools.cache
 def _store() -> CertificateStore:
-    if not _STORE:
-        _STORE.append(CertificateStore.build([certificate("only", "localhost", "k8s.test")], protocols=(H2, HTTP1_1)))
-    return _STORE[0]
+    return CertificateStore.build([certificate("only", "localhost", "k8s.test")], protocols=(H2, HTTP1_1))
+
+
+@functools.cache
+def _client_tls() -> ClientTLS:
+    return client_tls(verify=False)
 
 
 async def play(case: Case) -> Result:
