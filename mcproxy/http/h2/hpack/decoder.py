@@ -4,6 +4,10 @@ What recurs is neither decoded nor checked again: the dynamic table holds checke
 whose name is new or of the static table mean the same whatever the dynamic table holds, so the field that they encode
 is remembered by these bytes. `:path` is not: it seldom recurs.
 
+Most clients send the same block again and again, but for the path. So a connection remembers what some blocks mean,
+whole, or without the literal of their `:path` if that is not indexed (as nghttp2 and browsers do it). That is exact as
+long as the dynamic table is as it was and the block does not change it: a block that does empties this memory.
+
 A remembered field belongs to all connections that share a `Representations`, unless the peer marked it as never indexed
 or it is a credential by its name: then it belongs to the connection, as the entries of the dynamic table do, and goes
 with it. So a connection's memory holds no credential but its own, and how long a request takes says nothing about those
@@ -11,6 +15,8 @@ of others.
 """
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 from mcproxy.http.h2.errors import ErrorCode, Flood, HTTP2ConnectionError
 from mcproxy.http.h2.hpack.checked_field import (
@@ -23,7 +29,7 @@ from mcproxy.http.h2.hpack.checked_field import (
     LAST_PSEUDO,
     LENGTH,
     MALFORMED,
-    OVERHEAD,
+    PATH,
     SECRET_NAMES,
     STATIC_FIELDS,
     CheckedField,
@@ -34,12 +40,18 @@ from mcproxy.http.h2.hpack.huffman import HuffmanError
 from mcproxy.http.h2.hpack.huffman import decode as huffman_decode
 from mcproxy.http.h2.hpack.remembered import Remembered
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 #: SETTINGS_HEADER_TABLE_SIZE: the default, which we leave as it is (bytes as RFC 7541 4.1 counts them).
 TABLE_SIZE = 4096
 #: How far above its limit a block is decoded, so that its request can be answered; beyond, the connection ends.
 _HARD_FACTOR = 2
 _MAX_UPDATES = 2  # of the table's size, at the beginning of a block (RFC 7541 4.2)
 _MAX_SHIFT = 21  # integers have at most 4 bytes behind the prefix
+_MAX_BLOCKS = 8  # of each kind that a connection remembers
+_MAX_BLOCK = 256  # bytes of a whole one; longer ones have literals, so they seldom recur
+_MAX_REQUEST = 4096  # bytes of one without the literal of its path
 #: The static table by the octet that stands for an entry; that of the index 0 is not there (RFC 7541 6.1).
 _STATIC_BY_OCTET = {128 | index: field for index, field in enumerate(STATIC_FIELDS) if index}
 
@@ -62,7 +74,8 @@ class DecodedFields:
 
     `special` has a value or None for each kind of `checked_field`: of fields that mean something to this hop, and in
     MALFORMED and BAD_HOST why the message is wrong. `lines` are all other fields in their order, b"name: value\\r\\n"
-    each; the crumbs of `cookie` are one of them (RFC 9113 8.2.3). `oversize` says which limit they exceed, None: none.
+    each, or all of a request in one piece; the crumbs of `cookie` are one of them (RFC 9113 8.2.3). `oversize` says
+    which limit they exceed, None: none. An object may stand for several equal blocks: it is not to be changed.
     """
 
     __slots__ = ("lines", "oversize", "special")
@@ -72,10 +85,31 @@ class DecodedFields:
     oversize: str | None
 
 
+class _RequestBlock:
+    """What a block means without the literal of its path: its fields, their size (bytes) and number."""
+
+    __slots__ = ("_count", "_lines", "_size", "_special")
+
+    def __init__(self, fields: DecodedFields, size: int, count: int) -> None:
+        self._special = fields.special
+        self._lines = [b"".join(fields.lines)]  # joined once
+        self._size = size
+        self._count = count
+
+    def with_path(self, path: CheckedField, max_size: int, max_fields: int) -> DecodedFields:
+        """Return the fields of the block with a path; raises Flood as `Decoder.decode`."""
+        fields = DecodedFields()
+        fields.special = special = self._special[:]
+        special[PATH] = path[1]
+        fields.lines = self._lines
+        fields.oversize = _oversize(self._size + path[2], self._count, max_size, max_fields)
+        return fields
+
+
 class Decoder:
     """One direction of one connection: the peer's encoder determines the state of the dynamic table."""
 
-    __slots__ = ("_limit", "_own", "_remembered", "_size", "_table")
+    __slots__ = ("_blocks", "_limit", "_own", "_remembered", "_requests", "_size", "_table")
 
     def __init__(self, remembered: Representations) -> None:
         self._remembered = remembered
@@ -83,6 +117,9 @@ class Decoder:
         self._table: list[CheckedField] = []  # the dynamic table, the newest entry last
         self._size = 0  # of the table
         self._limit = TABLE_SIZE  # as the peer's encoder chose it
+        #: What blocks mean while the table does not change: whole ones, and those before and behind a path's literal.
+        self._blocks: dict[bytes, DecodedFields] = {}
+        self._requests: dict[tuple[bytes, bytes], _RequestBlock] = {}
 
     def decode(self, block: bytes, max_size: int, max_fields: int) -> DecodedFields:
         """Decode one whole block.
@@ -92,6 +129,9 @@ class Decoder:
         ends too early, a Flood for more than twice one of them. Then the table is not the peer's any more.
         """
         position, end = 0, len(block)
+        blocks, requests = self._blocks, self._requests
+        if blocks and end <= _MAX_BLOCK and (same := blocks.get(block)) is not None:
+            return same
         special: list[bytes | None] = [None] * KINDS
         lines: list[bytes] = []
         add_line = lines.append
@@ -106,6 +146,9 @@ class Decoder:
         hard_fields = max_fields * _HARD_FACTOR
         crumbs: list[bytes] | None = None
         cookie_line = 0
+        changes = False  # whether the block changes the table
+        around: tuple[bytes, bytes] | None = None  # the block before and behind the literal of its path
+        path_size = 0
         try:
             while position < end:
                 octet = block[position]
@@ -124,6 +167,7 @@ class Decoder:
                     updates += 1
                     if limit > TABLE_SIZE or total or updates > _MAX_UPDATES:
                         raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "change of the dynamic table's size")
+                    changes = True
                     table_limit = limit
                     while table_size > limit:
                         table_size -= table.pop(0)[2]
@@ -164,6 +208,12 @@ class Decoder:
                         decoded += 1
                         value = block[value_start:position]
                         field = checked_path(huffman_decode(value) if value_mark & 128 else value)
+                        if octet < 64 and not changes and field[0] == PATH:
+                            around = block[:start], block[position:]
+                            path_size = field[2]
+                            request = requests.get(around)
+                            if request is not None:
+                                return request.with_path(field, max_size, max_fields)
                     elif index > 61:
                         decoded += 1
                         value = block[value_start:position]
@@ -186,6 +236,7 @@ class Decoder:
                     if decoded > hard_fields:
                         raise Flood("many_header_fields", f"a header block of more than {hard_fields} new fields")
                     if octet & 64:
+                        changes = True
                         table.append(field)
                         table_size += field[2]
                         while table_size > table_limit:  # a field that is larger than the table goes too (4.4)
@@ -218,22 +269,25 @@ class Decoder:
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"malformed string: {error}") from None
         self._size = table_size
         self._limit = table_limit
-        if total > max_size and total > max_size * _HARD_FACTOR:  # up to here, nothing of the table was copied
-            raise Flood(
-                "large_header_block", f"a header block of more than {max_size * _HARD_FACTOR} bytes when decoded"
-            )
         if crumbs is not None:
             lines[cookie_line] = b"cookie: %b\r\n" % b"; ".join(crumbs)
         fields = DecodedFields()
         fields.special = special
         fields.lines = lines
+        # Up to here, nothing of the table was copied. The count is that of HTTP/1.1.
         fields.oversize = None
-        if total > max_size:
-            fields.oversize = f"the request head is longer than {max_size} bytes"
-        elif total > max_fields * OVERHEAD and (
-            len(lines) + others + (special[AUTHORITY] is not None) > max_fields  # counted as in HTTP/1.1
-        ):
-            fields.oversize = f"more than {max_fields} header fields"
+        count = len(lines) + others + (special[AUTHORITY] is not None)
+        if total > max_size or count > max_fields:
+            fields.oversize = _oversize(total, count, max_size, max_fields)
+        if changes:
+            blocks.clear()
+            requests.clear()
+        elif fields.oversize is None and special[MALFORMED] is None:
+            if around is None:
+                if end <= _MAX_BLOCK:
+                    _put(blocks, block, fields)
+            elif len(around[0]) + len(around[1]) <= _MAX_REQUEST:
+                _put(requests, around, _RequestBlock(fields, total - path_size, count))
         return fields
 
     def _literal(self, representation: bytes, name: bytes, value: bytes, value_mark: int) -> CheckedField:
@@ -257,6 +311,24 @@ class Decoder:
             own = self._own = Representations(max_count=32, max_bytes=32 * 1024, max_key=8 * 1024)
         own.add(representation, field)
         return field
+
+
+def _put(blocks: dict[K, V], key: K, value: V) -> None:
+    """Remember a block, and forget the oldest one for it."""
+    if len(blocks) >= _MAX_BLOCKS:
+        del blocks[next(iter(blocks))]
+    blocks[key] = value
+
+
+def _oversize(size: int, count: int, max_size: int, max_fields: int) -> str | None:
+    """Return which limit fields exceed, None: none. Raises Flood for far too many bytes."""
+    if size > max_size:
+        if size > max_size * _HARD_FACTOR:
+            raise Flood(
+                "large_header_block", f"a header block of more than {max_size * _HARD_FACTOR} bytes when decoded"
+            )
+        return f"the request head is longer than {max_size} bytes"
+    return f"more than {max_fields} header fields" if count > max_fields else None
 
 
 def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:

@@ -464,3 +464,100 @@ class TestRemembered:
         for _ in range(3):
             fields = Decoder(remembered).decode(literal(b"A", b"b"), MAX_SIZE, MAX_FIELDS)
             assert special(fields, MALFORMED) == b"field name"
+
+
+GET = b"\x82\x87" + literal(1, b"a.test")
+"""What is before the path in most blocks of the tests below."""
+PARTS = (
+    b"\x82",
+    b"\x87",
+    b"\x84",
+    b"\xbe",
+    b"\xbf",
+    literal(1, b"a.test"),
+    literal(4, b"/a"),
+    literal(4, b"/b?c=d", coded=True),
+    literal(4, b"bad path"),
+    literal(4, b"/c", 0x40),
+    literal(4, b"/d", 0x10),
+    literal(b":path", b"/e"),
+    literal(b"x", b"1"),
+    literal(b"x", b"2", 0x40),
+    literal(b"y", b"3", 0x40),
+    literal(b"authorization", b"Bearer a", 0x10),
+    literal(32, b"a=b"),
+    literal(28, b"5"),
+    literal(38, b"b.test"),
+    b"\x20",
+    b"\x3f\xe1\x1f",
+    literal(62, b"of a name in the table"),
+)
+
+
+def outcome(mine: Decoder, block: bytes, max_size: int, max_fields: int) -> object:
+    try:
+        fields = mine.decode(block, max_size, max_fields)
+    except HTTP2ConnectionError as error:
+        return error.code
+    return fields.special, b"".join(fields.lines), fields.oversize
+
+
+class TestSameBlocks:
+    """Blocks that a connection remembers, whole or without their path."""
+
+    @given(
+        st.lists(st.lists(st.sampled_from(PARTS), max_size=7).map(b"".join), min_size=1, max_size=4).flatmap(
+            lambda blocks: st.lists(st.sampled_from(blocks), min_size=2, max_size=12)
+        ),
+        st.sampled_from([(MAX_SIZE, MAX_FIELDS), (150, 3)]),
+    )
+    @settings(max_examples=300, deadline=None)
+    def test_they_mean_what_they_mean_to_a_connection_that_remembers_none(
+        self, blocks: list[bytes], limits: tuple[int, int]
+    ) -> None:
+        mine, other = decoder(), decoder()
+        for block in blocks:
+            other._blocks.clear()
+            other._requests.clear()
+            found = outcome(mine, block, *limits)
+            assert found == outcome(other, block, *limits)
+            if isinstance(found, int):
+                return  # the connection ends
+            assert (mine._table, mine._size) == (other._table, other._size)
+
+    def test_only_the_path_differs(self) -> None:
+        mine = decoder()
+        rest = literal(23, b"Bearer a", 0x10) + literal(b"x", b"1")
+        for number in range(50):
+            path = b"/%d" % number
+            fields = mine.decode(GET + literal(4, path, coded=bool(number % 2)) + rest, MAX_SIZE, MAX_FIELDS)
+            assert special(fields, PATH) == path
+            assert b"".join(fields.lines) == b"authorization: Bearer a\r\nx: 1\r\n"
+        assert len(mine._requests) == 1
+
+    def test_a_path_is_judged_and_counted_each_time(self) -> None:
+        mine = decoder()
+        assert mine.decode(GET + literal(4, b"/"), 500, MAX_FIELDS).oversize is None
+        assert special(mine.decode(GET + literal(4, b"/\x00"), 500, MAX_FIELDS), MALFORMED) is not None
+        assert mine.decode(GET + literal(4, b"/" + b"a" * 400), 500, MAX_FIELDS).oversize is not None
+        with pytest.raises(HTTP2ConnectionError):
+            mine.decode(GET + literal(4, b"/" + b"a" * 900), 500, MAX_FIELDS)
+
+    def test_a_change_of_the_table_empties_the_memory(self) -> None:
+        mine = decoder()
+        mine.decode(literal(b"x", b"1", 0x40), MAX_SIZE, MAX_FIELDS)
+        block = GET + literal(4, b"/") + b"\xbe"
+        for _ in range(2):
+            assert mine.decode(block, MAX_SIZE, MAX_FIELDS).lines[-1:] == lines((b"x", b"1"))
+        mine.decode(literal(b"y", b"2", 0x40), MAX_SIZE, MAX_FIELDS)
+        assert mine.decode(block, MAX_SIZE, MAX_FIELDS).lines[-1:] == lines((b"y", b"2"))
+
+    def test_what_is_remembered_is_bounded(self) -> None:
+        mine = decoder()
+        for number in range(100):
+            mine.decode(literal(b"x-request-id", b"%d" % number), MAX_SIZE, MAX_FIELDS)
+            mine.decode(GET + literal(4, b"/") + literal(b"x-request-id", b"%d" % number), MAX_SIZE, MAX_FIELDS)
+            mine.decode(GET + literal(4, b"/") + literal(b"x", b"1" * (4000 + number)), MAX_SIZE, MAX_FIELDS)
+        assert len(mine._blocks) <= 8
+        assert len(mine._requests) <= 8
+        assert max(len(before) + len(behind) for before, behind in mine._requests) <= 4096
