@@ -138,13 +138,14 @@ def test_the_limit_of_streams_is_kept_by_more_connections(site: HTTP2Routes) -> 
 
 
 def test_watches_of_all_clients_share_a_connection(site: HTTP2Routes) -> None:
+    others = site.control.stats()["watches"]  # over HTTP/1.1 the simulated cluster finds out with the next event
     with ThreadPoolExecutor(8) as threads:
         opened = list(threads.map(lambda _: Watch(site, "/api/v1/nodes?watch=1&resourceVersion=0"), range(8)))
     assert site.control.http2_stats()["streams"] == [8]
     for each in opened:
         each.close()
     wait_until("all streams have ended", lambda: sum(site.control.http2_stats()["streams"]) == 0)
-    wait_until("all watches have ended", lambda: site.control.stats()["watches"] == 0)
+    wait_until("all watches have ended", lambda: site.control.stats()["watches"] <= others)
 
 
 def test_a_large_body_through_a_small_window(site: HTTP2Routes, client: Client) -> None:
