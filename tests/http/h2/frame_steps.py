@@ -73,6 +73,9 @@ class Composer:
         (self.ended if end else self.open).append(stream)
         block = request(method=b"GET" if end else b"POST", path=b"/hold") + EXTRA[extra % len(EXTRA)]
         flags = raw.END_STREAM if end else 0
+        if form == 4:  # nothing but the path differs from others
+            block = (b"\x82" if end else b"\x83") + b"\x87\x01" + raw.string(b"k8s.test")
+            block += b"\x04" + raw.string(b"/hold?%d" % stream) + EXTRA[extra % len(EXTRA)]
         if form == 1:
             return raw.headers(stream, raw.padded(block, 9), flags | raw.END_HEADERS | raw.PADDED)
         if form == 2:

@@ -39,7 +39,7 @@ class Asked:
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.path = exchange.head.target
+        self.path = exchange.head.target.partition(b"?")[0]
         self.body = b""
         self.trailers: list[Header] | None = None
         self.cancellations = 0
