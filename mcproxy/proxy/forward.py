@@ -16,7 +16,7 @@ from twisted.internet.defer import CancelledError
 from mcproxy.config.model import Identity
 from mcproxy.dispatch.plan import Plan
 from mcproxy.http.client_stream import ClientStream, ConnectionClosed, HTTP1Required, StreamRefused
-from mcproxy.http.messages import Header
+from mcproxy.http.messages import CHUNKED, Header, RequestHead
 from mcproxy.kube.status import retry_after
 from mcproxy.net.errors import ConnectError
 from mcproxy.proxy.coroutines import start
@@ -89,7 +89,7 @@ class Forward(ResponseRelay):
         self._tried: list[Endpoint] = []
         self._renewed = False
         self._repeated = False
-        self._http1 = request.exchange.head.upgrade is not None  # HTTP/2 has no upgrades
+        self._http1 = _needs_http1(request.exchange.head)
         self._refusals = 0  # by endpoints that did not process the request
         self._kept: list[bytes] | None = None  # the body up to now, if it may have to be sent again
         self._kept_size = 0
@@ -390,3 +390,8 @@ class Forward(ResponseRelay):
             return
         self._request.reason = "upstream_unreachable"
         raise retry_after(503, self._cluster.unavailable_message(self._balancer.endpoints), self._cluster.RETRY_AFTER)
+
+
+def _needs_http1(head: RequestHead) -> bool:
+    """Whether a request must go over HTTP/1.1: it upgrades, or announces trailers (`H2ClientStream.end_body`)."""
+    return head.upgrade is not None or (head.length == CHUNKED and head.header(b"trailer") is not None)

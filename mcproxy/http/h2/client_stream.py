@@ -113,11 +113,15 @@ class H2ClientStream(Stream):
             self.send()
 
     def end_body(self, trailers: list[Header]) -> None:
-        """The request is complete."""
+        """The request is complete.
+
+        Trailers are left out, as RFC 9110 6.5.1 permits: some servers (nginx 1.22) take them for an error of the
+        connection, so that one client could end the streams of all others. Whoever sends trailers uses HTTP/1.1.
+        """
         if self._sink is not None and not self.send_closed:
             if self._timeout and not self.began:
                 self._start_timer(self._connection.seconds() + self._timeout)
-            self.finish(self._connection.encoder.trailers(trailers) if trailers else None)
+            self.finish()
 
     def cancel(self) -> None:
         """Reset the stream, so that the upstream stops working on the response."""
