@@ -123,7 +123,7 @@ class TestRequests:
         client, stream = await asked(harness, upstream, raw)
         assert stream.fields[b"expect"] == b"100-continue"
         stream.head([(b":status", b"100")])
-        await harness.until(lambda: client.received == b"HTTP/1.1 100 \r\n\r\n")
+        await harness.until(lambda: client.received == b"HTTP/1.1 100 Continue\r\n\r\n")
         client.send(b"x")
         await harness.until(lambda: stream.ended)
         answer(stream)
@@ -138,6 +138,14 @@ class TestRequests:
         await harness.until(lambda: client.received.endswith(b"\r\n\r\n"))
         code_seen, fields, body = client.answer()
         assert (b"%d" % code_seen, fields.get("content-length"), body) == (code, "7" if code != b"204" else None, b"")
+
+    @pytest.mark.parametrize(("code", "line"), [(b"201", b"201 Created"), (b"422", b"422 Unprocessable Entity")])
+    async def test_an_http1_client_reads_the_usual_reason(self, harness: Harness, code: bytes, line: bytes) -> None:
+        upstream = await one(harness)
+        client, stream = await asked(harness, upstream, get())
+        stream.head([(b":status", code)])
+        stream.end()
+        await harness.until(lambda: client.received.startswith(b"HTTP/1.1 " + line + b"\r\n"))
 
     async def test_an_upgrade_goes_over_http1_beside(self, harness: Harness) -> None:
         upstream = await one(harness)

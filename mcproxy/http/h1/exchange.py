@@ -46,6 +46,7 @@ class H1Exchange(Exchange):
     def send_interim(self, status: int, reason: bytes, fields: bytes) -> None:
         if self.ended or self.responded or not self.head.http11:
             return
+        reason = reason or REASON_PHRASES.get(status, b"Unknown")
         self._connection.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, reason, fields))
 
     def respond(self, status: int, reason: bytes, fields: bytes, length: int, declared: int | None = None) -> None:
