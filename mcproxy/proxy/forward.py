@@ -142,7 +142,7 @@ class Forward(ResponseRelay):
                     stream = await opening
                 except ConnectError as problem:
                     if not isinstance(problem, EndpointGone):
-                        endpoint.record_connect_failure(problem.cause)
+                        endpoint.record_connect_failure(problem)
                     self._tried.append(endpoint)
                     continue
                 except CancelledError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IProtocol
@@ -19,7 +20,7 @@ from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.net.alpn import HTTP1_1
-from mcproxy.net.errors import ConnectFailed, TLSError
+from mcproxy.net.errors import ConnectError, ConnectFailed, TLSError
 from mcproxy.upstream.health_state import Health, HealthState
 from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import EndpointTLS
@@ -75,6 +76,7 @@ class Endpoint:
         self._control_tls = control_tls
         self._since = shared.reactor.seconds()
         self._removed = False
+        self._counted: Callable[[], ConnectError | None] = lambda: None  # the last failure to connect that was counted
         self._violation_logged = float("-inf")
         self._waiting: dict[Deferred[ClientStream], Deferred[ClientStream]] = {}
         self._listeners: list[Callable[[Endpoint], None]] = []
@@ -169,12 +171,16 @@ class Endpoint:
         """Open a connection for control traffic, which presents the proxy's own client certificate."""
         return self._connect(protocol, self._control_tls, (HTTP1_1,))
 
-    def record_connect_failure(self, cause: str) -> None:
-        """Count a connection that was refused, reset, timed out or not trusted as a failed check, and check soon."""
-        if self._removed:
+    def record_connect_failure(self, problem: ConnectError) -> None:
+        """Count a connection that was refused, reset, timed out or not trusted as a failed check, and check soon.
+
+        It counts once, however many requests waited for the connection: over HTTP/2 they share it.
+        """
+        if self._removed or problem is self._counted():
             return
+        self._counted = ref(problem)
         self.silent = True
-        self._status_changed(self.health.connect_failed(cause))
+        self._status_changed(self.health.connect_failed(problem.cause))
         self.request_check()
 
     def request_check(self) -> None:

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol
 
 from mcproxy.config import model
+from mcproxy.net.errors import ConnectFailed
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.exec_process import PluginResult
@@ -101,7 +102,7 @@ def test_a_kept_endpoint_listens_to_the_new_checks_only() -> None:
     assert b"GET /livez " in bench.net.attempts[-1].sent
     bench.clock.advance(2.0)
     checks = len(bench.net.attempts)
-    endpoint.record_connect_failure("refused")
+    endpoint.record_connect_failure(ConnectFailed("refused"))
     assert not endpoint.ready  # the new threshold
     bench.clock.advance(0)
     assert len(bench.net.attempts) == checks + 1
@@ -213,7 +214,7 @@ def test_the_message_names_every_endpoint_and_why() -> None:
     bench.old.endpoints[0].record_check("answered 500 on /readyz")
     for endpoint in bench.old.endpoints:
         for _ in range(3):
-            endpoint.record_connect_failure(f"{endpoint.config.host}:6443 refused the connection")
+            endpoint.record_connect_failure(ConnectFailed(f"{endpoint.config.host}:6443 refused the connection"))
     assert bench.old.pick() is None
     assert bench.old.unavailable_message() == (
         'no endpoint of cluster "east" is ready: a: 10.0.0.1:6443 refused the connection (out for 0 s); '
@@ -239,7 +240,7 @@ def test_the_message_says_of_a_ready_endpoint_why_the_connection_failed() -> Non
     bench = Bench(A, B)
     for endpoint in bench.old.endpoints:
         endpoint.record_check(None)
-    bench.old.endpoints[0].record_connect_failure("10.0.0.1:6443 refused the connection")
+    bench.old.endpoints[0].record_connect_failure(ConnectFailed("10.0.0.1:6443 refused the connection"))
     assert bench.old.unavailable_message() == (
         'no endpoint of cluster "east" is ready: a: 10.0.0.1:6443 refused the connection; b: the connection failed'
     )

@@ -52,7 +52,7 @@ def test_status_has_cause_and_duration() -> None:
     clock.advance(12.7)
     assert endpoint.state_message == "ready for 12 s"
     for _ in range(3):
-        endpoint.record_connect_failure("10.0.0.1:6443 refused the connection")
+        endpoint.record_connect_failure(ConnectFailed("10.0.0.1:6443 refused the connection"))
     clock.advance(3)
     assert endpoint.state_message == "10.0.0.1:6443 refused the connection (out for 3 s)"
 
@@ -168,8 +168,20 @@ def test_a_connection_that_fails_after_the_removal_is_no_news() -> None:
     endpoint.remove()
     with capturedLogs() as events:
         for _ in range(5):
-            endpoint.record_connect_failure("refused")
+            endpoint.record_connect_failure(ConnectFailed("refused"))
     assert not events
+
+
+def test_a_connection_that_many_requests_waited_for_fails_once() -> None:
+    endpoint = made()
+    endpoint.record_check(None)
+    refused = ConnectFailed("refused")
+    for _ in range(10):
+        endpoint.record_connect_failure(refused)
+    assert endpoint.ready
+    for _ in range(2):
+        endpoint.record_connect_failure(ConnectFailed("refused"))
+    assert not endpoint.ready
 
 
 def test_an_endpoint_that_goes_out_loses_its_idle_connections_and_notifies_once() -> None:

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, eventAsJSON, eventAsText, formatEvent
 
 from mcproxy.config import model
-from mcproxy.net.errors import ConnectionRefused, TLSError
+from mcproxy.net.errors import ConnectFailed, ConnectionRefused, TLSError
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.health_state import Health
@@ -256,7 +256,7 @@ def test_a_refused_connection_of_a_request_counts_and_brings_the_check_forward()
     bench.last.answer(200)
     bench.clock.advance(2.0)
     for _ in range(2):
-        bench.endpoint.record_connect_failure("refused")
+        bench.endpoint.record_connect_failure(ConnectFailed("refused"))
     assert bench.endpoint.ready
     bench.clock.advance(0)
     assert len(bench.net.attempts) == 2
@@ -269,7 +269,7 @@ def test_a_storm_of_refused_connections_is_no_storm_of_checks() -> None:
     bench.last.answer(200)
     bench.refuses()
     for _ in range(100):
-        bench.endpoint.record_connect_failure("refused")
+        bench.endpoint.record_connect_failure(ConnectFailed("refused"))
         bench.clock.advance(0.05)
     assert len(bench.net.attempts) <= 6
 
@@ -293,7 +293,7 @@ def test_stop_ends_checks_and_the_one_that_runs() -> None:
     assert bench.last.transport.disconnecting
     assert bench.endpoint.health.status is Health.UNCHECKED
     assert not bench.clock.getDelayedCalls()
-    bench.endpoint.record_connect_failure("refused")
+    bench.endpoint.record_connect_failure(ConnectFailed("refused"))
     assert not bench.clock.getDelayedCalls()
 
 
