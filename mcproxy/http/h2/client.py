@@ -41,7 +41,7 @@ MOST_LATE_FRAMES = 20_000
 #: Receive windows (bytes): of the connection; of a stream whose client keeps up; and how much more than the initial one
 #: the streams of a connection may have together.
 CONNECTION_WINDOW = 16 * 1024 * 1024
-LARGEST_WINDOW = 1024 * 1024
+LARGEST_WINDOW = 4 * 1024 * 1024
 EXTRA_WINDOWS = 16 * 1024 * 1024
 #: A window grows by this factor if the half of it (a quarter, once it has grown) arrives within this time (seconds).
 GROWTH = 4
