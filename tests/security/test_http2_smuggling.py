@@ -33,6 +33,7 @@ class Two(Harness):
         self.h1, self.h2 = self.upstream(), self.add(H2Upstream(self.reactor))
         self.h1.reply = answering_bodies(OK)
         self.h2.stream_event = self._answer
+        self.h2.reply = answering_bodies(OK)  # by HTTP/1.1 comes what announces trailers
         protocol = model.Connections(protocol=model.UpstreamProtocol.HTTP2)
         clusters = (
             cluster(self.h1.endpoint(), name="one"),
@@ -55,8 +56,9 @@ class Two(Harness):
             stream.end()
 
     def forget(self) -> None:
-        self.h1.forget()
-        self.h1.reply = answering_bodies(OK)
+        for upstream in (self.h1, self.h2):
+            upstream.forget()
+            upstream.reply = answering_bodies(OK)
         for end in self.h2.h2:
             end.streams = {number: stream for number, stream in end.streams.items() if not stream.over}
 
@@ -71,7 +73,7 @@ class Two(Harness):
         """Method, target, fields and body of all requests that came to either."""
         found = [
             (one.method, one.target, one.fields, body)
-            for connection in self.h1.connections
+            for connection in (*self.h1.connections, *self.h2.connections)
             for one, body, _ in http1_requests(connection.received)
         ]
         for end in self.h2.h2:
