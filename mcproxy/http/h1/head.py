@@ -20,6 +20,7 @@ from mcproxy.http.head_rules import check_expectation, check_target_length, is_h
 from mcproxy.http.messages import (
     CHUNKED,
     HOP_BY_HOP,
+    REASON_PHRASES,
     UNTIL_CLOSE,
     ProtocolError,
     RequestHead,
@@ -41,6 +42,10 @@ _RESPONSE_SPECIAL = re.compile(_SPECIAL % b"")
 _NEVER_NAMED = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"close", b""}
 # If Connection could remove these, a request would be for another user (RFC 9110 7.6.1: must not be listed).
 _IDENTITY_FIELDS = (b"authorization", b"impersonate", b"x-remote-", b"sec-websocket-protocol")
+#: Status lines as servers usually send them, with status and reason.
+_STATUS_LINES = {
+    b"HTTP/1.1 %d %b" % (status, reason): (status, reason) for status, reason in REASON_PHRASES.items() if status >= 200
+}
 _COMMON_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
 
 
@@ -260,18 +265,25 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
     except httptools.HttpParserError as error:
         raise UpstreamProtocolError(f"malformed response head: {error}") from None
     line_end = raw.find(b"\r\n")
-    version, _, rest = raw[:line_end].partition(b" ")
-    if version not in (b"HTTP/1.1", b"HTTP/1.0"):
-        raise UpstreamProtocolError("the response is neither HTTP/1.1 nor HTTP/1.0")
     head = ResponseHead()
-    head.http11 = version == b"HTTP/1.1"
-    head.status = int(rest[:3])
-    head.reason = rest[4:]
-    if head.status < 100 or _CONTROL.search(head.reason):
-        raise UpstreamProtocolError("malformed status line")
+    head.upgrade = None
+    usual = _STATUS_LINES.get(raw[:line_end])
+    if usual is not None:
+        status, head.reason = usual
+        head.status = status
+        head.http11 = True
+        parts = _RESPONSE_SPECIAL.split(raw[line_end:])
+        length = _only_length(parts)
+        if length is not None:
+            head.keep_alive = True
+            head.fields = b"".join(parts[::3])[2:-2]
+            head.declared_length = length
+            head.length = 0 if status == 204 or status == 304 or request_method == b"HEAD" else length
+            return head
+    else:
+        _set_status(head, raw[:line_end])
     head.fields, special = _split_special(raw, line_end, _RESPONSE_SPECIAL)
     head.keep_alive = head.http11
-    head.upgrade = None
     if options := special.get(b"connection"):
         connection = _connection_options(options)
         head.keep_alive = b"close" not in connection and (head.http11 or b"keep-alive" in connection)
@@ -281,6 +293,32 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
         head.upgrade = upgrade[0]
     _set_response_length(head, special, request_method)
     return head
+
+
+def _only_length(parts: Sequence[bytes]) -> int | None:
+    """Return the Content-Length, if it is the only field of this hop but for `Connection: keep-alive`, else None.
+
+    `parts` as in `_split_special`. What this knows is the usual case, for which the rest need not be looked at.
+    """
+    length = None
+    for index in range(1, len(parts), 3):
+        value = parts[index + 1]
+        if value.isdigit() and length is None and len(value) < 19 and parts[index].lower() == b"content-length":
+            length = int(value)
+        elif value != b"keep-alive" or parts[index].lower() != b"connection":
+            return None
+    return length
+
+
+def _set_status(head: ResponseHead, line: bytes) -> None:
+    version, _, rest = line.partition(b" ")
+    if version not in (b"HTTP/1.1", b"HTTP/1.0"):
+        raise UpstreamProtocolError("the response is neither HTTP/1.1 nor HTTP/1.0")
+    head.http11 = version == b"HTTP/1.1"
+    head.status = int(rest[:3])
+    head.reason = rest[4:]
+    if head.status < 100 or _CONTROL.search(head.reason):
+        raise UpstreamProtocolError("malformed status line")
 
 
 def _set_response_length(head: ResponseHead, special: dict[bytes, list[bytes]], request_method: bytes) -> None:
