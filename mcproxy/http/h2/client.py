@@ -145,6 +145,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
         if stream.lasting:
             self.lasting -= 1
         if stream.receive_paused:
+            stream.receive_paused = False
             self.stalled -= 1
         self._extra += stream.receive_target - self.stream_window
         owner = self._owner
@@ -155,7 +156,8 @@ class H2ClientConnection(Connection[H2ClientStream]):
                 self.close(ErrorCode.NO_ERROR, "")
 
     def reset_stream(self, stream: H2ClientStream, code: int) -> None:
-        self._late_frames = min(self._late_frames + LATE_FRAMES, MOST_LATE_FRAMES)
+        if stream.stream_id in self.streams:
+            self._late_frames = min(self._late_frames + LATE_FRAMES, MOST_LATE_FRAMES)
         super().reset_stream(stream, code)
 
     def _data_on_closed(self, stream_id: int, size: int) -> None:
@@ -168,8 +170,8 @@ class H2ClientConnection(Connection[H2ClientStream]):
     def stream_refused(self) -> None:
         """The upstream takes no more streams than it has, whatever its settings say: send it none for a while."""
         self.limit = min(self.limit, len(self.streams))
-        self._refusing_until = now = self.seconds() + REFUSING
-        self.deadline = min(self.deadline, now)
+        self._refusing_until = until = self.seconds() + REFUSING
+        self.deadline = min(self.deadline, until)
 
     def retire(self) -> None:
         """Take no further stream; close when the last one has ended."""

@@ -207,7 +207,7 @@ class H2ClientStream(Stream):
             raise HTTP2StreamError(ErrorCode.PROTOCOL_ERROR, "malformed response: HEADERS within its body")
         trailers = trailer_fields(fields)
         if self._remaining > 0:
-            raise _WRONG_LENGTH
+            raise _wrong_length()
         if self._state == _HELD:
             self._pass_head(sink)
             if self._sink is not sink:
@@ -225,7 +225,7 @@ class H2ClientStream(Stream):
             if self._remaining < 0 or (end_stream and self._remaining):
                 if self._state == _AWAITED:
                     raise HTTP2StreamError(ErrorCode.PROTOCOL_ERROR, "malformed response: DATA before HEADERS")
-                raise _WRONG_LENGTH
+                raise _wrong_length()
         if self._state != _BODY:
             head = self._head
             if head is None:
@@ -335,7 +335,8 @@ class H2ClientStream(Stream):
             self._fail(ResponseTimeout(f"no response within {self._timeout:g} s"))
 
 
-_WRONG_LENGTH = HTTP2StreamError(ErrorCode.PROTOCOL_ERROR, "malformed response: its body is not of its content-length")
+def _wrong_length() -> HTTP2StreamError:
+    return HTTP2StreamError(ErrorCode.PROTOCOL_ERROR, "malformed response: its body is not of its content-length")
 
 
 def _framing_fields(head: RequestHead) -> bytes:

@@ -307,7 +307,7 @@ class Connection(StreamsConnection[S]):
             return
         if at < end:
             self._rest = data[at:] if at else data
-            if self._incomplete_until is NEVER and end - at > 3 and data[at + 3] in (HEADERS, CONTINUATION):
+            if end - at > 3 and data[at + 3] in (HEADERS, CONTINUATION):
                 self._expect_completion()
         self.read_done()
 
@@ -321,10 +321,11 @@ class Connection(StreamsConnection[S]):
         return size
 
     def _expect_completion(self) -> None:
-        """A header block is incomplete: its time runs."""
-        due = self._incomplete_until = self._deadlines.after(self._begin_timeout)
-        if due < self.deadline:
-            self.deadline = due
+        """A header block is incomplete: its time runs, or that of the connection's beginning."""
+        due = self._deadlines.after(self._begin_timeout)
+        if due < self._incomplete_until:
+            self._incomplete_until = due
+            self.deadline = min(self.deadline, due)
 
     # -- header blocks --------------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ class H2Exchange(Exchange, Stream):
     ) -> None:
         Exchange.__init__(self, connection, head, now)
         self.open_stream(connection, stream_id)
+        self.send_paused = connection.over and connection.starts_paused(self)  # the handler is told by `attach`
         self.remote_closed = end_stream
         self._body_left = head.length  # bytes of the body that have not arrived; negative if its length is not declared
         self.deadline = NEVER

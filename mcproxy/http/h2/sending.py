@@ -249,8 +249,6 @@ class SendingConnection(ABC, Generic[S]):
         while waiting < len(turns) and not self.blocked:
             stream = turns.popleft()
             stream.in_turn = False
-            if stream.send_closed:
-                continue
             if self._send_frame(stream):
                 waiting = 0
             if stream.send_closed:
@@ -326,9 +324,12 @@ class SendingConnection(ABC, Generic[S]):
                 self._resume(stream)
 
     def forget_unsent(self, stream: Stream) -> None:
-        """Drop what a stream has waiting: it was reset."""
+        """Drop what a stream has waiting, and its turn: it was reset."""
         self.queued -= stream.queued
         stream.queued = 0
+        if stream.in_turn:  # turns may be long in coming, and a client may make and reset streams meanwhile
+            stream.in_turn = False
+            self.turns.remove(stream)
         stream.drop()
         if self.over and self.queued < CONNECTION_LOW:
             self._resume_all()

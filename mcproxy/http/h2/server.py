@@ -54,8 +54,8 @@ class H2ServerConnection(Connection[H2Exchange]):
     __slots__ = (
         "_factory",
         "_fields",
-        "_final",
         "_final_at",
+        "_final_id",
         "_idle_since",
         "_last_id",
         "_new",
@@ -84,7 +84,7 @@ class H2ServerConnection(Connection[H2Exchange]):
         self._last_id = -1  # the greatest stream of the client
         self._skipped = False  # the client did not use all ids below it
         self._final_at = NEVER  # the time of the second GOAWAY, once the first was sent
-        self._final = False  # the second was sent: later streams are ignored
+        self._final_id: int | None = None  # the last stream that it named, once it was sent: later ones are ignored
         self._fields = b""  # of the last request
         self._new: list[H2Exchange] = []  # of this read, not handled yet
         now = self._idle_since = self.seconds()
@@ -146,14 +146,14 @@ class H2ServerConnection(Connection[H2Exchange]):
         return not self._skipped
 
     def last_peer_stream(self) -> int:
-        return max(self._last_id, 0)
+        return max(self._last_id, 0) if self._final_id is None else self._final_id
 
     def new_stream(self, stream_id: int, fields: DecodedFields, end_stream: bool) -> None:
         if not stream_id & 1:
             raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "a client opens a stream with an even id")
         if stream_id != self._last_id + 2:
             self._skipped = True
-        if self._final:
+        if self._final_id is not None:
             self._last_id = stream_id
             self._remember_reset(stream_id, by_us=True)  # ignored (RFC 9113 6.8); the client sends it elsewhere
             self.spend(HEADERS)
@@ -234,7 +234,7 @@ class H2ServerConnection(Connection[H2Exchange]):
         if stream.watched:
             self._deadlines.remove(stream)
         if not self.streams:
-            if self._final:
+            if self._final_id is not None:
                 self.shut("the connection was drained")
                 return
             now = self._idle_since = self.seconds()
@@ -289,15 +289,15 @@ class H2ServerConnection(Connection[H2Exchange]):
 
     def go_away(self) -> None:
         """Let the client open no more streams here; all that it has sent by the second GOAWAY are served."""
-        if self._final_at is NEVER and not self.closed and not self._final:
+        if self._final_at is NEVER and self._final_id is None and not self.closed:
             self.put(goaway(MAX_STREAM_ID, ErrorCode.NO_ERROR))
             self._final_at = self.seconds() + GOAWAY_STEP
             self.deadline = min(self.deadline, self._final_at)
 
     def _go_away_finally(self) -> None:
-        self._final = True
+        self._final_id = last = self.last_peer_stream()
         self._final_at = NEVER
-        self.put(goaway(self.last_peer_stream(), ErrorCode.NO_ERROR))
+        self.put(goaway(last, ErrorCode.NO_ERROR))
         if not self.streams:
             self.shut("the connection was drained")
 

@@ -55,7 +55,7 @@ class Stream(ABC):
     unsent: int  # bytes of the body that were added and are in no frame yet
     queued: int  # those of them that the connection counts as waiting
     in_turn: bool  # it is in the connection's `turns`
-    send_paused: bool  # add nothing: `pause_sending` was called, or the stream began so
+    send_paused: bool  # add nothing: `pause_sending` was called
     end_follows: bool  # what was added is all
     send_closed: bool  # END_STREAM was sent, or the stream was reset
     trailer_block: bytes | None  # a header block to follow the body
@@ -76,13 +76,12 @@ class Stream(ABC):
         self.stream_id = stream_id
         self.send_window = connection.peer_stream_window
         self.unsent = self.queued = self._offset = self.held = 0
-        self.in_turn = self.end_follows = self.send_closed = False
+        self.in_turn = self.end_follows = self.send_closed = self.send_paused = False
         self.receive_paused = self.remote_closed = False
         self.trailer_block = self._pieces = None
         self._held_head = b""
         self.receive_window = self.receive_target = window = connection.stream_window
         self.receive_low = window >> 1
-        self.send_paused = connection.over and connection.starts_paused(self)
 
     # -- for subclasses: what the peer does ---------------------------------------------------------------------
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from mcproxy.http.client_stream import ConnectionClosed, HTTP1Required, ResponseTimeout, StreamRefused
@@ -158,6 +161,19 @@ class TestRequests:
         assert answer.request_paused
         harness.answers(window_update(0, 200_000), window_update(1, 200_000))
         harness.gets()
+        assert not answer.request_paused
+
+    def test_an_upload_that_begins_while_too_much_waits_is_paused(self, harness: H2ClientHarness) -> None:
+        uploads = [harness.asks(b"PUT", length=CHUNKED) for _ in range(5)]
+        for stream, _ in uploads:
+            stream.send_body(b"x" * 60_000)  # more than the connection's window, less than a stream may have waiting
+        harness.gets()
+        late, answer = harness.asks(b"PUT", length=CHUNKED)
+        assert harness.connection.over
+        late.send_body(b"x")
+        assert answer.request_paused
+        for stream, _ in uploads:
+            stream.cancel()
         assert not answer.request_paused
 
     def test_a_response_before_the_end_of_the_request_ends_that(self, harness: H2ClientHarness) -> None:
@@ -381,6 +397,14 @@ class TestWindows:
         stream.pause()
         assert harness.connection.stalled == 0
 
+    def test_a_paused_stream_that_is_resumed_by_its_end_counts_once(self, harness: H2ClientHarness) -> None:
+        stream, answer = harness.asks()
+        stream.pause()  # its client does not read even before the response
+        answer.on_head = stream.resume
+        harness.answers(response(1, end=True))
+        assert answer.complete
+        assert harness.connection.stalled == 0
+
     def test_who_sends_more_than_the_window_is_cut_off(self, harness: H2ClientHarness) -> None:
         stream, answer = harness.asks()
         harness.answers(response(1))
@@ -390,6 +414,15 @@ class TestWindows:
 
 
 class TestHostileUpstreams:
+    def test_a_body_of_another_length_leaves_nothing(self, harness: H2ClientHarness) -> None:
+        stream, answer = harness.asks()
+        left = weakref.ref(answer)
+        harness.answers(response(1, OK_LENGTH + b"2") + data(1, b"abc"))
+        assert isinstance(answer.failure, UpstreamProtocolError)
+        del stream, answer
+        gc.collect()
+        assert left() is None
+
     @pytest.mark.parametrize(
         ("sent", "code"),
         [

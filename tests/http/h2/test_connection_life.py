@@ -94,6 +94,16 @@ def test_a_header_block_has_its_time(sent: bytes) -> None:
     assert stage.ended_with == ErrorCode.ENHANCE_YOUR_CALM
 
 
+def test_header_blocks_in_parts_do_not_prolong_the_beginning() -> None:
+    stage = H2ServerHarness(begun=False, head_timeout=10)
+    stage.sends(BEGIN)
+    for number in range(1, 7, 2):
+        stage.passes(4)
+        stage.sends(headers(number, REQUEST, END_STREAM))
+        stage.sends(frame(CONTINUATION, END_HEADERS, number))
+    assert stage.ended_with == ErrorCode.SETTINGS_TIMEOUT
+
+
 def test_a_header_block_in_many_frames() -> None:
     stage = H2ServerHarness(head_timeout=10)
     block = REQUEST + b"\x00\x01a\x7f\xf1\x06" + b"v" * 1008
@@ -187,6 +197,16 @@ def test_a_drain_serves_what_is_on_its_way_and_closes_with_the_last_stream() -> 
     stage.requests[0].answer()
     assert [one.kind for one in stage.gets()] == [HEADERS, DATA]
     assert stage.wire.closed
+
+
+def test_no_later_goaway_names_a_stream_that_was_ignored() -> None:
+    """The client has sent it elsewhere: it must not learn that it may have been processed here (RFC 9113 6.8)."""
+    stage = H2ServerHarness()
+    stage.sends(request(1))
+    stage.factory.drain()
+    stage.passes(1.5)
+    stage.sends(request(3), frame(PING, 0, 0, b"short"))
+    assert goaways(stage.gets()) == [(MAX_STREAM_ID, 0), (1, 0), (1, ErrorCode.FRAME_SIZE_ERROR)]
 
 
 def test_a_drain_of_an_idle_connection() -> None:

@@ -287,6 +287,18 @@ def test_a_reset_stream_drops_what_waits() -> None:
     assert sum(one.queued for one in stage.connection.streams.values()) == stage.connection.queued
 
 
+def test_a_reset_stream_gives_up_its_turn_while_the_send_buffer_is_full() -> None:
+    """Else a client that reads nothing, and resets what it asks for, would fill the memory with what it asked for."""
+    stage = H2ServerHarness()
+    stage.wire.block()
+    for number in range(1, 41, 2):
+        stage.sends(request(number))
+        stage.last.answer()
+        stage.sends(frame(RST_STREAM, 0, number, bytes(4)))
+    assert not stage.connection.streams
+    assert not stage.connection.turns
+
+
 def test_output_of_one_turn_is_handed_to_the_transport_in_parts() -> None:
     stage = stage_with(1, stream=2**30)
     handed = []
