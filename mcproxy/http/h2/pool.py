@@ -155,6 +155,8 @@ class H2Pool:
                     connection.retire()  # the caller wants a new connection, not this one
                     break
         self._open_for_waiting(opens=True)
+        if not self._dials:  # there may be no more: the next with room may have some already
+            self._serve()
         return waiter
 
     def _cancel_wait(self, waiter: Deferred[H2ClientStream]) -> None:

@@ -231,6 +231,15 @@ class TestMaxConnections:
         assert len(play.dials) == 2
 
 
+    def test_who_wants_a_new_one_shares_one_with_room_if_there_may_be_no_more(self) -> None:
+        """A watch may last for an hour: a request that is sent again must not wait for its end."""
+        play = Play(max_connections=1)
+        play.serves(1, lasting=True)
+        got: list[Any] = []
+        play.pool.open(False).addCallback(got.append)
+        assert [stream.connection for stream in got] == play.opened
+
+
 class TestChoice:
     def test_long_running_streams_are_spread(self) -> None:
         play = Play()
