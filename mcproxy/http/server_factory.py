@@ -18,10 +18,9 @@ from mcproxy.http.h2.hpack.encoder import Encoder
 from mcproxy.http.h2.server import H2ServerConnection
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.transport import Transport
+from mcproxy.net.alpn import H2
 
 Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of the response to an invalid request
-
-_H2 = b"h2"  # what ALPN calls HTTP/2 over TLS (RFC 9113 3.2)
 
 
 class ServerFactory:
@@ -73,7 +72,7 @@ class ServerFactory:
 
     def build(self, transport: Transport) -> H1ServerConnection | H2ServerConnection:
         """Return the engine of the protocol that the handshake has agreed on."""
-        if transport.alpn == _H2:
+        if transport.alpn == H2:
             return H2ServerConnection(self, self.limits)
         return H1ServerConnection(self, self.limits)
 

@@ -230,7 +230,6 @@ class TestMaxConnections:
         assert play.opened[0].closed
         assert len(play.dials) == 2
 
-
     def test_who_wants_a_new_one_shares_one_with_room_if_there_may_be_no_more(self) -> None:
         """A watch may last for an hour: a request that is sent again must not wait for its end."""
         play = Play(max_connections=1)
