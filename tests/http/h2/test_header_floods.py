@@ -16,6 +16,7 @@ NAMES = [b"\x00\x03%03d\x00" % number for number in range(900)]
     ("block", "kind"),
     [
         (REQUEST + b"\x40\x01a\x7f\xa1\x1e" + b"v" * 4000 + b"\xbe" * 12_000, "large_header_block"),
+        (REQUEST + b"\x40\x06cookie\x7f\xa1\x1e" + b"v" * 4000 + b"\xbe" * 60_000, "large_header_block"),
         (REQUEST + b"".join(NAMES[:500]), "many_header_fields"),
     ],
 )

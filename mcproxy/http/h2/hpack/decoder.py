@@ -52,6 +52,7 @@ _MAX_SHIFT = 21  # integers have at most 4 bytes behind the prefix
 _MAX_BLOCKS = 8  # of each kind that a connection remembers
 _MAX_BLOCK = 256  # bytes of a whole one; longer ones have literals, so they seldom recur
 _MAX_REQUEST = 4096  # bytes of one without the literal of its path
+_MAX_MEANING = 8192  # bytes of the fields that one stands for: some octets may stand for all that a head may have
 #: The static table by the octet that stands for an entry; that of the index 0 is not there (RFC 7541 6.1).
 _STATIC_BY_OCTET = {128 | index: field for index, field in enumerate(STATIC_FIELDS) if index}
 
@@ -269,20 +270,19 @@ class Decoder:
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"malformed string: {error}") from None
         self._size = table_size
         self._limit = table_limit
-        if crumbs is not None:
-            lines[cookie_line] = b"cookie: %b\r\n" % b"; ".join(crumbs)
         fields = DecodedFields()
         fields.special = special
         fields.lines = lines
-        # Up to here, nothing of the table was copied. The count is that of HTTP/1.1.
         fields.oversize = None
-        count = len(lines) + others + (special[AUTHORITY] is not None)
+        count = len(lines) + others + (special[AUTHORITY] is not None)  # as in HTTP/1.1
         if total > max_size or count > max_fields:
             fields.oversize = _oversize(total, count, max_size, max_fields)
+        if crumbs is not None:  # only now: an octet for each of 65,000 crumbs may stand for 4 KiB of the table
+            lines[cookie_line] = b"cookie: %b\r\n" % b"; ".join(crumbs)
         if changes:
             blocks.clear()
             requests.clear()
-        elif fields.oversize is None and special[MALFORMED] is None:
+        elif total <= _MAX_MEANING and fields.oversize is None and special[MALFORMED] is None:
             if around is None:
                 if end <= _MAX_BLOCK:
                     _put(blocks, block, fields)
