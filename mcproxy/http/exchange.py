@@ -91,7 +91,7 @@ class Exchange(ABC):
 
     def __init__(self, connection: ServerConnection, head: RequestHead, now: float) -> None:
         self._connection = connection
-        self.head = head
+        self.head = head  # its fields may be gone when the exchange has ended
         self.handler: ExchangeHandler | None = None
         self.on_done: ExchangeObserver | None = None
         self.body_complete = head.length == 0

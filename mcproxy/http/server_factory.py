@@ -16,6 +16,7 @@ from mcproxy.http.h2.floods import Floods
 from mcproxy.http.h2.hpack.decoder import Representations
 from mcproxy.http.h2.hpack.encoder import Encoder
 from mcproxy.http.h2.server import H2ServerConnection
+from mcproxy.http.h2.unread_responses import UnreadResponses
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.transport import Transport
 from mcproxy.net.alpn import H2
@@ -53,6 +54,7 @@ class ServerFactory:
         self.ends_http2 = False
         self.connections: set[H1ServerConnection | H2ServerConnection] = set()
         self.floods = Floods()
+        self.unread_responses = UnreadResponses(deadlines)
         self.representations = Representations()
         self.encoder = Encoder()
 

@@ -408,3 +408,21 @@ async def test_data_for_a_client_that_does_not_read_is_bounded_by_the_window(sta
     await client.until(lambda: client.over(stream))
     assert not client.seen.ended(stream)
     await stage.good_serves()
+
+
+async def test_a_request_whose_response_has_begun_is_never_sent_again(stage: Stage) -> None:
+    """Whatever the cluster says afterwards: GOAWAY that does not count the stream, REFUSED_STREAM."""
+    began = [GOOD, b"\x08\x03403" + literal(b"content-type", b"application/json")]
+    takes_back: list[Script] = [
+        lambda _: raw.goaway(0, raw.NO_ERROR),
+        lambda stream: raw.rst_stream(stream, raw.REFUSED_STREAM),
+    ]
+    for block in began:
+        for last in takes_back:
+            stage.bad.script = lambda s, block=block, last=last: headers(s, block, END_HEADERS) + last(s)  # type: ignore[misc]
+            stage.bad.asked.clear()
+            client = await attacker(stage)
+            status, _ = await client.answer(method=b"POST")
+            assert status == 502
+            assert len(stage.bad.asked) == 1
+            client.close()

@@ -32,6 +32,12 @@ BEGIN_TIMEOUT = 15.0
 #: Seconds for which no request follows a stream that was refused.
 REFUSING = 1.0
 
+#: Streams that are reset on a connection within some time (seconds) before it takes no more. Servers end a connection
+#: with rapid resets (CVE-2023-44487): those on nghttp2 after 1,000 at once, then 33 a second; Envoy after 500 streams,
+#: if half of them were; Go's when 1,000 handlers have not begun yet.
+MOST_RESETS = 200
+RESETS_PERIOD = 30.0
+
 #: Characters of a GOAWAY's debug data that are logged.
 MAX_DEBUG = 100
 #: Frames of DATA that may be on their way on a stream when it is cancelled, and on all that were.
@@ -74,6 +80,8 @@ class H2ClientConnection(Connection[H2ClientStream]):
         "_limit_changed",
         "_owner",
         "_refusing_until",
+        "_resets_made",
+        "_resets_since",
         "_violated",
         "deadlines",
         "encoder",
@@ -104,6 +112,8 @@ class H2ClientConnection(Connection[H2ClientStream]):
         self._violated = violated
         self._limit_changed = False
         self._late_frames = 0  # that cost the upstream nothing of its budget
+        self._resets_made = 0  # since `_resets_since`
+        self._resets_since = self.last_received
         self._last_id = -1  # of the stream that was opened last
         self._extra = EXTRA_WINDOWS  # bytes by which windows may still grow
         self.deadlines = deadlines
@@ -159,6 +169,21 @@ class H2ClientConnection(Connection[H2ClientStream]):
         if stream.stream_id in self.streams:
             self._late_frames = min(self._late_frames + LATE_FRAMES, MOST_LATE_FRAMES)
         super().reset_stream(stream, code)
+        if self.usable and not self.closed:
+            self._count_reset()
+
+    def _count_reset(self) -> None:
+        """Leave a connection to the streams that it has once many were reset: the upstream may end it for that.
+
+        Else a client that cancels all the time would cost others their watches, which may be on the same connection.
+        """
+        now = self.seconds()
+        if now - self._resets_since >= RESETS_PERIOD:
+            self._resets_since = now
+            self._resets_made = 0
+        self._resets_made += 1
+        if self._resets_made > MOST_RESETS:
+            self.retire()
 
     def _data_on_closed(self, stream_id: int, size: int) -> None:
         # A client that cancels watches must not have the frames counted against the upstream that were on their way.

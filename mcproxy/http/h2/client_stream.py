@@ -303,8 +303,14 @@ class H2ClientStream(Stream):
         self._fail(problem)
 
     def not_processed(self) -> None:
-        """Connection: the stream is above the last one that a GOAWAY names."""
-        self._fail(StreamRefused("the connection was taken out of service"))
+        """Connection: the stream is above the last one that a GOAWAY names.
+
+        One whose response has begun was processed, whatever is said now: it must not be sent again.
+        """
+        if self.began:
+            self._fail(ConnectionClosed("the connection was taken out of service before the response was complete"))
+        else:
+            self._fail(StreamRefused("the connection was taken out of service"))
 
     def stream_failed(self, code: int, cause: str) -> None:
         self._fail(UpstreamProtocolError(cause))

@@ -282,3 +282,4 @@ class H2Exchange(Exchange, Stream):
             self.resume_receiving()
         if not self.send_closed:  # the rest waits for the client
             self.set_deadline()
+        self.head.fields = b""  # the stream may be one of hundreds that wait, or linger

@@ -225,6 +225,7 @@ class SendingConnection(ABC, Generic[S]):
         stream.sending_waits()
         if self.queued > CONNECTION_HIGH and not self.over:
             self.over = True
+            self.much_waits()
             for other in list(self.streams.values()):
                 if not other.send_paused and not other.end_follows and not self._can_send_now(other):
                     self._pause(other)
@@ -234,6 +235,9 @@ class SendingConnection(ABC, Generic[S]):
             and (stream.queued > STREAM_HIGH or (self.over and not self._can_send_now(stream)))
         ):
             self._pause(stream)
+
+    def much_waits(self) -> None:
+        """For subclasses: `queued` has risen above CONNECTION_HIGH."""
 
     def _await_turn(self, stream: Stream) -> None:
         if not stream.in_turn and (stream.send_window > 0 or not stream.unsent or stream._held_head):

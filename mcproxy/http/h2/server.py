@@ -242,6 +242,9 @@ class H2ServerConnection(Connection[H2Exchange]):
             if idle_timeout and now + idle_timeout < self.deadline:
                 self.deadline = now + idle_timeout
 
+    def much_waits(self) -> None:
+        self._factory.unread_responses.note(self)
+
     # -- resets -------------------------------------------------------------------------------------------------
 
     def reset_by_peer(self, stream: H2Exchange) -> None:

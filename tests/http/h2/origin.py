@@ -40,6 +40,7 @@ class Asked:
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self.path = exchange.head.target.partition(b"?")[0]
+        self.fields = exchange.head.fields  # an exchange that has ended may have none
         self.body = b""
         self.trailers: list[Header] | None = None
         self.cancellations = 0

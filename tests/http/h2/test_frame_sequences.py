@@ -270,7 +270,7 @@ class Ours:
                 method=head.method,
                 target=head.target,
                 host=head.host,
-                fields=head.fields,
+                fields=each.fields,
                 body=each.body,
                 complete=each.exchange.body_complete,
                 trailers=each.trailers or [],
