@@ -2,7 +2,8 @@
 
 What upgrades (exec, attach, port-forward, WebSocket) goes over HTTP/1.1 connections beside those of HTTP/2, as clients
 of a kube-apiserver do it. With `UpstreamProtocol.AUTO` a connection offers both versions by ALPN and the upstream
-chooses; that it chose HTTP/1.1 is remembered until its next failure.
+chooses. That it chose HTTP/1.1 is remembered until its next failure, but not longer than its connections or 5 minutes:
+an upstream may learn HTTP/2 while it goes on without failing, as a load balancer does with a new configuration.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ Connect = Callable[[IProtocol, tuple[bytes, ...]], "Deferred[None]"]
 _ADVICE = "it does not speak HTTP/2 by ALPN: set connections.protocol to Auto or HTTP1"
 
 
+_MEMORY = 300.0
+"""For how many seconds no connection offers HTTP/2 to an upstream that has chosen HTTP/1.1."""
+
+
 class _ChoseHTTP1(Exception):
     """The upstream chose HTTP/1.1 for a connection that offered both."""
 
@@ -45,7 +50,18 @@ class Pool:
     protocol or flooded it.
     """
 
-    __slots__ = ("_alpn", "_connect", "_deadlines", "_h1", "_h2", "_over_http1", "_protocol", "_resources", "_violated")
+    __slots__ = (
+        "_alpn",
+        "_chosen_at",
+        "_connect",
+        "_deadlines",
+        "_h1",
+        "_h2",
+        "_over_http1",
+        "_protocol",
+        "_resources",
+        "_violated",
+    )
 
     def __init__(
         self,
@@ -63,6 +79,7 @@ class Pool:
         self._protocol = protocol
         self._alpn = (H2, HTTP1_1) if protocol is UpstreamProtocol.AUTO else (H2,)
         self._over_http1 = protocol is UpstreamProtocol.HTTP1  # configured or remembered
+        self._chosen_at = 0.0  # when the upstream was last found to choose HTTP/1.1
         self._violated = violated
         self._resources: H2ClientResources | None = None
         self._h1 = H1Pool(
@@ -115,10 +132,23 @@ class Pool:
 
         Fails with `net.errors.ConnectError`. Cancel it if the request is cancelled.
         """
-        if upgrade or self._over_http1:
+        if upgrade or (self._over_http1 and not self._asks_again()):
             return self._h1.open()
         waiting: Deferred[Any] = self._h2.open(lasting)
         return waiting.addErrback(self._chose_http1)
+
+    def _asks_again(self) -> bool:
+        """Whether the connection that is to be opened now offers HTTP/2, though HTTP/1.1 was chosen before."""
+        if self._protocol is UpstreamProtocol.HTTP1:
+            return False
+        if not self._h1.connections:
+            self._forget()
+            return True
+        now = self._deadlines.seconds()
+        if now < self._chosen_at + _MEMORY or self._h1.is_full:
+            return False
+        self._chosen_at = now  # others go on over HTTP/1.1 meanwhile
+        return True
 
     def _chose_http1(self, failure: Failure) -> Any:
         failure.trap(_ChoseHTTP1)  # type: ignore[no-untyped-call]
@@ -159,15 +189,18 @@ class Pool:
     def _negotiated(self, negotiation: Negotiation) -> H2ClientConnection:
         engine = negotiation.engine
         if isinstance(engine, H2ClientConnection):
+            self._forget()
             return engine
         if engine is None:
             raise ConnectFailed(f"the upstream answered, but {_ADVICE}")
         self._over_http1 = True
+        self._chosen_at = self._deadlines.seconds()
         self._h2.renew()
         self._h1.connection_idle(engine)
         raise _ChoseHTTP1
 
     def _not_negotiated(self, failure: Failure) -> Failure:
+        self._forget()
         problem = failure.value
         # The alert of RFC 7301 3.2. With Auto, HTTP/1.1 was offered too.
         if isinstance(problem, ConnectError) and "no application protocol" in problem.cause:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.protocol import connectionDone
 from twisted.internet.task import Clock
 
 from mcproxy.config.model import UpstreamProtocol
@@ -27,8 +28,9 @@ class Play:
         self.offered: list[tuple[bytes, ...]] = []
         self.dials: list[tuple[Any, Deferred[None]]] = []
         self.wires: list[H2Wire] = []
+        self.clock = Clock()
         self.pool = Pool(
-            self._connect, Deadlines(Clock()), protocol=protocol, max_idle=9, max_connections=0, idle_timeout=90.0
+            self._connect, Deadlines(self.clock), protocol=protocol, max_idle=9, max_connections=0, idle_timeout=90.0
         )
 
     def _connect(self, protocol: Any, alpn: tuple[bytes, ...]) -> Deferred[None]:
@@ -84,6 +86,41 @@ def test_http1_is_remembered_and_all_who_waited_get_a_connection(chosen: bytes |
     for stream, wire in zip(got, play.wires, strict=True):
         stream.send_head(request_to_send(), b"/", b"host", (), Answer(), 60.0)
         assert wire.taken().startswith(b"GET / HTTP/1.1\r\n")
+
+
+def test_an_upstream_that_restarted_between_two_requests_is_asked_again() -> None:
+    play = Play(UpstreamProtocol.AUTO)
+    play.asks()
+    play.agrees(b"http/1.1")
+    play.wires[0].protocol.connectionLost(connectionDone)
+    got = play.asks()
+    assert play.offered == [BOTH, BOTH]
+    play.agrees(b"h2")
+    assert isinstance(got[0], H2ClientStream)
+    assert isinstance(play.asks()[0], H2ClientStream)
+
+
+def test_an_upstream_that_never_fails_is_asked_again_by_one_connection_after_five_minutes() -> None:
+    play = Play(UpstreamProtocol.AUTO)
+    play.asks()
+    play.agrees(b"http/1.1")
+    play.clock.advance(299)
+    play.asks()
+    play.agrees(b"http/1.1")
+    play.clock.advance(1)
+    first = play.asks()
+    second = play.asks()
+    assert play.offered == [BOTH, HTTP1, BOTH, HTTP1]
+    play.agrees(b"http/1.1")
+    assert isinstance(first[0], ClientConnection)
+    play.agrees(b"http/1.1")
+    assert isinstance(second[0], ClientConnection)
+    play.clock.advance(300)
+    third = play.asks()
+    play.agrees(b"h2")
+    assert isinstance(third[0], H2ClientStream)
+    assert isinstance(play.asks()[0], H2ClientStream)
+    assert play.offered[4:] == [BOTH]
 
 
 @pytest.mark.parametrize("how", ["refused", "out"])

@@ -47,6 +47,11 @@ class H1Pool:
         """The number of idle connections."""
         return len(self._idle)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no further connection may be opened."""
+        return 0 < self._max_connections <= self.connections
+
     def take(self) -> ClientConnection | None:
         """Return an idle connection, or None if there is none."""
         if not self._idle:
@@ -61,9 +66,9 @@ class H1Pool:
 
         Fails with `net.errors.ConnectError`. Cancel it if the request is cancelled.
         """
-        if self._max_connections and self.connections >= self._max_connections and self._idle:
+        if self.is_full and self._idle:
             self._idle[0].retire()  # the caller wants a new connection, not this one
-        if self._max_connections and self.connections >= self._max_connections:
+        if self.is_full:
             waiter: Deferred[ClientConnection] = Deferred(self._cancel_wait)
             self._waiting.append(waiter)
             return waiter
@@ -82,7 +87,11 @@ class H1Pool:
 
     def adopt(self) -> ClientConnection:
         """Return an engine for a connection that was opened elsewhere; when that is made, call `connection_idle`."""
+        now = self._deadlines.seconds()
+        if now >= self._used.due:
+            self._close_surplus(now)
         self.connections += 1
+        self._used.note(self.connections - len(self._idle))  # its request takes it at once
         return ClientConnection(self, self._deadlines)
 
     def _open_for(self, waiter: Deferred[ClientConnection]) -> None:
