@@ -119,6 +119,7 @@ def test_an_upstream_that_never_fails_is_asked_again_by_one_connection_after_fiv
     third = play.asks()
     play.agrees(b"h2")
     assert isinstance(third[0], H2ClientStream)
+    third[0].send_head(request_to_send(), b"/", b"host", (), Answer(), 60.0)
     assert isinstance(play.asks()[0], H2ClientStream)
     assert play.offered[4:] == [BOTH]
 
