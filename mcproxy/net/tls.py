@@ -50,6 +50,9 @@ _ssl_error: Any = lib.SSL_get_error
 _WANT_READ: int = lib.SSL_ERROR_WANT_READ
 _clear_errors: Any = lib.ERR_clear_error  # SSL_get_error(3): the queue must be empty before each operation
 _from_buffer: Any = ffi.from_buffer
+#: What reading a record counts for in READ_BUDGET where several are handed on together (bytes): a peer may put one byte
+#: into each, and each costs system calls.
+RECORD_COST = 1024
 # Data is copied out before anything else is called, so one buffer serves all connections of the reactor.
 # It has room for one more record behind anything that is smaller than one.
 _read_buffer: Any = ffi.new("char[]", 2 * RECORD)
@@ -131,6 +134,7 @@ class TLSStream(Stream):
                     break
                 held += size
                 if collects and held < RECORD:
+                    budget -= RECORD_COST
                     continue
                 size, held = held, 0
                 self._hand_on(size)

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from mcproxy.net import stream as stream_module
 from mcproxy.net.alpn import H2, HTTP1_1
 from mcproxy.net.stream import HIGH_WATER, READ_BUDGET
-from mcproxy.net.tls import Handshake, TLSStream
+from mcproxy.net.tls import RECORD_COST, Handshake, TLSStream
 from mcproxy.net.write_queue import RECORD
 from tests.net.conftest import Serve
 from tests.net.peers import (
@@ -233,6 +233,21 @@ async def test_small_records_of_http_2_are_handed_on_together(serve: Serve, reco
     assert b"".join(pieces) == sent
     assert [len(piece) for piece in pieces] == [len(pieces[0]), len(sent) - len(pieces[0])]
     assert RECORD <= len(pieces[0]) < 2 * RECORD
+    client.stream.abortConnection()
+    await server.lost
+
+
+async def test_one_turn_reads_a_bounded_number_of_small_records(serve: Serve, recorders: Recorders) -> None:
+    client = await dial(serve(speaking(H2)), alpn=(H2,))
+    await until(lambda: recorders.all)
+    server = recorders.all[0]
+    server.stream.pauseProducing()
+    for _ in range(600):
+        client.stream._write(b"x")  # each its own record
+    server.stream.resumeProducing()
+    server.stream.doRead()
+    assert len(server.received) == READ_BUDGET // RECORD_COST
+    await until(lambda: len(server.received) == 600)
     client.stream.abortConnection()
     await server.lost
 
