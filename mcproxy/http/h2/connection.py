@@ -96,7 +96,6 @@ class Connection(StreamsConnection[S]):
         "_settled",
         "deadline",
         "last_received",
-        "peer_header_list",
         "peer_streams",
     )
 
@@ -133,7 +132,6 @@ class Connection(StreamsConnection[S]):
         self.deadline = NEVER
         self.last_received = now
         self.peer_streams = MAX_STREAM_ID  # the peer's SETTINGS_MAX_CONCURRENT_STREAMS
-        self.peer_header_list = MAX_STREAM_ID  # the peer's SETTINGS_MAX_HEADER_LIST_SIZE
 
     # -- for subclasses -----------------------------------------------------------------------------------------
 
@@ -446,13 +444,11 @@ class Connection(StreamsConnection[S]):
                 window = value
             elif identifier == settings.MAX_CONCURRENT_STREAMS:
                 self.peer_streams = value
-            elif identifier == settings.MAX_HEADER_LIST_SIZE:
-                self.peer_header_list = value
             elif identifier == settings.ENABLE_PUSH:
                 self.push_setting_received(value)
             elif identifier == settings.HEADER_TABLE_SIZE and value < TABLE_SIZE:
                 self.block_prefix = NO_TABLE
-            # MAX_FRAME_SIZE: ours are the least.
+            # MAX_FRAME_SIZE: ours are the least. MAX_HEADER_LIST_SIZE is advisory: the peer answers what is too large.
         self.initial_window_changes(window)  # the last value counts; changes between would not be observable
         self._settled = True
         self.put_answer(settings.ACKNOWLEDGEMENT)

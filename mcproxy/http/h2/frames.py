@@ -44,16 +44,16 @@ def frame(frame_type: int, flags: int, stream_id: int, payload: bytes = b"") -> 
     return HEADER.pack(len(payload) << 8 | frame_type, flags, stream_id) + payload
 
 
-def header_frames(stream_id: int, block: bytes, *, end_stream: bool, max_frame: int = MAX_FRAME) -> bytes:
+def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
     """Return a header block as HEADERS and, if it is longer than a frame, CONTINUATION (RFC 9113 6.2, 6.10)."""
     size = len(block)
     flags = END_STREAM if end_stream else 0
-    if size <= max_frame:
+    if size <= MAX_FRAME:
         return HEADER.pack(size << 8 | HEADERS, flags | END_HEADERS, stream_id) + block
-    pieces = [frame(HEADERS, flags, stream_id, block[:max_frame])]
-    for start in range(max_frame, size, max_frame):
-        last = END_HEADERS if start + max_frame >= size else 0
-        pieces.append(frame(CONTINUATION, last, stream_id, block[start : start + max_frame]))
+    pieces = [frame(HEADERS, flags, stream_id, block[:MAX_FRAME])]
+    for start in range(MAX_FRAME, size, MAX_FRAME):
+        last = END_HEADERS if start + MAX_FRAME >= size else 0
+        pieces.append(frame(CONTINUATION, last, stream_id, block[start : start + MAX_FRAME]))
     return b"".join(pieces)
 
 

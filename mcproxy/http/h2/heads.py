@@ -7,7 +7,7 @@ of HTTP/1.1 (`http.head_rules`), with the same response to what they refuse.
 from __future__ import annotations
 
 from mcproxy.http.h2.errors import ErrorCode, HTTP2StreamError
-from mcproxy.http.h2.hpack.checked_field import STATUS
+from mcproxy.http.h2.hpack.checked_field import LAST_PSEUDO
 from mcproxy.http.h2.hpack.decoder import DecodedFields
 from mcproxy.http.head_rules import (
     MAX_TRAILERS,
@@ -137,7 +137,7 @@ def trailer_fields(fields: DecodedFields) -> list[Header]:
     special = fields.special
     if special[-1] is not None:
         raise _malformed(special[-1].decode("latin-1"))
-    if any(value is not None for value in special[: STATUS + 2]):
+    if any(value is not None for value in special[: LAST_PSEUDO + 1]):
         raise _malformed("a pseudo-header field in trailers")
     if fields.oversize is not None or sum(map(len, fields.lines)) > MAX_TRAILERS:
         raise HTTP2StreamError(ErrorCode.ENHANCE_YOUR_CALM, "too many trailer fields")

@@ -136,9 +136,10 @@ class SendingConnection(ABC, Generic[S]):
             stream.send_window -= size
             self.sent += size
             self.updates_paid += 2 + (size >> 11)
-            if size == stream.unsent and not stream._offset:
-                out += stream._pieces  # type: ignore[arg-type]  # not None, for there are bytes
-                stream._pieces = None
+            pieces = stream.pieces
+            if size == stream.unsent and not stream.offset and pieces is not None:  # as `take`: most often
+                out += pieces
+                stream.pieces = None
                 stream.unsent = 0
             else:
                 stream.take(size, out)
@@ -240,7 +241,7 @@ class SendingConnection(ABC, Generic[S]):
         """For subclasses: `queued` has risen above CONNECTION_HIGH."""
 
     def _await_turn(self, stream: Stream) -> None:
-        if not stream.in_turn and (stream.send_window > 0 or not stream.unsent or stream._held_head):
+        if not stream.in_turn and (stream.send_window > 0 or not stream.unsent or stream.held_head):
             stream.in_turn = True
             self.turns.append(stream)
             if not self.blocked:
@@ -271,8 +272,8 @@ class SendingConnection(ABC, Generic[S]):
     def _send_frame(self, stream: Stream) -> bool:
         """Send what is held before the body, and one frame of it; return whether anything was sent."""
         progress = False
-        if stream._held_head:
-            block, stream._held_head = stream._held_head, b""
+        if stream.held_head:
+            block, stream.held_head = stream.held_head, b""
             progress = True
             if stream.end_follows and not stream.unsent and stream.trailer_block is None:
                 stream.send_closed = True

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from mcproxy.http.h2.hpack.decoder import DecodedFields
 
 STREAM_SLOTS = (
-    "_held_head",
-    "_offset",
-    "_pieces",
     "end_follows",
     "held",
+    "held_head",
     "in_turn",
+    "offset",
+    "pieces",
     "queued",
     "receive_low",
     "receive_paused",
@@ -59,9 +59,9 @@ class Stream(ABC):
     end_follows: bool  # what was added is all
     send_closed: bool  # END_STREAM was sent, or the stream was reset
     trailer_block: bytes | None  # a header block to follow the body
-    _held_head: bytes  # a header block that is not sent yet, b"" for none
-    _pieces: list[bytes] | None  # of the body, `unsent` bytes from `_offset` on; most streams need no list
-    _offset: int  # bytes of the first piece that are sent
+    held_head: bytes  # a header block that is to be sent before the body, b"" for none
+    pieces: list[bytes] | None  # of the body, `unsent` bytes from `offset` on; most streams need no list
+    offset: int  # bytes of the first piece that are sent
 
     # Receiving
     receive_window: int  # bytes that the peer may still send on this stream
@@ -75,11 +75,11 @@ class Stream(ABC):
         """Set all attributes (in place of `__init__`, which another base has)."""
         self.stream_id = stream_id
         self.send_window = connection.peer_stream_window
-        self.unsent = self.queued = self._offset = self.held = 0
+        self.unsent = self.queued = self.offset = self.held = 0
         self.in_turn = self.end_follows = self.send_closed = self.send_paused = False
         self.receive_paused = self.remote_closed = False
-        self.trailer_block = self._pieces = None
-        self._held_head = b""
+        self.trailer_block = self.pieces = None
+        self.held_head = b""
         self.receive_window = self.receive_target = window = connection.stream_window
         self.receive_low = window >> 1
 
@@ -131,22 +131,22 @@ class Stream(ABC):
 
     def hold_head(self, block: bytes) -> None:
         """Send a header block before what follows: with the first `send` or `finish`, or the connection's turn."""
-        self._held_head = block
+        self.held_head = block
 
     def add(self, data: bytes) -> None:
         """Add a piece of the body, not empty; it is sent by `send` or `finish`."""
-        if self._pieces is None:
-            self._pieces = [data]
+        if self.pieces is None:
+            self.pieces = [data]
         else:
-            self._pieces.append(data)
+            self.pieces.append(data)
         self.unsent += len(data)
 
     def add_pieces(self, pieces: Sequence[bytes], size: int) -> None:
         """As `add`, for pieces of `size` bytes together."""
-        if self._pieces is None:
-            self._pieces = list(pieces)
+        if self.pieces is None:
+            self.pieces = list(pieces)
         else:
-            self._pieces += pieces
+            self.pieces += pieces
         self.unsent += size
 
     def send(self) -> None:
@@ -166,8 +166,8 @@ class Stream(ABC):
             return
         if self.send_closed:
             return
-        if self._held_head:
-            block, self._held_head = self._held_head, b""
+        if self.held_head:
+            block, self.held_head = self.held_head, b""
             if self.end_follows and not size and self.trailer_block is None:
                 self.send_closed = True
                 connection.put_headers(self.stream_id, block, END_STREAM)
@@ -194,18 +194,18 @@ class Stream(ABC):
 
     def take(self, size: int, out: list[bytes]) -> None:
         """Connection: move the next `size` bytes to `out`; there are so many."""
-        pieces = self._pieces
+        pieces = self.pieces
         assert pieces is not None
         if size == self.unsent:
-            if self._offset:
-                pieces[0] = pieces[0][self._offset :]
-                self._offset = 0
+            if self.offset:
+                pieces[0] = pieces[0][self.offset :]
+                self.offset = 0
             out += pieces
-            self._pieces = None
+            self.pieces = None
             self.unsent = 0
             return
         self.unsent -= size
-        offset, index = self._offset, 0
+        offset, index = self.offset, 0
         while size:
             piece = pieces[index]
             length = len(piece) - offset
@@ -218,19 +218,19 @@ class Stream(ABC):
             offset = 0
             index += 1
         del pieces[:index]
-        self._offset = offset
+        self.offset = offset
 
     def drop(self) -> None:
         """Connection: nothing more is sent."""
         self.send_closed = True
-        self._held_head = b""
-        self._pieces = self.trailer_block = None
+        self.held_head = b""
+        self.pieces = self.trailer_block = None
         self.unsent = 0
 
     @property
     def waiting(self) -> bool:
         """Whether there is something to send."""
-        return bool(self.unsent or self._held_head or self.end_follows) and not self.send_closed
+        return bool(self.unsent or self.held_head or self.end_follows) and not self.send_closed
 
     # -- receiving ----------------------------------------------------------------------------------------------
 

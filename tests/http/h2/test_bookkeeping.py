@@ -135,7 +135,7 @@ class Script:
         assert connection._held == sum(stream.held for stream in streams)
         for stream in streams:
             assert 0 <= stream.queued <= stream.unsent
-            assert stream.unsent == sum(map(len, stream._pieces or [])) - stream._offset
+            assert stream.unsent == sum(map(len, stream.pieces or [])) - stream.offset
             assert stream.in_turn == (stream in connection.turns)
             assert stream.in_turn or not stream.queued or stream.send_window <= 0, "forgotten"
             assert stream.queued or not stream.send_paused or connection.over, "paused for ever"
