@@ -159,6 +159,24 @@ def test_a_connection_to_a_cluster_takes_no_more_streams_once_many_were_reset() 
     assert cluster.wire.open
 
 
+@pytest.mark.parametrize("logs", [1, 20])
+def test_a_client_that_leaves_chatty_logs_costs_nobody_the_connection(logs: int) -> None:
+    """Lines of 40 bytes, each a frame, that the cluster has sent within the windows before it hears of the end."""
+    cluster = H2ClientHarness((raw.MAX_CONCURRENT_STREAMS, 250))
+    _, watch = cluster.asks(timeout=0.0, lasting=True)
+    cluster.answers(response(1))
+    followed = [cluster.asks(timeout=0.0, lasting=True)[0] for _ in range(logs)]
+    cluster.answers(*[response(stream.stream_id) for stream in followed])
+    for stream in followed:
+        stream.cancel()
+    for stream in followed:
+        cluster.answers(*[data(stream.stream_id, b"x" * 40)] * 1500)
+    assert cluster.wire.open
+    assert not cluster.violations
+    cluster.answers(data(1, b"event"))
+    assert watch.body == b"event"
+
+
 def test_a_connection_with_few_resets_a_second_goes_on() -> None:
     cluster = H2ClientHarness((raw.MAX_CONCURRENT_STREAMS, 250))
     for _ in range(30):

@@ -40,9 +40,9 @@ RESETS_PERIOD = 30.0
 
 #: Characters of a GOAWAY's debug data that are logged.
 MAX_DEBUG = 100
-#: Frames of DATA that may be on their way on a stream when it is cancelled, and on all that were.
-LATE_FRAMES = 100
-MOST_LATE_FRAMES = 20_000
+#: Bytes that may be on their way on streams that were reset, and what a frame of DATA counts at least.
+MOST_LATE = 64 * 1024 * 1024
+LEAST_FRAME = 16
 
 #: Receive windows (bytes): of the connection; of a stream whose client keeps up; and how much more than the initial one
 #: the streams of a connection may have together.
@@ -76,7 +76,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
     __slots__ = (
         "_extra",
         "_last_id",
-        "_late_frames",
+        "_late",
         "_limit_changed",
         "_owner",
         "_refusing_until",
@@ -106,12 +106,12 @@ class H2ClientConnection(Connection[H2ClientStream]):
             max_block=MAX_HEAD,
             max_fields=MAX_FIELDS,
             begin_timeout=BEGIN_TIMEOUT,
-            remembered_resets=MAX_STREAMS,
+            remembered_resets=MAX_STREAMS + MOST_RESETS,
         )
         self._owner = owner
         self._violated = violated
         self._limit_changed = False
-        self._late_frames = 0  # that cost the upstream nothing of its budget
+        self._late = 0  # bytes that the upstream may have sent on streams before it saw that they were reset
         self._resets_made = 0  # since `_resets_since`
         self._resets_since = self.last_received
         self._last_id = -1  # of the stream that was opened last
@@ -167,7 +167,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
 
     def reset_stream(self, stream: H2ClientStream, code: int) -> None:
         if stream.stream_id in self.streams:
-            self._late_frames = min(self._late_frames + LATE_FRAMES, MOST_LATE_FRAMES)
+            self._late = min(self._late + stream.receive_window, MOST_LATE)
         super().reset_stream(stream, code)
         if self.usable and not self.closed:
             self._count_reset()
@@ -186,9 +186,11 @@ class H2ClientConnection(Connection[H2ClientStream]):
             self.retire()
 
     def _data_on_closed(self, stream_id: int, size: int) -> None:
-        # A client that cancels watches must not have the frames counted against the upstream that were on their way.
-        if self._late_frames and self._resets.get(stream_id):
-            self._late_frames -= 1
+        # What was on its way may not be counted against the upstream: a client that cancels when much of it is, in many
+        # small frames, would cost others their streams. The windows of then bound it.
+        counted = max(size, LEAST_FRAME)
+        if counted <= self._late and self._resets.get(stream_id):
+            self._late -= counted
         else:
             super()._data_on_closed(stream_id, size)
 

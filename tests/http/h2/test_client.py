@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from mcproxy.http.client_stream import ConnectionClosed, HTTP1Required, ResponseTimeout, StreamRefused
-from mcproxy.http.h2.client import LARGEST_WINDOW, LATE_FRAMES, MAX_FIELDS
+from mcproxy.http.h2.client import LARGEST_WINDOW, LEAST_FRAME, MAX_FIELDS
 from mcproxy.http.h2.client_stream import MAX_INTERIM
 from mcproxy.http.h2.errors import ErrorCode
 from mcproxy.http.h2.frames import (
@@ -202,7 +202,7 @@ class TestEnds:
         harness.answers(*[response(watch.stream_id) for watch in watches])
         for watch in watches:
             watch.cancel()
-        for _ in range(LATE_FRAMES // 2):
+        for _ in range(50):
             harness.answers(*[data(watch.stream_id, b"event") for watch in watches])
         assert harness.wire.open
         assert not harness.violations
@@ -210,6 +210,9 @@ class TestEnds:
     def test_but_they_are_bounded(self, harness: H2ClientHarness) -> None:
         stream, _ = harness.asks()
         stream.cancel()
+        for _ in range(harness.connection.stream_window // LEAST_FRAME // 500):
+            harness.answers(*[data(1, b"x")] * 500)
+        assert harness.wire.open
         for _ in range(3):
             harness.answers(*[data(1, b"x")] * 500)
         assert harness.ended_with == ErrorCode.ENHANCE_YOUR_CALM
