@@ -166,8 +166,9 @@ class H2ClientConnection(Connection[H2ClientStream]):
                 self.close(ErrorCode.NO_ERROR, "")
 
     def reset_stream(self, stream: H2ClientStream, code: int) -> None:
-        if stream.stream_id in self.streams:
-            self._late = min(self._late + stream.receive_window, MOST_LATE)
+        if stream.stream_id not in self.streams:
+            return
+        self._late = min(self._late + stream.receive_window, MOST_LATE)
         super().reset_stream(stream, code)
         if self.usable and not self.closed:
             self._count_reset()
