@@ -57,6 +57,7 @@ class Pool:
         "_deadlines",
         "_h1",
         "_h2",
+        "_keeps_idle",
         "_over_http1",
         "_protocol",
         "_resources",
@@ -80,6 +81,7 @@ class Pool:
         self._alpn = (H2, HTTP1_1) if protocol is UpstreamProtocol.AUTO else (H2,)
         self._over_http1 = protocol is UpstreamProtocol.HTTP1  # configured or remembered
         self._chosen_at = 0.0  # when the upstream was last found to choose HTTP/1.1
+        self._keeps_idle = max_idle > 0
         self._violated = violated
         self._resources: H2ClientResources | None = None
         self._h1 = H1Pool(
@@ -141,7 +143,7 @@ class Pool:
         """Whether the connection that is to be opened now offers HTTP/2, though HTTP/1.1 was chosen before."""
         if self._protocol is UpstreamProtocol.HTTP1:
             return False
-        if not self._h1.connections:
+        if not self._h1.connections and self._keeps_idle:  # else there is none between any two requests
             self._forget()
             return True
         now = self._deadlines.seconds()

@@ -24,13 +24,18 @@ HTTP2 = (b"h2",)
 
 
 class Play:
-    def __init__(self, protocol: UpstreamProtocol) -> None:
+    def __init__(self, protocol: UpstreamProtocol, *, max_idle: int = 9) -> None:
         self.offered: list[tuple[bytes, ...]] = []
         self.dials: list[tuple[Any, Deferred[None]]] = []
         self.wires: list[H2Wire] = []
         self.clock = Clock()
         self.pool = Pool(
-            self._connect, Deadlines(self.clock), protocol=protocol, max_idle=9, max_connections=0, idle_timeout=90.0
+            self._connect,
+            Deadlines(self.clock),
+            protocol=protocol,
+            max_idle=max_idle,
+            max_connections=0,
+            idle_timeout=90.0,
         )
 
     def _connect(self, protocol: Any, alpn: tuple[bytes, ...]) -> Deferred[None]:
@@ -98,6 +103,18 @@ def test_an_upstream_that_restarted_between_two_requests_is_asked_again() -> Non
     play.agrees(b"h2")
     assert isinstance(got[0], H2ClientStream)
     assert isinstance(play.asks()[0], H2ClientStream)
+
+
+def test_where_no_idle_connection_is_kept_a_request_costs_one_handshake() -> None:
+    play = Play(UpstreamProtocol.AUTO, max_idle=0)
+    play.asks()
+    play.agrees(b"http/1.1")
+    play.agrees(b"http/1.1")
+    for wire in play.wires:
+        wire.protocol.connectionLost(connectionDone)
+    assert play.pool.connections == 0
+    play.asks()
+    assert play.offered == [BOTH, HTTP1, HTTP1]
 
 
 def test_an_upstream_that_never_fails_is_asked_again_by_one_connection_after_five_minutes() -> None:
