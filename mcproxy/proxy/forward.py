@@ -89,7 +89,9 @@ class Forward(ResponseRelay):
         self._tried: list[Endpoint] = []
         self._renewed = False
         self._repeated = False
-        self._http1 = _needs_http1(request.exchange.head)
+        # Below `proxy` a tenant's own server answers: a response head beyond the bounds ends an HTTP/2 connection, and
+        # may not be able to end one that others share.
+        self._http1 = self._is_below_proxy or _needs_http1(request.exchange.head)
         self._refusals = 0  # by endpoints that did not process the request
         self._kept: list[bytes] | None = None  # the body up to now, if it may have to be sent again
         self._kept_size = 0

@@ -426,3 +426,32 @@ async def test_a_request_whose_response_has_begun_is_never_sent_again(stage: Sta
             assert status == 502
             assert len(stage.bad.asked) == 1
             client.close()
+
+
+PROXIED = (
+    b"/api/v1/namespaces/a/services/web:80/proxy/x",
+    b"/api/v1/namespaces/a/pods/b/proxy",
+    b"/api/v1/nodes/n/proxy/metrics",
+    b"/api/v1/proxy/namespaces/a/services/web/x",
+)
+
+
+@pytest.mark.parametrize("path", PROXIED)
+async def test_a_tenants_server_below_proxy_cannot_end_a_connection_that_others_share(
+    stage: Stage, path: bytes
+) -> None:
+    """A kube-apiserver passes on heads of up to 10 MiB; over HTTP/2 there is no stopping within one."""
+    huge = headers(3, GOOD, 0) + b"".join(raw.continuation(3, b"\0" * 16_000, 0) for _ in range(9))
+    stage.bad.script = lambda s: headers(s, GOOD, END_HEADERS) if s == 1 else huge
+    stage.bad.reply = always(b"HTTP/1.1 200 OK\r\nX-Large: %b\r\n\r\n" % (b"x" * 300_000))
+    victim = await attacker(stage)
+    watch = victim.ask(path=b"/api/v1/pods?watch=1")
+    await victim.until(lambda: watch in victim.seen.heads)
+    other = await attacker(stage)
+    assert (await other.answer(path=path))[0] == 502
+    end, _ = stage.bad.asked[0]
+    end.send(data(1, b"event"))
+    await victim.until(lambda: victim.seen.body(watch) == b"event")
+    assert len(stage.bad.asked) == 1
+    victim.close()
+    other.close()
