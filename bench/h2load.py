@@ -10,9 +10,9 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from bench import configs
+from bench.generator import Generator
 from bench.processes import Failed, pinned
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -28,34 +28,6 @@ class Report:
     errors: str
 
 
-class Load:
-    """An h2load that runs: `report` waits for its end. A context, which ends it in any case."""
-
-    def __init__(self, popen: subprocess.Popen[str], seconds: float) -> None:
-        self._popen = popen
-        self._seconds = seconds
-
-    def report(self) -> Report:
-        """Wait for the end and return what h2load found; Failed when it failed or hangs."""
-        try:
-            output, _ = self._popen.communicate(timeout=self._seconds + 20)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"h2load did not end within {self._seconds + 20:.0f} s") from None
-        if self._popen.returncode:
-            raise Failed(f"h2load ended with status {self._popen.returncode}: {output[-500:]}")
-        return parse(output)
-
-    def __enter__(self) -> Load:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._popen.poll() is None:
-            self._popen.kill()
-            self._popen.communicate()
-
-
 def start(
     port: int,
     paths: Sequence[str],
@@ -68,7 +40,7 @@ def start(
     core: int,
     directory: Path,
     fields: Sequence[str] = (),
-) -> Load:
+) -> Generator[Report]:
     """Begin to load localhost:`port` for `warm` and then `seconds` (whole ones, at least 1).
 
     Each connection asks for `paths` in turn, `streams` of them at a time. `fields` are header lines of each request.
@@ -84,7 +56,7 @@ def start(
     popen = subprocess.Popen(
         pinned(argv, core), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    return Load(popen, duration + warm_up + _BEGINNING)
+    return Generator("h2load", popen, duration + warm_up + _BEGINNING, parse)
 
 
 def parse(text: str) -> Report:

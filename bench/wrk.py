@@ -13,9 +13,9 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from bench import configs
+from bench.generator import Generator
 from bench.processes import Failed, pinned
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
@@ -31,34 +31,6 @@ class Report:
     errors: str
 
 
-class Load:
-    """A wrk that runs: `report` waits for its end. A context, which ends it in any case."""
-
-    def __init__(self, popen: subprocess.Popen[str], seconds: int) -> None:
-        self._popen = popen
-        self._seconds = seconds
-
-    def report(self) -> Report:
-        """Wait for the end and return what wrk found; Failed when it failed or hangs."""
-        try:
-            output, errors = self._popen.communicate(timeout=self._seconds + 20)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"wrk did not end within {self._seconds + 20} s") from None
-        if self._popen.returncode:
-            raise Failed(f"wrk ended with status {self._popen.returncode}: {output}{errors}")
-        return parse(output)
-
-    def __enter__(self) -> Load:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._popen.poll() is None:
-            self._popen.kill()
-            self._popen.communicate()
-
-
 def start(
     port: int,
     path: str,
@@ -68,7 +40,7 @@ def start(
     core: int,
     directory: Path,
     fields: Sequence[str] = (),
-) -> Load:
+) -> Generator[Report]:
     """Begin to load localhost:`port` for `seconds` (whole ones, at least 1) over kept TLS connections.
 
     `fields` are header lines of each request, without their CRLF.
@@ -83,7 +55,7 @@ def start(
     argv = pinned(["wrk", *options, f"https://localhost:{port}{path}"], core)
     environ = {**os.environ, "OPENSSL_CONF": str(settings)}
     popen = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return Load(popen, duration)
+    return Generator("wrk", popen, duration, parse)
 
 
 def run(port: int, path: str, *, connections: int, seconds: float, core: int, directory: Path) -> Report:
