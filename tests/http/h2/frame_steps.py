@@ -50,7 +50,22 @@ MALFORMED: dict[str, bytes] = {
 }
 
 
-class Composer:
+class ConnectionFrames:
+    """Right frames of the connection, the same from either side."""
+
+    def settings(self, identifier: int, value: int) -> bytes:
+        bounds = {raw.ENABLE_PUSH: 2, raw.INITIAL_WINDOW_SIZE: 2**20, raw.MAX_FRAME_SIZE: 1, 8: 2, 9: 2}
+        if identifier == raw.MAX_FRAME_SIZE:
+            value = 16384 + value % 1000
+        elif identifier in bounds:
+            value %= bounds[identifier]
+        return raw.settings((identifier, value))
+
+    def ping(self, chosen: int, ack: bool) -> bytes:
+        return raw.ping(struct.pack(">Q", chosen), raw.ACK if ack else 0)
+
+
+class Composer(ConnectionFrames):
     """Makes the bytes of steps; knows which streams the client has opened and ended."""
 
     def __init__(self) -> None:
@@ -119,17 +134,6 @@ class Composer:
 
     def window(self, chosen: int, more: int) -> bytes | None:
         return raw.window_update(0 if chosen % 3 == 0 else self.choose(chosen) or 0, more)
-
-    def settings(self, identifier: int, value: int) -> bytes:
-        bounds = {raw.ENABLE_PUSH: 2, raw.INITIAL_WINDOW_SIZE: 2**20, raw.MAX_FRAME_SIZE: 1, 8: 2, 9: 2}
-        if identifier == raw.MAX_FRAME_SIZE:
-            value = 16384 + value % 1000
-        elif identifier in bounds:
-            value %= bounds[identifier]
-        return raw.settings((identifier, value))
-
-    def ping(self, chosen: int, ack: bool) -> bytes:
-        return raw.ping(struct.pack(">Q", chosen), raw.ACK if ack else 0)
 
     def priority(self, chosen: int, on: int) -> bytes | None:
         stream = 2 * (chosen % 50) + 1

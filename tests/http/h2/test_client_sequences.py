@@ -24,7 +24,8 @@ from mcproxy.http.messages import CHUNKED
 from tests.http.h1.harness import Answer
 from tests.http.h2 import raw
 from tests.http.h2.client_harness import H2ClientHarness
-from tests.http.h2.frame_steps import NUMBERS, Step, steps
+from tests.http.h2.frame_steps import NUMBERS, ConnectionFrames, Step, steps
+from tests.http.h2.h2_peer import H2Peer
 from tests.http.h2.oracle import Verdict
 
 RESPONSE = [(":status", "200"), ("x-test", "a")]
@@ -41,19 +42,16 @@ class Asked:
         self.cancelled = False
 
 
-class Site(H2ClientHarness):
+class Site(H2Peer, H2ClientHarness):
     """Our client, with h2's server at the other end, which gives credit back only when told to."""
 
     def __init__(self) -> None:
         super().__init__(begun=False)
-        configuration = h2.config.H2Configuration(client_side=False, header_encoding=None)
-        self.protocol = h2.connection.H2Connection(configuration)
-        self.protocol.initiate_connection()
+        self.begin_protocol(client_side=False)
         self.asked: list[Asked] = []
         self.got: dict[int, bytes] = {}
         self.complete: set[int] = set()
         self.reset: set[int] = set()  # by us
-        self.unacknowledged: dict[int, int] = {}
         self.answering: list[int] = []  # streams whose response is not complete
         self.bodies: dict[int, bytes] = {}
         self.refused: set[int] = set()  # by the server
@@ -80,8 +78,7 @@ class Site(H2ClientHarness):
                 self.got[stream] = b""
             elif isinstance(event, h2.events.DataReceived):
                 self.got[stream] += event.data or b""
-                waiting = self.unacknowledged.get(stream, 0)
-                self.unacknowledged[stream] = waiting + (event.flow_controlled_length or 0)
+                self.received(event)
             elif isinstance(event, h2.events.StreamEnded):
                 self.complete.add(stream)
             elif isinstance(event, h2.events.StreamReset):
@@ -186,20 +183,6 @@ class Site(H2ClientHarness):
             self.refused.add(stream)
             self.protocol.reset_stream(stream, code)
 
-    def acknowledge(self, chosen: int, size: int) -> None:
-        owed = [stream for stream, amount in self.unacknowledged.items() if amount]
-        if owed:
-            stream = owed[chosen % len(owed)]
-            size = min(size, self.unacknowledged[stream])
-            self.unacknowledged[stream] -= size
-            self.protocol.acknowledge_received_data(size, stream)
-
-    def change(self, window: int) -> None:
-        self.protocol.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
-
-    def ping(self, chosen: int) -> None:
-        self.protocol.ping(b"%08d" % chosen)
-
     def settle(self) -> None:
         self.exchange()
         for one in self.live:
@@ -209,14 +192,7 @@ class Site(H2ClientHarness):
                 one.stream.end_body([])
         self.change(65535)
         self.exchange()
-        for _ in range(2000):
-            owed = [stream for stream, amount in self.unacknowledged.items() if amount]
-            if not owed:
-                break
-            for stream in owed:
-                size, self.unacknowledged[stream] = self.unacknowledged[stream], 0
-                self.protocol.acknowledge_received_data(size, stream)
-            self.exchange()
+        self.acknowledge_all(self.exchange)
         while self.answering:
             self.complete_response(0, False)
         self.exchange()
@@ -284,7 +260,7 @@ def test_valid_sequences(chosen: list[Step]) -> None:
 STREAMS = (1, 3, 5, 7, 9, 11)
 
 
-class Composer:
+class Composer(ConnectionFrames):
     """Makes the frames of a server, which may be wrong; every stream of STREAMS was opened by a GET."""
 
     def __init__(self) -> None:
@@ -345,19 +321,8 @@ class Composer:
         self.state[stream] = "over"
         return raw.rst_stream(stream, code)
 
-    def settings(self, identifier: int, value: int) -> bytes:
-        bounds = {raw.ENABLE_PUSH: 2, raw.INITIAL_WINDOW_SIZE: 2**20, raw.MAX_FRAME_SIZE: 1, 8: 2, 9: 2}
-        if identifier == raw.MAX_FRAME_SIZE:
-            value = 16384 + value % 1000
-        elif identifier in bounds:
-            value %= bounds[identifier]
-        return raw.settings((identifier, value))
-
     def window(self, chosen: int, more: int) -> bytes:
         return raw.window_update(chosen % 3 and (self._in(chosen, "waiting", "begun") or 0), more)
-
-    def ping(self, chosen: int, ack: bool) -> bytes:
-        return raw.ping(struct.pack(">Q", chosen), raw.ACK if ack else 0)
 
     def unknown(self, kind: int, flags: int, chosen: int) -> bytes:
         return raw.frame(0x20 + kind % 200, flags, chosen % 20, b"u" * (chosen % 50))

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from tests.http.h2 import raw
 from tests.http.h2.frame_steps import NUMBERS, RIGHT, WRONG, Composer, Step, sequences, steps
+from tests.http.h2.h2_peer import H2Peer
 from tests.http.h2.oracle import Received, ServerOracle, Verdict
 from tests.http.h2.origin import Asked
 from tests.http.h2.stage import Stage
@@ -28,20 +29,17 @@ from tests.http.h2.stage import Stage
 # -- h2's client and our server ------------------------------------------------------------------------------------
 
 
-class Client:
-    """h2's client on a stage. It gives credit back only when told to."""
+class Client(H2Peer):
+    """h2's client on a stage."""
 
     def __init__(self) -> None:
-        configuration = h2.config.H2Configuration(client_side=True, header_encoding=None)
-        self.protocol = h2.connection.H2Connection(configuration)
-        self.protocol.initiate_connection()
+        self.begin_protocol(client_side=True)
         self.stage = Stage(begin=False, streams=100)
         self.sent: dict[int, bytes] = {}  # request bodies
         self.sending: list[int] = []  # streams whose request is not complete
         self.got: dict[int, bytes] = {}
         self.ended: set[int] = set()
         self.reset: set[int] = set()
-        self.unacknowledged: dict[int, int] = {}
         self.answers: dict[int, bytes] = {}
         self.trailers: dict[int, list[raw.Field]] = {}
         self.exchange_bytes()
@@ -64,8 +62,7 @@ class Client:
         if isinstance(event, h2.events.DataReceived):
             assert event.stream_id is not None
             self.got[event.stream_id] = self.got.get(event.stream_id, b"") + (event.data or b"")
-            waiting = self.unacknowledged.get(event.stream_id, 0)
-            self.unacknowledged[event.stream_id] = waiting + (event.flow_controlled_length or 0)
+            self.received(event)
         elif isinstance(event, h2.events.StreamEnded):
             assert event.stream_id is not None
             self.ended.add(event.stream_id)
@@ -111,20 +108,6 @@ class Client:
             stream = self.sending.pop(chosen % len(self.sending))
             self.protocol.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
             self.reset.add(stream)
-
-    def acknowledge(self, chosen: int, size: int) -> None:
-        owed = [stream for stream, amount in self.unacknowledged.items() if amount]
-        if owed:
-            stream = owed[chosen % len(owed)]
-            size = min(size, self.unacknowledged[stream])
-            self.unacknowledged[stream] -= size
-            self.protocol.acknowledge_received_data(size, stream)
-
-    def change(self, window: int) -> None:
-        self.protocol.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
-
-    def ping(self, chosen: int) -> None:
-        self.protocol.ping(b"%08d" % chosen)
 
     # steps of the server
 
@@ -180,17 +163,7 @@ class Client:
         for number, _ in enumerate(list(self.open)):
             self.answer(0, number % 300)
         self.exchange_bytes()
-        for _ in range(2000):
-            owed = [stream for stream, amount in self.unacknowledged.items() if amount]
-            if not owed:
-                break
-            for stream in owed:
-                self.acknowledge_all(stream)
-            self.exchange_bytes()
-
-    def acknowledge_all(self, stream: int) -> None:
-        size, self.unacknowledged[stream] = self.unacknowledged[stream], 0
-        self.protocol.acknowledge_received_data(size, stream)
+        self.acknowledge_all(self.exchange_bytes)
 
 
 STEPS: dict[str, tuple[Callable[..., None], tuple[st.SearchStrategy[Any], ...]]] = {
