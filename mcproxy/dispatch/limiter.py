@@ -218,6 +218,12 @@ class TokenBucketLimiter(Limiter):
         if self._queues:
             self.wake(key)
 
+    def take(self, key: str) -> bool:
+        # As that of the base, with fewer calls: every request of a limited user comes by here.
+        if self._queues and self._is_queued(key):
+            return False
+        return self._buckets.take(key, self._seconds())
+
     def _take_token(self, key: str) -> bool:
         return self._buckets.take(key, self._seconds())
 

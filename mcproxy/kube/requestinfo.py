@@ -17,6 +17,8 @@ STREAM_SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
 """Subresources of pods that a client opens as a tunnel (WebSocket or SPDY)."""
 _VERBS = {b"POST": "create", b"GET": "get", b"HEAD": "get", b"PUT": "update", b"PATCH": "patch", b"DELETE": "delete"}
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
+# A search for a byte as an integer costs an eighth of one for bytes.
+_PERCENT, _BACKSLASH, _SLASH = ord("%"), ord("\\"), ord("/")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _LONG_RUNNING_SUBRESOURCES = STREAM_SUBRESOURCES | {"proxy"}
 #: The paths of a kubelet that run something in a container or reach its ports (pkg/kubelet/server), in lower case.
@@ -65,12 +67,12 @@ def parse(method: bytes, target: bytes) -> RequestInfo:
     Raises StatusError (400) for a path that two parsers could read differently.
     """
     raw_path, _, query = target.partition(b"?")
-    if b"/." in raw_path or b"%" in raw_path or b"\\" in raw_path:
+    if _PERCENT in raw_path or _BACKSLASH in raw_path or raw_path.find(b"/.") >= 0:
         _refuse_dot_segments(raw_path)
     segments = raw_path.split(b"/")[1:]
     if segments and not segments[-1]:
         segments.pop()  # a slash at the end changes nothing
-    path = unquote_to_bytes(raw_path).decode("utf-8", "replace") if b"%" in raw_path else raw_path.decode("latin-1")
+    path = unquote_to_bytes(raw_path).decode("utf-8", "replace") if _PERCENT in raw_path else raw_path.decode("latin-1")
     info = RequestInfo(path, method.decode("latin-1").lower())
     if len(segments) < 3 or segments[0] not in (b"api", b"apis"):
         _refuse_ambiguous_path(segments)
@@ -167,12 +169,12 @@ def _parameter(query: bytes, name: str) -> str | None:
     Go drops a pair that holds a semicolon or a malformed escape; others would read it.
     """
     wanted = name.encode()
-    if wanted not in query and b"%" not in query:
+    if wanted not in query and _PERCENT not in query:
         return None
     for pair in query.split(b"&"):
         key, _, value = pair.partition(b"=")
         # The cheap test first: a query can have thousands of pairs, which cost the client nothing.
-        if key != wanted and (b"%" not in key or unquote_to_bytes(key) != wanted):
+        if key != wanted and (_PERCENT not in key or unquote_to_bytes(key) != wanted):
             continue
         if b";" not in pair and not _BAD_ESCAPE.search(pair):
             return _unescape(value)
@@ -198,18 +200,18 @@ def selector_parameters(target: bytes) -> tuple[str, str]:
 
 def _plain(segment: bytes) -> str:
     """Return a segment that names something, decoded; refuse what another parser could split or skip."""
-    if b"%" in segment:
+    if _PERCENT in segment:
         segment = unquote_to_bytes(segment)
-        if b"/" in segment or b"\\" in segment or b"\x00" in segment or b"%" in segment:
+        if _SLASH in segment or _BACKSLASH in segment or 0 in segment or _PERCENT in segment:
             raise StatusError(400, "the path holds an encoded slash or percent sign where a name should stand")
-    if not segment or b"\\" in segment:
+    if not segment or _BACKSLASH in segment:
         raise StatusError(400, "the path holds an empty segment, or a backslash where a name should stand")
     return segment.decode("utf-8", "replace")
 
 
 def _refuse_ambiguous_path(segments: list[bytes]) -> None:
     """Refuse a path that is not of a resource here but could be for a parser that decodes or cleans it first."""
-    if any(not segment or b"%" in segment or b"\\" in segment for segment in segments):
+    if any(not segment or _PERCENT in segment or _BACKSLASH in segment for segment in segments):
         path = unquote_to_bytes(b"/".join(segments)).replace(b"\\", b"/")
         cleaned = [part for part in path.split(b"/") if part]
         if cleaned != segments and cleaned and cleaned[0] in (b"api", b"apis", b"clusters"):

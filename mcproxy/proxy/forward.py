@@ -86,7 +86,7 @@ class Forward(ResponseRelay):
         self._authorization: bytes | None = None
         self._fresh = False  # the connection was opened for this request
         self._picked: Endpoint | None = None  # chosen, but a connection must be opened
-        self._tried: list[Endpoint] = []
+        self._tried: tuple[Endpoint, ...] = ()
         self._renewed = False
         self._repeated = False
         # Below `proxy` a tenant's own server answers: a response head beyond the bounds ends an HTTP/2 connection, and
@@ -145,7 +145,7 @@ class Forward(ResponseRelay):
                 except ConnectError as problem:
                     if not isinstance(problem, EndpointGone):
                         endpoint.record_connect_failure(problem)
-                    self._tried.append(endpoint)
+                    self._tried = (*self._tried, endpoint)
                     continue
                 except CancelledError:
                     return  # the client went away
@@ -260,7 +260,7 @@ class Forward(ResponseRelay):
             if self._repeatable:
                 self._repeated = True
                 if self._fresh:  # each endpoint is tried once; a reused connection that was dead does not count
-                    self._tried.append(endpoint)
+                    self._tried = (*self._tried, endpoint)
                 self._retry()
                 return
         refuse_unanswered(request, self._cluster, endpoint, problem)
@@ -301,7 +301,7 @@ class Forward(ResponseRelay):
                 self._drop_stream()
                 refuse_silent(self._request, self._cluster, endpoint)
             return
-        self._tried.append(endpoint)
+        self._tried = (*self._tried, endpoint)
         self._picked = self._pick()
         if self._picked is not None:  # else it may still answer
             self._drop_stream()
@@ -356,7 +356,7 @@ class Forward(ResponseRelay):
         self._held = None
         if not self._refused_elsewhere and self._exchange.head.length == 0 and endpoint is not None:
             self._refused_elsewhere = True
-            self._tried.append(endpoint)
+            self._tried = (*self._tried, endpoint)
             other = self._pick()
             if other is not None and other.ready:
                 self._picked = other

@@ -174,5 +174,6 @@ class H1Exchange(Exchange):
             self._finish()
 
     def _finish(self) -> None:
-        self._out = []
+        if self._out:
+            self._out = []
         super()._finish()

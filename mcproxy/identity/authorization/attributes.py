@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mcproxy.kube.requestinfo import RequestInfo, selector_parameters
 
+_PERCENT = ord("%")
 _SELECTING_VERBS = frozenset({"list", "watch", "deletecollection"})
 
 
@@ -51,7 +52,7 @@ def attributes_of(info: RequestInfo, target: bytes) -> Attributes:
         return Attributes(info.verb, path=info.path, is_resource=False)
     field_selector = label_selector = ""
     # Nearly every query has no percent sign in a name, so this check suffices for most requests.
-    if (b"Selector=" in target or b"%" in target) and info.verb in _SELECTING_VERBS and not _by_path(info):
+    if info.verb in _SELECTING_VERBS and (_PERCENT in target or b"Selector=" in target) and not _by_path(info):
         field_selector, label_selector = selector_parameters(target)
     name = "" if info.verb == "deletecollection" else info.name  # a selector's name is not in Kubernetes' attributes
     named = (info.verb, info.group, info.version, info.resource, info.subresource, info.namespace, name)
