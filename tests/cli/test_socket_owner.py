@@ -27,9 +27,10 @@ def test_the_owner_of_an_address_is_found(listening: str, asked: str) -> None:
     family = socket.AF_INET6 if ":" in listening else socket.AF_INET
     with socket.create_server((listening, 0), family=family) as server:
         port = server.getsockname()[1]
-        assert socket_owner.owners(TCPBind(asked, port)) == {os.getpid()}
+        # Other processes of this machine may listen on the same port of another address.
+        assert os.getpid() in socket_owner.owners(TCPBind(asked, port))
         other = "127.0.0.2" if family == socket.AF_INET else "::2"
-        assert (socket_owner.owners(TCPBind(other, port)) == set()) == (listening != "0.0.0.0")
+        assert (os.getpid() in socket_owner.owners(TCPBind(other, port))) == (listening == "0.0.0.0")
 
 
 def test_a_connection_is_no_listener() -> None:
