@@ -26,6 +26,7 @@ LINTS = {
     "missing-crl": "an authority without a valid revocation list: none of its certificates is accepted",
     "no-credentials": "a cluster for which the proxy has no credentials and needs them",
     "no-effect": "a value that has no effect",
+    "no-http1": "a listener that speaks HTTP/2 alone: clients cannot open exec, attach and portforward",
     "no-listener": "a server without a listener",
     "no-members": "an aggregate without a cluster",
     "no-policies": "an empty dispatch: every request is refused",

@@ -62,6 +62,9 @@ def _protocols(context: Context, listener: Place) -> tuple[HTTPProtocol, ...]:
         elif protocol is HTTPProtocol.HTTP2 and not has_tls:
             what = "is HTTP2, which is spoken over TLS alone, and this listener has no tls"
             context.error(item, what, "write protocols: [HTTP1], or add tls: {certificates: [NAME]}")
+    if tuple(found) == (HTTPProtocol.HTTP2,) and has_tls:
+        what = "is HTTP2 alone, and kubectl exec, attach, cp and port-forward are HTTP/1.1: they would not connect"
+        context.warn(written, "no-http1", what, "write [HTTP2, HTTP1]")
     return tuple(found)
 
 

@@ -60,7 +60,8 @@ TLS = "tls: {certificates: [c]}"
         (TLS, (H2, H1), 0.0, 250),
         (f"{TLS}, protocols: [HTTP1, HTTP2]", (H1, H2), 0.0, 250),
         (f"{TLS}, protocols: [HTTP1], goawayChance: 0", (H1,), 0.0, 250),
-        (f"{TLS}, protocols: [HTTP2], goawayChance: 0.02, limits: {{streams: 1}}", (H2,), 0.02, 1),
+        (f"{TLS}, protocols: [HTTP2, HTTP1], goawayChance: 0.02, limits: {{streams: 1}}", (H2, H1), 0.02, 1),
+        (f"{TLS}, protocols: [HTTP2],  # mcproxy: allow no-http1\n   goawayChance: 0.01", (H2,), 0.01, 250),
     ],
 )
 def test_protocols(folder: Path, text: str, protocols: tuple[HTTPProtocol, ...], chance: float, streams: int) -> None:
