@@ -105,7 +105,7 @@ class ClientConnectionInfo:
                 headers = split_identity_headers(fields)
                 if len(fields) > _MAX_KEPT_FIELDS:
                     return headers
-                self._keep_last()
+            self._keep_last()
             self._fields, self._identity_headers = fields, headers
             self._logged = None
         return self._identity_headers
