@@ -40,6 +40,9 @@ _WITH_OWN_CREDENTIAL = frozenset({Identity.IMPERSONATE, Identity.PROXY})
 #: Bytes of a request's body that are kept until the response begins, for an upstream that refuses the stream.
 _MAX_KEPT = 64 * 1024
 _MAX_REFUSALS = 4
+#: Bytes of a request's fields, or of its target: with one field of more than 8 KiB, or 32 KiB together, nginx ends the
+#: connection (large_client_header_buffers).
+_LARGE_HEAD = 8000
 _ASSERTS_THE_USER = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
 
 
@@ -89,9 +92,14 @@ class Forward(ResponseRelay):
         self._tried: tuple[Endpoint, ...] = ()
         self._renewed = False
         self._repeated = False
-        # Below `proxy` a tenant's own server answers: a response head beyond the bounds ends an HTTP/2 connection, and
-        # may not be able to end one that others share.
-        self._http1 = self._is_below_proxy or _needs_http1(request.exchange.head)
+        # What could end an HTTP/2 connection that others share goes over HTTP/1.1: a large head, for which nginx does
+        # so, and what is below `proxy`, where a tenant's own server answers, perhaps with a head beyond our bounds.
+        self._http1 = (
+            self._is_below_proxy
+            or len(headers.fields) + len(self._user_fields) > _LARGE_HEAD
+            or len(target) > _LARGE_HEAD
+            or _needs_http1(request.exchange.head)
+        )
         self._refusals = 0  # by endpoints that did not process the request
         self._kept: list[bytes] | None = None  # the body up to now, if it may have to be sent again
         self._kept_size = 0

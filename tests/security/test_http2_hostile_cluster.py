@@ -455,3 +455,20 @@ async def test_a_tenants_server_below_proxy_cannot_end_a_connection_that_others_
     assert len(stage.bad.asked) == 1
     victim.close()
     other.close()
+
+
+async def test_a_large_head_cannot_end_a_connection_that_others_share(stage: Stage) -> None:
+    """Nginx answers a field of more than 8 KiB, :path too, with GOAWAY ENHANCE_YOUR_CALM."""
+    stage.bad.script = lambda s: headers(s, GOOD, END_HEADERS) if s == 1 else raw.goaway(s, raw.ENHANCE_YOUR_CALM)
+    stage.bad.reply = always(b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\n\r\n")
+    victim = await attacker(stage)
+    watch = victim.ask(path=b"/api/v1/pods?watch=1")
+    await victim.until(lambda: watch in victim.seen.heads)
+    other = await attacker(stage)
+    assert (await other.answer((b"x-large", b"x" * 9000), path=b"/api/v1/pods"))[0] == 431
+    assert (await other.answer(path=b"/api/v1/pods?labelSelector=" + b"x" * 9000))[0] == 431
+    assert (await other.answer(*[(b"x-%d" % number, b"x" * 4000) for number in range(10)]))[0] == 431
+    assert len(stage.bad.asked) == 1
+    assert not stage.bad.asked[0][0].lost
+    victim.close()
+    other.close()
