@@ -327,7 +327,7 @@ class Endpoint:
                 endpoint=self.name,
                 cluster=self.cluster_name,
                 cause=self.health.cause,
-                todo="see that the API server runs and can be reached from here",
+                todo="see that the API server runs, can be reached from here, and speaks connections.protocol",
             )
 
     def _drop_connections(self) -> None:

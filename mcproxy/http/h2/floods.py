@@ -11,6 +11,12 @@ log = Logger()
 PERIOD = 60.0
 """Seconds between two log lines of one kind."""
 
+_TODO = "find out what runs at this address; status counts what was refused (protection)"
+_TODOS = {  # by kind, where it may have been a client that means no harm
+    "large_header_block": f"{_TODO}; if it needs such heads, raise limits.headBytes",
+    "many_header_fields": f"{_TODO}; if it needs such heads, raise limits.headers",
+}
+
 
 class Floods:
     """Of one listener. `counts` has the connections that were ended, by kind of flood, since the start."""
@@ -33,5 +39,5 @@ class Floods:
                 client=client,
                 cause=cause,
                 connections=count - counted,
-                todo="find out what runs at this address; status counts what was refused (protection)",
+                todo=_TODOS.get(kind, _TODO),
             )

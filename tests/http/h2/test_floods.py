@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, capturedLogs, globalLogPublisher
 
 from mcproxy.http.h2.errors import ErrorCode
 from mcproxy.http.h2.floods import Floods
@@ -210,3 +210,10 @@ def test_one_line_a_minute_and_kind() -> None:
     assert lines == [("rapid_reset", "192.0.2.7", 1), ("rapid_reset", "192.0.2.7", 60), ("ping_flood", "192.0.2.8", 1)]
     assert all(event["cause"] == "too many" and event["todo"] for event in events if "kind" in event)
     assert floods.counts == {"rapid_reset": 100, "ping_flood": 1}
+
+
+@pytest.mark.parametrize(("kind", "key"), [("large_header_block", "headBytes"), ("many_header_fields", "headers")])
+def test_the_log_names_the_limit_that_a_large_head_exceeds(kind: str, key: str) -> None:
+    with capturedLogs() as events:
+        Floods().refused(kind, "10.0.0.1", "too large", 0.0)
+    assert f"raise limits.{key}" in events[0]["todo"]
