@@ -69,7 +69,7 @@ def test_200_watches_and_lists_share_one_connection(site: HTTP2Site, cluster: st
     assert found["failures"] == []
     assert found["complete"] == 200
     assert found["connections"] == 1
-    assert found["lists"] > 10
+    assert found["lists"] >= 2
     assert found["median"] < 1.0
 
 
