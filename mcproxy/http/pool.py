@@ -26,6 +26,7 @@ from mcproxy.http.h2.client import H2ClientConnection, H2ClientResources
 from mcproxy.http.h2.pool import H2Pool
 from mcproxy.net.alpn import H2, HTTP1_1
 from mcproxy.net.errors import ConnectError, ConnectFailed
+from mcproxy.net.failures import failure
 
 Connect = Callable[[IProtocol, tuple[bytes, ...]], "Deferred[None]"]
 """`connect(protocol, alpn)` opens a connection that offers these protocols, and fires when `protocol` is connected."""
@@ -199,6 +200,7 @@ class Pool:
         self._chosen_at = self._deadlines.seconds()
         self._h2.renew()
         self._h1.connection_idle(engine)
+        self._h2.release_waiting(failure(_ChoseHTTP1()))  # they need not wait for other handshakes
         raise _ChoseHTTP1
 
     def _not_negotiated(self, failure: Failure) -> Failure:

@@ -93,6 +93,17 @@ def test_http1_is_remembered_and_all_who_waited_get_a_connection(chosen: bytes |
         assert wire.taken().startswith(b"GET / HTTP/1.1\r\n")
 
 
+def test_who_waits_for_http2_does_not_wait_for_a_handshake_that_hangs() -> None:
+    play = Play(UpstreamProtocol.AUTO)
+    got = play.asks(101)
+    assert play.offered == [BOTH, BOTH]
+    play.agrees(b"http/1.1")
+    assert play.offered == [BOTH, BOTH] + [HTTP1] * 100
+    assert [type(stream) for stream in got] == [ClientConnection]
+    play.agrees(b"http/1.1")  # the one that hung
+    assert play.pool.idle == 1
+
+
 def test_an_upstream_that_restarted_between_two_requests_is_asked_again() -> None:
     play = Play(UpstreamProtocol.AUTO)
     play.asks()

@@ -209,6 +209,10 @@ class H2Pool:
         """A connection was not opened: those that wait get what there is or fail, unless another is on its way."""
         if self._dials:
             return
+        self.release_waiting(reason)
+
+    def release_waiting(self, reason: Failure) -> None:
+        """Give those that wait what there is; where there is nothing, they fail with `reason`."""
         waiting, self._waiting = self._waiting, {}
         for waiter, lasting in waiting.items():
             if waiter.called:
