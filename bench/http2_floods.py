@@ -100,7 +100,7 @@ def measure(lab: Lab, seconds: float) -> Section:
         "Floods over HTTP/2: what legitimate clients get",
         [
             *("flood", "share without", "share with", "p50 ms without", "with", "p99 ms without", "with"),
-            *("the flood's connections a second", "frames a second"),
+            *("the flood's connections a second", "frames written a second"),
         ],
     )
     upstream = lab.start_nginx_upstream(http2=True)
