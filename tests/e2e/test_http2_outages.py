@@ -55,7 +55,7 @@ def emit(site: HTTP2Site, count: int) -> None:
             endpoint.emit(count)
 
 
-def test_a_killed_endpoint_fails_no_read_and_its_watches_go_on_elsewhere(own: HTTP2Site) -> None:
+def test_a_killed_endpoint_breaks_off_what_it_had_begun_alone_and_its_watches_go_on_elsewhere(own: HTTP2Site) -> None:
     arguments = ("-clients", 3, "-each", 20, "-events", 60, "-resume")
     with own.client("load", "-reads") as load, own.client("watches", *arguments) as watches:
         load.line()
@@ -72,7 +72,9 @@ def test_a_killed_endpoint_fails_no_read_and_its_watches_go_on_elsewhere(own: HT
     assert seen["failures"] == []
     assert (seen["complete"], seen["events"]) == (60, 3600)
     assert seen["resumed"] == shares[1]
-    assert found["failures"] == []
+    # A read is repeated elsewhere, unless the head of its response was there already.
+    assert all("INTERNAL_ERROR" in failure for failure in found["failures"])
+    assert found["failed"] < 8  # of as many at a time, those that the other endpoint had go on
     assert found["done"] > 100
 
 
