@@ -40,6 +40,12 @@ def full_pipe() -> tuple[int, int]:
     return reading, writing
 
 
+def listens(path: Path) -> bool:
+    """Whether the socket takes connections: its file is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 @contextmanager
 def daemon(directory: Path, stream: str, access: str = "", authentication: str = "corp") -> Iterator[tuple[int, Path]]:
     """Runs a daemon whose `stream` is a full pipe; gives the end to read from and the socket to connect to."""
@@ -52,7 +58,7 @@ def daemon(directory: Path, stream: str, access: str = "", authentication: str =
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **{stream: writing})  # type: ignore[call-overload]
     os.close(writing)
     try:
-        wait_until("the listener is open", (directory / "l").exists)
+        wait_until("the listener is open", lambda: listens(directory / "l"))
         yield reading, directory / "l"
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT) == 0
