@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from mcproxy.http.tunnel import TunnelSide
 
 
+LINGER = 2.0
+"""Seconds for which the rest of a request is read and discarded after an early response.
+
+The client can then read the response before its writes fail."""
+
+
 class ExchangeHandler(Protocol):
     """Receives the request's body and gives the response."""
 

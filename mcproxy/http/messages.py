@@ -23,6 +23,9 @@ HOP_BY_HOP = frozenset(
     }
 )
 
+#: Methods whose requests have a Content-Length of 0 if their body is empty (RFC 9110 8.6).
+BODIED_METHODS = frozenset({b"POST", b"PUT", b"PATCH"})
+
 REASON_PHRASES = {
     100: b"Continue",
     101: b"Switching Protocols",

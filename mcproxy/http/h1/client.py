@@ -30,14 +30,20 @@ from mcproxy.http.h1.framing import (
     encode_last_chunk,
 )
 from mcproxy.http.h1.head import parse_response_head
-from mcproxy.http.messages import CHUNKED, UNTIL_CLOSE, Header, RequestHead, ResponseHead, UpstreamProtocolError
+from mcproxy.http.messages import (
+    BODIED_METHODS,
+    CHUNKED,
+    UNTIL_CLOSE,
+    Header,
+    RequestHead,
+    ResponseHead,
+    UpstreamProtocolError,
+)
 from mcproxy.http.transport import Transport
 from mcproxy.http.tunnel import TunnelSide
 
 #: Limit of a response head with its status line (bytes).
 MAX_HEAD = 256 * 1024
-
-_BODIED = frozenset({b"POST", b"PUT", b"PATCH"})  # these send Content-Length: 0 for an empty body (RFC 9110 8.6)
 
 
 class ConnectionOwner(Interface):
@@ -123,7 +129,7 @@ class ClientConnection:
         self.requests += 1
         if timeout and not length:
             self.deadline = self._deadlines.after(timeout)
-        plain = not length and upgrade is None and not head.te_trailers and method not in _BODIED
+        plain = not length and upgrade is None and not head.te_trailers and method not in BODIED_METHODS
         self.transport.write(
             b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b\r\n"
             % (method, target, authority, b"".join(fields), b"" if plain else framing_fields(head))
@@ -360,7 +366,7 @@ def framing_fields(head: RequestHead) -> bytes:
     fields = b""
     if head.length == CHUNKED:
         fields = b"Transfer-Encoding: chunked\r\n"
-    elif head.length or head.method in _BODIED:
+    elif head.length or head.method in BODIED_METHODS:
         fields = b"Content-Length: %d\r\n" % head.length
     if head.expects_continue:
         fields += b"Expect: 100-continue\r\n"

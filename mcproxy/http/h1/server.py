@@ -21,6 +21,7 @@ from zope.interface import implementer
 
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import NEVER
+from mcproxy.http.exchange import LINGER
 from mcproxy.http.h1.exchange import H1Exchange
 from mcproxy.http.h1.framing import BodyReader, ChunkedReader, FramingError, LengthReader
 from mcproxy.http.h1.head import RequestHeadParser, incomplete_head_error, parse_request_head
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
     from mcproxy.http.server_factory import ServerFactory
 
 log = Logger()
-
-#: How long the rest of a request is read and discarded after an early response (seconds), so that the client can read
-#: the response before its writes fail.
-LINGER = 2.0
 
 
 @implementer(IProtocol, IHalfCloseableProtocol, IPushProducer)

@@ -23,7 +23,7 @@ from mcproxy.http.h2.errors import ErrorCode, HTTP2StreamError, code_name
 from mcproxy.http.h2.frames import END_STREAM
 from mcproxy.http.h2.heads import response_head, trailer_fields
 from mcproxy.http.h2.stream import STREAM_SLOTS, Stream
-from mcproxy.http.messages import CHUNKED, Header, RequestHead, ResponseHead, UpstreamProtocolError
+from mcproxy.http.messages import BODIED_METHODS, CHUNKED, Header, RequestHead, ResponseHead, UpstreamProtocolError
 
 if TYPE_CHECKING:
     from mcproxy.http.h2.client import H2ClientConnection
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 #: Interim responses (1xx) before the final one.
 MAX_INTERIM = 32
 
-_BODIED = frozenset({b"POST", b"PUT", b"PATCH"})  # these send content-length: 0 for an empty body (RFC 9110 8.6)
 _AWAITED, _HELD, _BODY = range(3)
 
 
@@ -95,7 +94,7 @@ class H2ClientStream(Stream):
             self._timeout = 0.0
             self._start_timer(connection.seconds())  # the sink is never called from within `send_head`
             return
-        if length or head.te_trailers or method in _BODIED:
+        if length or head.te_trailers or method in BODIED_METHODS:
             fields = (*fields, _framing_fields(head))
         block = connection.encoder.request(method, b"https", target, authority, fields)
         if length:
@@ -348,7 +347,7 @@ def _wrong_length() -> HTTP2StreamError:
 def _framing_fields(head: RequestHead) -> bytes:
     """Return the fields of a request about its body as a block."""
     fields = b""
-    if head.length != CHUNKED and (head.length or head.method in _BODIED):
+    if head.length != CHUNKED and (head.length or head.method in BODIED_METHODS):
         fields = b"content-length: %d\r\n" % head.length
     if head.expects_continue:
         fields += b"expect: 100-continue\r\n"

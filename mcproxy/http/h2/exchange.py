@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.http.deadlines import NEVER
-from mcproxy.http.exchange import Exchange
+from mcproxy.http.exchange import LINGER, Exchange
 from mcproxy.http.h2.errors import ErrorCode, HTTP2StreamError
 from mcproxy.http.h2.frames import MAX_FRAME
 from mcproxy.http.h2.heads import trailer_fields
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from mcproxy.http.tunnel import TunnelSide
 
 _BODILESS = (204, 304)
-
-LINGER = 2.0
-"""Seconds, as of HTTP/1.1."""
 
 
 class H2Exchange(Exchange, Stream):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.error import ConnectionDone, ConnectionLost
 
-from mcproxy.http.h1.server import LINGER
+from mcproxy.http.exchange import LINGER
 from tests.http.h1.harness import ServerHarness
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
