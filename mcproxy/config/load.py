@@ -35,6 +35,13 @@ from mcproxy.config.sections.servers import build_servers
 
 T = TypeVar("T")
 
+_SETTINGS_WITH_PLACES = (
+    ("daemon", "controlSocket"),
+    ("daemon", "stateDir"),
+    ("daemon", "workers"),
+    ("logging", "access"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -113,7 +120,7 @@ def _load(context: Context, path: str) -> Loaded:
         ("servers", virtual),
     )
     places = {(section, entry.name): entry.place for section, entries in sections for entry in entries if entry.name}
-    for section, key in (("daemon", "controlSocket"), ("daemon", "stateDir"), ("logging", "access")):
+    for section, key in _SETTINGS_WITH_PLACES:
         place = merged.setting(section, key)
         if place is not None:
             places[section, key] = place

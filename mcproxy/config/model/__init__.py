@@ -49,7 +49,7 @@ from mcproxy.config.model.clusters import (
 )
 from mcproxy.config.model.common import IPNetwork, Mark, PEMFile, Secret
 from mcproxy.config.model.config import Config
-from mcproxy.config.model.daemon import Daemon
+from mcproxy.config.model.daemon import AUTO, MAX_WORKERS, Daemon
 from mcproxy.config.model.dispatch import ClusterBackend, Policy, Reject, Strategy
 from mcproxy.config.model.flow_controls import FlowControl, FlowControlType, Per, Queue
 from mcproxy.config.model.listeners import (
@@ -68,7 +68,9 @@ from mcproxy.config.model.rules import Rule
 from mcproxy.config.model.servers import CORS, AggregateBackend, Backend, ClustersBackend, Server, Sessions
 
 __all__ = [
+    "AUTO",
     "CORS",
+    "MAX_WORKERS",
     "OIDC",
     "TO_LABEL",
     "TO_PRIMARY",

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, Literal
+
+AUTO: Final = "Auto"
+"""`workers`: one for each core that the daemon may run on."""
+
+MAX_WORKERS: Final = 63
+"""Shared memory has 64 columns, one for each process: the last is the keeper's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,5 +17,5 @@ class Daemon:
     control_socket: str | None = None
     shutdown_delay: float = 0.0
     drain_timeout: float = 30.0
-    workers: int = 1
+    workers: int | Literal["Auto"] = 1
     state_dir: str | None = None  # absolute; what survives a restart. None: nothing is kept on disk

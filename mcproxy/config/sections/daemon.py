@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from mcproxy.config.context import Context
-from mcproxy.config.model import Daemon
+from mcproxy.config.model import AUTO, Daemon
 from mcproxy.config.reading.merge import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.fields import duration_at
@@ -17,6 +19,7 @@ def build_daemon(context: Context, merged: Merged) -> Daemon:
         control_socket=_control_socket(context, socket) if socket is not None else None,
         shutdown_delay=duration_at(merged.setting("daemon", "shutdownDelay"), default.shutdown_delay),
         drain_timeout=duration_at(merged.setting("daemon", "drainTimeout"), default.drain_timeout),
+        workers=_workers(merged.setting("daemon", "workers"), default.workers),
         state_dir=context.path(state) if state is not None else None,
     )
 
@@ -26,3 +29,9 @@ def _control_socket(context: Context, place: Place) -> str | None:
     if path is not None and len(path.encode()) > 107:
         context.error(place, "is longer than the 107 bytes of a unix socket's path", "use a shorter path")
     return path
+
+
+def _workers(place: Place | None, default: int | Literal["Auto"]) -> int | Literal["Auto"]:
+    if place is None:
+        return default
+    return AUTO if place.string is not None else int(place.value or 0)  # 2.0 is a whole number too
