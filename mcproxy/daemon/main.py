@@ -21,6 +21,7 @@ from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import signals
 from mcproxy.daemon.lifecycle import Daemon, Dependencies, Service
 from mcproxy.daemon.logging import SUMMARY_INTERVAL, start_logging
+from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
 from mcproxy.observe.access import AccessLogs
 
@@ -35,7 +36,7 @@ _COLLECTOR = (20_000, 10, 10)
 
 Load = Callable[[str], "Loaded"]
 MakeService = Callable[..., Service]
-"""``(reactor, *, systemd_sockets, access_log_opener) -> Service``, as `daemon.runtime.Service` is made."""
+"""``(reactor, *, parts, access_log_opener) -> Service``, as `daemon.service.Service` is made."""
 
 
 def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sys.stderr) -> int:
@@ -61,7 +62,7 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     observer = start_logging(loaded.config.logging.level)
     reactor = _choose_reactor()
     access_logs = AccessLogs(reactor)
-    service = make_service(reactor, systemd_sockets=sockets, access_log_opener=access_logs.open)
+    service = make_service(reactor, parts=ProcessParts(systemd_sockets=sockets), access_log_opener=access_logs.open)
 
     dependencies = Dependencies(
         reactor=reactor,

@@ -8,6 +8,7 @@ A listener is kept across a reload if its address is unchanged, whatever else ab
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -18,8 +19,8 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.config.urls import is_loopback
 from mcproxy.daemon import figures, state_directory
-from mcproxy.daemon.aggregates import LazyAggregates
 from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.rights_check import RightsCheck
 from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
@@ -77,11 +78,11 @@ class LiveListener:
         self.socket.update(_settings(config, runtime))
 
     def open(self, replacing: Sequence[LiveListener] = ()) -> None:
-        """Bind and accept. Raises BindError, and DaemonError for a plain socket of systemd's that others can reach.
+        """Bind. Raises BindError, and DaemonError for a plain socket of systemd's that others can reach.
 
         `replacing` are the listeners on the same port that the reload removes; the address may overlap with theirs.
         """
-        self.socket.start(replacing=[live.socket for live in replacing])
+        self.socket.open(replacing=[live.socket for live in replacing])
         if self.config.tls is None and isinstance(self.config.bind, model.SystemdBind):
             address = self.socket.address
             if isinstance(address, model.TCPBind) and not is_loopback(address.host):
@@ -116,17 +117,29 @@ class LiveListener:
             stream.abortConnection()
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedConfig:
+    """A configuration that can come into force: its Runtime is built, its new addresses are bound."""
+
+    config: model.Config
+    runtime: Runtime
+    opened: Mapping[str, LiveListener]
+    """The new listeners by address; they do not accept yet."""
+    unix_before: Sequence[tuple[LiveListener, model.UnixBind]]
+    """The unix sockets whose mode or group is changed already, with what they had."""
+
+
 class Service:
     """The proxy in one process."""
 
-    def __init__(self, reactor: Any, *, systemd_sockets: SystemdSockets, access_log_opener: AccessLogOpener) -> None:
+    def __init__(self, reactor: Any, *, parts: ProcessParts, access_log_opener: AccessLogOpener) -> None:
         self._reactor = reactor
-        self._systemd = systemd_sockets
+        self._parts = parts
         self._deadlines = Deadlines(reactor)
         self._in_flight = InFlightRequests(reactor)
         shared = make_shared(reactor, self._deadlines, self._in_flight.endpoint_out)
         self._sessions = Sessions(reactor, self._in_flight.requests, shared.random)
-        self._aggregates = LazyAggregates(reactor, shared)
+        self._aggregates = parts.make_aggregates(reactor, shared)
         self._resources = ProcessResources(shared, self._in_flight, access_log_opener, self._sessions, self._aggregates)
         self._runtime: Runtime | None = None
         self._rights_check = RightsCheck(reactor)
@@ -167,7 +180,11 @@ class Service:
         await self.apply(config)
 
     async def apply(self, config: model.Config) -> None:
-        """Apply `config`.
+        """Apply `config`. Raises as `prepare`; nothing has changed then."""
+        self.commit(await self.prepare(config))
+
+    async def prepare(self, config: model.Config) -> PreparedConfig:
+        """Make everything that `config` needs beside what is in force; `commit` or `discard` must follow.
 
         Raises BindError, DaemonError, CredentialError, PairError or OSError; nothing has changed then.
         """
@@ -176,17 +193,24 @@ class Service:
             state_directory.prepare(config.daemon.state_dir)
         runtime = build(config, before, self._resources)
         try:
-            opened = self._open_new(config, runtime)
+            return self._open_new(config, runtime)
         except Exception:
             runtime.discard(keep=before)
             raise
+
+    def commit(self, prepared: PreparedConfig) -> None:
+        """Put a prepared configuration in force, for new requests and connections."""
+        before = self._runtime
+        config, runtime = prepared.config, prepared.runtime
         self._runtime = runtime
         listeners: dict[str, LiveListener] = {}
         for listener in config.listeners:
             address = str(listener.bind)
-            live = opened.get(address) or self._listeners[address]
+            live = prepared.opened.get(address) or self._listeners[address]
             live.update(listener, runtime)
             listeners[address] = live
+        for live in prepared.opened.values():
+            live.socket.start_accepting()
         gone = [live for address, live in self._listeners.items() if address not in listeners]
         self._listeners = listeners
         runtime.activate()
@@ -196,7 +220,12 @@ class Service:
             before.discard(keep=runtime)
             self._retire(runtime, gone)
 
-    def _open_new(self, config: model.Config, runtime: Runtime) -> dict[str, LiveListener]:
+    def discard(self, prepared: PreparedConfig) -> None:
+        """Undo `prepare`: close what it opened."""
+        _undo(prepared.opened.values(), prepared.unix_before)
+        prepared.runtime.discard(keep=self._runtime)
+
+    def _open_new(self, config: model.Config, runtime: Runtime) -> PreparedConfig:
         """Open the listeners with a new address, and change the mode and group of unix sockets that stay.
 
         Raises with everything as it was before.
@@ -214,7 +243,7 @@ class Service:
                         self._deadlines,
                         listener,
                         runtime,
-                        self._systemd,
+                        self._parts.systemd_sockets,
                         self._resources.shared.random,
                     )
                     live.open([old for old in self._listeners.values() if _same_port(old, bind, stay)])
@@ -224,12 +253,9 @@ class Service:
                     live.socket.set_permissions(bind)
                     changed.append((live, before))
         except Exception:
-            for live in opened.values():
-                live.abort()
-            for live, before in changed:
-                live.socket.set_permissions(before)
+            _undo(opened.values(), changed)
             raise
-        return opened
+        return PreparedConfig(config, runtime, opened, changed)
 
     def _retire(self, after: Runtime, gone: list[LiveListener]) -> None:
         """End what the reload removed, within the drain timeout; everything else goes on without a limit."""
@@ -309,6 +335,14 @@ class Service:
 
     def _all_listeners(self) -> Sequence[LiveListener]:
         return (*self._listeners.values(), *self._retired)
+
+
+def _undo(opened: Iterable[LiveListener], changed: Iterable[tuple[LiveListener, model.UnixBind]]) -> None:
+    """Close listeners, and give unix sockets the mode and group that they had."""
+    for live in opened:
+        live.abort()
+    for live, before in changed:
+        live.socket.set_permissions(before)
 
 
 def _same_port(old: LiveListener, bind: model.Bind, stay: Collection[str]) -> bool:

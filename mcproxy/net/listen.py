@@ -81,13 +81,20 @@ class Listener:
 
     # -- lifecycle --------------------------------------------------------------------------------------------
 
-    def start(self, *, replacing: Sequence[Listener] = ()) -> None:
-        """Bind and start accepting. Raises BindError.
+    def start(self) -> None:
+        """Bind and start accepting. Raises BindError."""
+        self.open()
+        self.start_accepting()
+
+    def open(self, *, replacing: Sequence[Listener] = ()) -> None:
+        """Bind: clients that connect wait in the kernel's queue. Raises BindError.
 
         `replacing` are listeners on the same port that are about to stop; the new address may overlap with theirs.
         """
         overlapping = [other._socket for other in replacing if other._socket is not None]
         self._socket = open_socket(self.bind, self._systemd, overlapping=overlapping)
+
+    def start_accepting(self) -> None:
         self._reactor.addReader(self)
 
     def update(self, settings: ListenerSettings) -> None:

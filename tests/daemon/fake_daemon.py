@@ -31,7 +31,7 @@ class FakeLoaded:
 @dataclass
 class FakeService:
     reactor: Any
-    systemd_sockets: dict[str, Any]
+    parts: Any
     access_log_opener: Callable[[AccessLog], Any]
     running: int = 0
     calls: list[str] = field(default_factory=list)

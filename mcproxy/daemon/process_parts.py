@@ -1,0 +1,31 @@
+"""What differs between the one process of a daemon and a process of several; chosen when the process is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mcproxy.daemon.aggregates import LazyAggregates
+from mcproxy.daemon.runtime import AggregatesOwner
+from mcproxy.net.bind import SystemdSockets
+from mcproxy.upstream.shared import Shared
+
+
+class AggregatesOfProcess(AggregatesOwner, Protocol):
+    """The aggregates of a process: their live state, or the way to the process that has it."""
+
+    async def save(self) -> None:
+        """Save all state (at a shutdown)."""
+
+    def stop(self) -> None:
+        """End everything at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessParts:
+    """The parts that `daemon.service.Service` is made with. The defaults are those of one process."""
+
+    systemd_sockets: SystemdSockets
+    make_aggregates: Callable[[Any, Shared], AggregatesOfProcess] = LazyAggregates
+    """``(reactor, shared) -> owner``"""
