@@ -84,7 +84,7 @@ def test_every_key_of_the_access_log_is_documented() -> None:
     from mcproxy.observe.format import json_formatter
     from mcproxy.observe.record import AccessRecord
 
-    line = json_formatter()(
+    line = json_formatter("worker-0")(
         AccessRecord(
             time=0.0, client="c", method="GET", uri="/", status=200, request_id="i", user_agent="a", verb="get",
             resource="pods", first_byte=0.1, cached=True,
@@ -140,7 +140,7 @@ def test_page_has_every_key_of_the_access_log_and_no_other() -> None:
     )  # fmt: skip
     documented = FILE_PAGE[FILE_PAGE.index(".Sh THE ACCESS LOG") :].split(".El")[0]
     keys = [key for line in re.findall(r"^\.It Li (.*)$", documented, re.MULTILINE) for key in line.split(" , ")]
-    assert sorted(keys) == sorted(json.loads(json_formatter()(everything)))
+    assert sorted(keys) == sorted(json.loads(json_formatter("worker-0")(everything)))
 
 
 def test_readme_has_every_command() -> None:

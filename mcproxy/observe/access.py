@@ -34,15 +34,21 @@ class AccessLog:
     """One open access log: a `Recorder`."""
 
     def __init__(
-        self, clock: IReactorTime, config: model.AccessLog, *, successor: Callable[[], AccessLog | None] = lambda: None
+        self,
+        clock: IReactorTime,
+        config: model.AccessLog,
+        *,
+        process: str = "",
+        successor: Callable[[], AccessLog | None] = lambda: None,
     ) -> None:
         """Open the file. Raises OSError.
 
-        `successor` returns the log for records after `close`, of requests that began before a reload.
+        `process` is the name of this process in each line, where several write to the file. `successor` returns the log
+        for records after `close`, of requests that began before a reload.
         """
         self.config = config
         self._clock = clock
-        self._format = FORMATTERS[config.format]()
+        self._format = FORMATTERS[config.format](process)
         self._writer = FileWriter(config.file)
         self._successor = successor
         self._records: list[AccessRecord] = []
@@ -134,13 +140,15 @@ class AccessLog:
 class AccessLogs:
     """Opens access logs and keeps them, for SIGUSR1 (reopen) and for the end of the process."""
 
-    def __init__(self, clock: IReactorTime) -> None:
+    def __init__(self, clock: IReactorTime, process: str = "") -> None:
+        """`process` is the name of this process in each line; "" for the only one of a daemon."""
         self._clock = clock
+        self._process = process
         self._logs: list[AccessLog] = []
 
     def open(self, config: model.AccessLog) -> AccessLog:
         """Open an access log; the caller closes it. Raises OSError."""
-        opened = AccessLog(self._clock, config, successor=self._newest_open)
+        opened = AccessLog(self._clock, config, process=self._process, successor=self._newest_open)
         self._logs = [each for each in self._logs if each.is_open or not each.wait_closed(0)]
         self._logs.append(opened)
         return opened

@@ -80,8 +80,12 @@ class _Seconds:
         return self._text
 
 
-def json_formatter() -> Formatter:
-    """Return a function that formats a record as a JSON object; the man page mcproxy.yaml(5) lists the keys."""
+def json_formatter(process: str = "") -> Formatter:
+    """Return a function that formats a record as a JSON object; the man page mcproxy.yaml(5) lists the keys.
+
+    `process` is the name of this process, where there are several.
+    """
+    written_by = f'"process":{quote(process)},' if process else ""
     seconds = _Seconds("%Y-%m-%dT%H:%M:%S")
 
     @lru_cache(_REPEATED)
@@ -100,7 +104,7 @@ def json_formatter() -> Formatter:
         if user_agent:
             optional += f',"userAgent":{quote(_bounded(user_agent))}'
         return (
-            f'"client":{quote(client)},"method":{quote(method)},"protocol":{quote(protocol)},'
+            f'{written_by}"client":{quote(client)},"method":{quote(method)},"protocol":{quote(protocol)},'
             f'"server":{quote(server or "-")},'
             f'"cluster":{quote(cluster or "-")},"endpoint":{quote(endpoint or "-")},'
             f'"user":{quote(_bounded(user) or "-")},"reason":{quote(reason)}{optional}'
@@ -129,11 +133,13 @@ def json_formatter() -> Formatter:
     return format_json
 
 
-def combined_formatter() -> Formatter:
+def combined_formatter(process: str = "") -> Formatter:
     """Return a function that formats a record in the combined format of Apache and nginx, with four fields appended:
 
-    server, cluster, reason and the total time in seconds. Tools that know the format ignore them.
+    server, cluster, reason and the total time in seconds; and `process`, the name of this process, where there are
+    several. Tools that know the format ignore them.
     """
+    written_by = f" {process}" if process else ""
     seconds = _Seconds("%d/%b/%Y:%H:%M:%S +0000")
 
     def escape(text: str) -> str:
@@ -148,11 +154,11 @@ def combined_formatter() -> Formatter:
         return (
             f"{escape(record.client)} - {user} [{seconds(int(record.time))}] "
             f'"{escape(record.method)} {uri} {record.protocol}" {record.status} {record.bytes_out} "-" "{agent}" '
-            f"{record.server or '-'} {record.cluster or '-'} {record.reason} {record.total:.3f}\n"
+            f"{record.server or '-'} {record.cluster or '-'} {record.reason} {record.total:.3f}{written_by}\n"
         )
 
     return format_combined
 
 
-FORMATTERS: dict[str, Callable[[], Formatter]] = {"json": json_formatter, "combined": combined_formatter}
-"""By the name that `logging.access.format` gives."""
+FORMATTERS: dict[str, Callable[[str], Formatter]] = {"json": json_formatter, "combined": combined_formatter}
+"""By the name that `logging.access.format` gives; each is called with the name of the process, "" for the only one."""

@@ -42,6 +42,12 @@ def test_json_line_has_every_field() -> None:
     }  # fmt: skip
 
 
+def test_both_formats_name_the_process_where_there_are_several() -> None:
+    entry = json.loads(json_formatter("worker-1")(record()))
+    assert entry == {**json.loads(json_formatter()(record())), "process": "worker-1"}
+    assert combined_formatter("worker-1")(record()) == combined_formatter()(record())[:-1] + " worker-1\n"
+
+
 def test_json_line_leaves_out_what_is_unknown() -> None:
     entry = json.loads(json_formatter()(record()))
     assert {"requestId", "verb", "resource", "userAgent", "firstByteSeconds", "cached"}.isdisjoint(entry)
