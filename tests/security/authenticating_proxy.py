@@ -293,7 +293,7 @@ class AuthenticatingProxy(Harness):
 
     def access_lines(self) -> list[str]:
         """The records, in each format of the access log."""
-        formats = [make() for make in FORMATTERS.values()]
+        formats = [make("") for make in FORMATTERS.values()]
         return [write(record) for record in self.records for write in formats]
 
     async def close(self) -> None:
