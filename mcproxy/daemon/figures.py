@@ -6,7 +6,7 @@ The versions are named as in the access log.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,6 +36,39 @@ def of_clusters(clusters: Mapping[str, Cluster]) -> list[Figures]:
         {"name": name, **_by_version(endpoint.pool.counts() for endpoint in cluster.endpoints)}
         for name, cluster in clusters.items()
     ]
+
+
+def summed(processes: Sequence[Figures]) -> Figures:
+    """Return the figures of several processes as those of one: each listener and cluster once, with sums.
+
+    A process that has none (one that starts, the keeper's listeners) counts as nothing. A listener accepts while one
+    process does.
+    """
+    return {
+        "listeners": _each(processes, "listeners", ("name", "bind")),
+        "clusters": _each(processes, "clusters", ("name",)),
+    }
+
+
+def _each(processes: Sequence[Figures], section: str, identity: Sequence[str]) -> list[Figures]:
+    found: dict[tuple[Any, ...], Figures] = {}
+    for process in processes:
+        for entry in process.get(section, ()):
+            key = tuple(entry[name] for name in identity)
+            found[key] = _sum(found[key], entry) if key in found else entry
+    return list(found.values())
+
+
+def _sum(one: Any, other: Any) -> Any:
+    """Add numbers, also those in mappings; of anything else either is true, or they are the same."""
+    if isinstance(one, dict):
+        return {
+            key: _sum(one[key], other[key]) if key in one and key in other else {**other, **one}[key]
+            for key in {**one, **other}
+        }
+    if isinstance(one, int) and not isinstance(one, bool):
+        return one + other
+    return one or other
 
 
 def _by_version(counts: Iterable[Mapping[str, tuple[int, int]]]) -> Figures:
