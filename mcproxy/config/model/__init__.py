@@ -66,6 +66,7 @@ from mcproxy.config.model.listeners import (
 from mcproxy.config.model.logging import AccessLog, Logging
 from mcproxy.config.model.rules import Rule
 from mcproxy.config.model.servers import CORS, AggregateBackend, Backend, ClustersBackend, Server, Sessions
+from mcproxy.config.model.shared_state import Redis, SharedState
 
 __all__ = [
     "AUTO",
@@ -116,6 +117,7 @@ __all__ = [
     "Queue",
     "ReadAuthorization",
     "Reads",
+    "Redis",
     "Reject",
     "RequestHeader",
     "ResourceVersions",
@@ -124,6 +126,7 @@ __all__ = [
     "Server",
     "Serves",
     "Sessions",
+    "SharedState",
     "StaticToken",
     "Strategy",
     "SubjectAccessReview",

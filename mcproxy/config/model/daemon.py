@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mcproxy.config.model.shared_state import SharedState
+
 AUTO: Final = "Auto"
 """`workers`: one for each core that the daemon may run on."""
 
@@ -19,3 +21,4 @@ class Daemon:
     drain_timeout: float = 30.0
     workers: int | Literal["Auto"] = 1
     state_dir: str | None = None  # absolute; what survives a restart. None: nothing is kept on disk
+    shared_state: SharedState | None = None  # None: no flow control is shared

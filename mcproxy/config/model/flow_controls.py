@@ -38,3 +38,4 @@ class FlowControl:
     burst: int = 0  # TokenBucket
     per: Per = Per.ALL
     queue: Queue | None = None  # None: refused at once
+    shared: bool = False  # the limit holds over all replicas of the proxy together (`daemon.sharedState`)
