@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from mcproxy.daemon.aggregates import LazyAggregates
 from mcproxy.daemon.runtime import AggregatesOwner
 from mcproxy.net.bind import SystemdSockets
+from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.shared import Shared
 
 
@@ -29,3 +30,5 @@ class ProcessParts:
     systemd_sockets: SystemdSockets
     make_aggregates: Callable[[Any, Shared], AggregatesOfProcess] = LazyAggregates
     """``(reactor, shared) -> owner``"""
+    health: HealthExchange | None = None
+    """The way to the processes that share the health of endpoints; None: this one checks for itself."""

@@ -28,6 +28,7 @@ from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
 from mcproxy.proxy.sessions import Sessions
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.shared import Shared
 
 
@@ -228,7 +229,9 @@ def _access_log(
     return resources.open_access_log(config)
 
 
-def make_shared(reactor: Any, deadlines: Any, endpoint_out: Callable[[Endpoint], None]) -> Shared:
+def make_shared(
+    reactor: Any, deadlines: Any, endpoint_out: Callable[[Endpoint], None], health: HealthExchange | None = None
+) -> Shared:
     """Return the resources shared by all clusters, with pools of the HTTP client in `http/`."""
 
     def pool(
@@ -247,4 +250,4 @@ def make_shared(reactor: Any, deadlines: Any, endpoint_out: Callable[[Endpoint],
             idle_timeout=settings.idle_timeout,
         )
 
-    return Shared.of(reactor, pool, endpoint_out)
+    return Shared.of(reactor, pool, endpoint_out, health)

@@ -16,6 +16,7 @@ evidently lacks the right to read the health, and the endpoint counts as alive.
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 REFUSED_SECONDS = 30.0
 """Seconds of 401 or 403 alone after which an endpoint that never answered 200 counts as alive."""
@@ -27,6 +28,19 @@ class Health(enum.Enum):
     UNCHECKED = "unchecked"
     READY = "ready"
     FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthRecord:
+    """A `HealthState` by its checks alone, for another process: without the failed connections of requests."""
+
+    status: Health
+    cause: str
+    failures: int
+    successes: int
+    answered_ok: bool
+    refused_for: float | None
+    """For how many seconds the answers were 401 or 403; None: the newest one was not."""
 
 
 class HealthState:
@@ -112,6 +126,27 @@ class HealthState:
     def connect_succeeded(self) -> None:
         """Reset the failed connections: the newest one opened. Only a check brings an endpoint back."""
         self._connect_failures = 0
+
+    def record(self, now: float) -> HealthRecord:
+        """Return what another process needs to count on from here; `now` as for `check_refused`."""
+        return HealthRecord(
+            status=self.status,
+            cause=self.cause,
+            failures=self._failures,
+            successes=self._successes,
+            answered_ok=self._answered_ok,
+            refused_for=None if self._refused_since is None else now - self._refused_since,
+        )
+
+    def adopt(self, record: HealthRecord, credential: object, now: float) -> bool:
+        """Count on from where another process is; return whether `status` changed."""
+        self.cause = record.cause
+        self._failures = record.failures
+        self._successes = record.successes
+        self._credential = credential
+        self._answered_ok = record.answered_ok
+        self._refused_since = None if record.refused_for is None else now - record.refused_for
+        return self._become(record.status)
 
     def _succeeded(self) -> bool:
         self._failures = self._connect_failures = 0

@@ -18,6 +18,7 @@ from mcproxy.config import model
 from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.client import ClientTLS, connect
 from mcproxy.upstream.exec_process import PluginRunner
+from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.tls import ClientContexts
 
 if TYPE_CHECKING:
@@ -94,13 +95,20 @@ class Shared:
     check_pacing: CheckPacing
     random: Callable[[], float]
     endpoint_out: Callable[[Endpoint], None] = _ignore
+    health: HealthExchange | None = None
 
     def close(self) -> None:
         """Stop the threads; called once, when the daemon ends."""
         self.plugins.close()
 
     @classmethod
-    def of(cls, reactor: Any, pool_factory: PoolFactory, endpoint_out: Callable[[Endpoint], None] = _ignore) -> Shared:
+    def of(
+        cls,
+        reactor: Any,
+        pool_factory: PoolFactory,
+        endpoint_out: Callable[[Endpoint], None] = _ignore,
+        health: HealthExchange | None = None,
+    ) -> Shared:
         """Return the resources of a daemon: real connections by `reactor`, real randomness."""
         return cls(
             reactor=reactor,
@@ -111,4 +119,5 @@ class Shared:
             check_pacing=CheckPacing(),
             random=Random().random,
             endpoint_out=endpoint_out,
+            health=health,
         )
