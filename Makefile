@@ -13,7 +13,7 @@ INSTALL = URLLIB3_NO_OVERRIDE=1 $(BIN)/python -m pip install --quiet --disable-p
 .PHONY: help demo test suite lint bench format clean
 
 help:
-	@echo "make demo  [ARGS='--dir DIR --port P']   two simulated clusters behind mcproxy"
+	@echo "make demo  [ARGS='--dir DIR --workers N'] two simulated clusters behind mcproxy"
 	@echo "make test  [ARGS='-k name']              lint, then all tests"
 	@echo "make suite [PYTHON=P VENV=DIR]           all tests, on another Python in a virtual environment of its own"
 	@echo "make lint                                ruff, mypy, import-linter"

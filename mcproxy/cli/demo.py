@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from mcproxy.cli import FAILED, OK, demo_files
 from mcproxy.cli.demo_directory import DemoDirectory, DemoError, open_directory
+from mcproxy.config.model import AUTO, MAX_WORKERS
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -65,6 +66,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--port", metavar="P", type=_port, default=0, help="the proxy's port on 127.0.0.1 (default: any free one)"
     )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=_workers,
+        help="how many processes the proxy has, or Auto for one on each core (default: 1)",
+    )
 
 
 def _port(text: str) -> int:
@@ -74,6 +81,13 @@ def _port(text: str) -> int:
     return port
 
 
+def _workers(text: str) -> str:
+    if text != AUTO and not 1 <= int(text) <= MAX_WORKERS:
+        raise ValueError
+    return text
+
+
+_workers.__name__ = "number of workers"
 _port.__name__ = "port"  # argparse: "invalid port value: '99999'"
 
 
@@ -89,7 +103,9 @@ def run(args: argparse.Namespace) -> int:
             if args.port:
                 _free_port(args.port)
             with _directory(args.dir) as directory:
-                _run(directory, _ports(directory, args.port), kept=args.dir is not None)
+                _refuse_workers_of_edited_file(directory, args.workers)
+                ports = _ports(directory, args.port)
+                _run(directory, ports, args.workers or "1", kept=args.dir is not None)
     except DemoError as error:
         print(f"mcproxy demo: {error}", file=sys.stderr)
         return FAILED
@@ -183,7 +199,15 @@ def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
     return ports
 
 
-def _run(directory: DemoDirectory, ports: dict[str, int], *, kept: bool) -> None:
+def _refuse_workers_of_edited_file(directory: DemoDirectory, workers: str | None) -> None:
+    if workers is not None and directory.edited(demo_files.CONFIG_FILE):
+        raise DemoError(
+            f"{directory.path / demo_files.CONFIG_FILE} was edited and is kept: leave out --workers and write "
+            "daemon.workers there, or remove the file to have it generated again"
+        )
+
+
+def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept: bool) -> None:
     """Start the processes, print the greeting, wait for a signal (Stopped). Raises DemoError if a process ends."""
     path, port = directory.path, ports["proxy"]
     edited = _edited(directory)
@@ -210,7 +234,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], *, kept: bool) -> None
         except fork_server.StartError as error:
             raise DemoError(str(error)) from None
         directory.record({"proxy": port, **{cluster.name: cluster.port for cluster in clusters}})
-        directory.write(demo_files.CONFIG_FILE, demo_files.config(path, port, clusters[0].url))
+        directory.write(demo_files.CONFIG_FILE, demo_files.config(path, port, clusters[0].url, workers))
         proxy.serve(path / demo_files.CONFIG_FILE)
         own = path / demo_files.CONFIG_FILE not in edited
         paths = [f"/clusters/{cluster.name}/version" for cluster in clusters] if own else ["/"]
@@ -238,6 +262,7 @@ class Proxy:
 
     def __init__(self, directory: Path) -> None:
         self.log = directory / "mcproxy.log"
+        self._stopped = False
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "mcproxy.cli.demo_proxy"],
@@ -268,7 +293,10 @@ class Proxy:
                 time.sleep(0.02)
 
     def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL if it has not ended in time."""
+        """Send SIGTERM, and SIGKILL if it has not ended in time; workers that it has left behind are killed too."""
+        if self._stopped:
+            return
+        self._stopped = True
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -276,6 +304,8 @@ class Proxy:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        with contextlib.suppress(ProcessLookupError):  # nobody is left of its group
+            os.killpg(self.process.pid, signal.SIGKILL)
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()

@@ -55,6 +55,7 @@ version: 1
 
 daemon:
 {control}  drainTimeout: 1s
+  workers: {workers}                   # processes that share the address
 
 listeners:
   - name: local
@@ -158,13 +159,17 @@ def write_certificates(directory: Path) -> None:
         users.client(user, (group,)).write(directory, user)
 
 
-def config(directory: Path, port: int, east: str) -> str:
-    """Return the proxy's configuration; `east` is the URL of that cluster (west's is in its kubeconfig)."""
+def config(directory: Path, port: int, east: str, workers: str = "1") -> str:
+    """Return the proxy's configuration; `east` is the URL of that cluster (west's is in its kubeconfig).
+
+    `workers` is the value of `daemon.workers`.
+    """
     fits = len(bytes(directory / "control.sock")) <= LONGEST_SOCKET_PATH
     return _CONFIG.format(
         file=shlex.quote(str(directory / CONFIG_FILE)),
         control="  controlSocket: control.sock\n" if fits else "",
         port=port,
+        workers=workers,
         east=east,
         east_name=EAST_NAME,
         users_name=USERS_NAME,

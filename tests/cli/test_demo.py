@@ -398,6 +398,22 @@ def test_missing_extra_is_one_sentence(capsys: pytest.CaptureFixture[str], monke
     assert "pip install 'mcproxy[demo]'" in line
 
 
+@pytest.mark.parametrize("workers", ["two", "0", "64", "auto"])
+def test_wrong_number_of_workers_is_wrong_usage(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", f"--workers={workers}"])
+    assert ended.value.code == 2
+    assert f"invalid number of workers value: '{workers}'" in capsys.readouterr().err
+
+
+def test_workers_of_an_edited_file_are_written_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_directory(tmp_path, ()) as directory:
+        directory.write(demo_files.CONFIG_FILE, "as generated")
+    (tmp_path / demo_files.CONFIG_FILE).write_text("mine")
+    assert main(["demo", "--dir", str(tmp_path), "--workers", "2"]) == 1
+    assert "leave out --workers and write daemon.workers there" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("port", ["eighty", "-1", "65536"])
 def test_wrong_port_is_wrong_usage(port: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
