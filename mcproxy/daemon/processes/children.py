@@ -1,0 +1,207 @@
+"""All living children of the supervisor: their processes, their channels, and whether they answer.
+
+What they are for (which configuration, who is replaced) is decided in `processes.supervisor`.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from mcproxy.daemon.processes.channel import Channel, Fields, Message, socket_pair
+from mcproxy.daemon.processes.errors import ProcessLost
+from mcproxy.daemon.processes.interpreter import Interpreter, describe_end
+
+log = Logger()
+
+HEARTBEAT = 1.0
+"""Seconds between two pings of a child."""
+SILENCE = 10.0
+"""Seconds without an answer after which a child is killed."""
+STARTING = 60.0
+"""Seconds without the first answer: an interpreter imports everything before it answers."""
+KEEPER_COLUMN = 63
+"""The keeper's column in shared memory; the workers have those below it."""
+
+
+class Role(enum.StrEnum):
+    WORKER = "worker"
+    KEEPER = "keeper"
+
+
+class Child:
+    """One process. Its successor, if it is replaced, is another Child with the same name."""
+
+    def __init__(self, role: Role, index: int, column: int, channel: Channel, now: float) -> None:
+        self.role = role
+        self.index = index
+        self.column = column
+        """Of shared memory: its own as long as it lives."""
+        self.name = f"{role}-{index}" if role is Role.WORKER else str(role)
+        self.channel = channel
+        self.interpreter: Interpreter
+        self.ended: Deferred[int] = Deferred()
+        """Fires with the exit status (`Interpreter`), after all callbacks of `Children.on_lost`."""
+        self.started_at = now
+        self.heard_at = now
+        self.answered = False
+        """Whether it has answered a ping."""
+        self.pinged = False
+        self.open = 0
+        """Its open requests, as it said with the last ping or figures."""
+        self.retiring = False
+        """It only ends what it has; nothing replaces it."""
+
+    @property
+    def pid(self) -> int:
+        return self.interpreter.pid
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.interpreter.signal(signal.SIGKILL)
+
+
+ChildHandler = Callable[[Child, Message], "Awaitable[Fields | None] | Fields | None"]
+
+
+class Children:
+    """All children that are not reaped, retiring ones included."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._children: list[Child] = []
+        self._handlers: dict[str, ChildHandler] = {}
+        self._on_started: list[Callable[[Child], None]] = []
+        self._on_lost: list[Callable[[Child], None]] = []
+        self._heartbeat = LoopingCall(self._beat)
+        self._heartbeat.clock = reactor
+        self._beat_at = 0.0
+        self.leader: Child | None = None
+        """The worker that checks health and rights for all; chosen by the supervisor."""
+
+    def __iter__(self) -> Iterator[Child]:
+        return iter(tuple(self._children))
+
+    # -- for the parts of the daemon that have something in each process ----------------------------------------------
+
+    def on(self, kind: str, handler: ChildHandler) -> None:
+        """Let `handler` take the messages of a kind from every child (`Channel.on`). Raises ValueError for a second."""
+        if kind in self._handlers:
+            raise ValueError(f"two handlers of {kind}")
+        self._handlers[kind] = handler
+        for child in self._children:
+            self._handle(child, kind, handler)
+
+    def tell_all(self, kind: str, *, but: Child | None = None, **fields: Any) -> None:
+        """Send a notice to every child that has started, except `but`."""
+        for child in self._children:
+            if child is not but and child.answered:
+                child.channel.tell(kind, **fields)
+
+    def on_started(self, callback: Callable[[Child], None]) -> None:
+        """Call `callback` with each new child whose channel is up, before its first configuration."""
+        self._on_started.append(callback)
+
+    def on_lost(self, callback: Callable[[Child], None]) -> None:
+        """Call `callback` with each child that has ended and is reaped, before its successor starts."""
+        self._on_lost.append(callback)
+
+    # -- for the supervisor ------------------------------------------------------------------------------------------
+
+    def spawn(self, role: Role, index: int) -> Child:
+        """Start a process. Raises OSError."""
+        ours, theirs = socket_pair()
+        channel = Channel(self._reactor, ours)
+        child = Child(role, index, self._free_column(role, index), channel, self._reactor.seconds())
+        for kind, handler in self._handlers.items():
+            self._handle(child, kind, handler)
+        try:
+            with theirs:
+                child.interpreter = Interpreter(
+                    self._reactor, child.name, theirs, lambda status: self._reaped(child, status)
+                )
+        except BaseException:
+            channel.close()
+            raise
+        self._children.append(child)
+        if not self._heartbeat.running:
+            self._beat_at = self._reactor.seconds()
+            self._heartbeat.start(HEARTBEAT)
+        return child
+
+    async def start(self, child: Child, fds: Sequence[int], **fields: Any) -> None:
+        """Tell a child what it is, and then everybody that it has started. Raises ProcessLost."""
+        await child.channel.ask("start", fds, timeout=None, **fields)
+        child.answered = True
+        child.heard_at = self._reactor.seconds()
+        for callback in self._on_started:
+            callback(child)
+
+    def end_all(self, timeout: float) -> None:
+        """Wait, blocking, at most `timeout` seconds for all to end, and kill the rest. For the end of the daemon."""
+        if self._heartbeat.running:
+            self._heartbeat.stop()
+        deadline = self._reactor.seconds() + timeout
+        for child in self._children:
+            child.interpreter.forget()
+            if not child.interpreter.wait(max(0.0, deadline - self._reactor.seconds())):
+                child.kill()
+                child.interpreter.wait(timeout)
+            child.channel.close()
+        self._children.clear()
+
+    def _free_column(self, role: Role, index: int) -> int:
+        """Return `index`, the last one for the keeper; another one if a child that retires has that column still."""
+        taken = {child.column for child in self._children}
+        wanted = index if role is Role.WORKER else KEEPER_COLUMN
+        return next(column for column in itertools.chain((wanted,), range(KEEPER_COLUMN)) if column not in taken)
+
+    def _handle(self, child: Child, kind: str, handler: ChildHandler) -> None:
+        child.channel.on(kind, lambda message: handler(child, message))
+
+    def _reaped(self, child: Child, status: int) -> None:
+        self._children.remove(child)
+        child.channel.close()
+        if not self._children:
+            self._heartbeat.stop()
+        for callback in self._on_lost:
+            try:
+                callback(child)
+            except Exception:
+                log.failure("the end of a process was not dealt with", process=child.name, todo="report this bug")
+        log.debug("process has ended", process=child.name, pid=child.pid, cause=describe_end(status))
+        child.ended.callback(status)
+
+    def _beat(self) -> None:
+        now = self._reactor.seconds()
+        if now - self._beat_at > 3 * HEARTBEAT:  # this process was stopped, not they
+            for child in self._children:
+                child.heard_at = now
+        self._beat_at = now
+        for child in self._children:
+            silent = now - child.heard_at
+            if silent > (SILENCE if child.answered else STARTING):
+                log.error("process does not answer, it is killed", process=child.name, pid=child.pid, seconds=silent)
+                child.heard_at = now  # once a line
+                child.kill()
+            elif not child.pinged:
+                child.pinged = True
+                Deferred.fromCoroutine(self._ping(child)).addErrback(
+                    lambda failure: log.failure("ping failed", failure=failure)
+                )
+
+    async def _ping(self, child: Child) -> None:
+        try:
+            answer = await child.channel.ask("ping", timeout=None)
+        except ProcessLost:
+            return
+        child.pinged = False
+        child.heard_at = self._reactor.seconds()
+        child.open = answer["open"]

@@ -1,0 +1,51 @@
+"""Errors of another process, and how they travel: as JSON, and as the same operational error at the other end."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from typing import Any
+
+from mcproxy.daemon.errors import DaemonError, describe
+from mcproxy.net.contexts import PairError
+
+
+class ProcessLost(Exception):
+    """The other process has ended, or closed its end, before it answered."""
+
+
+class ProcessError(Exception):
+    """The other process could not do what it was asked, by a bug or by its slowness; the text says which.
+
+    `trace` is its traceback, if it raised something that is no operational error.
+    """
+
+    def __init__(self, text: str, trace: str = "") -> None:
+        super().__init__(text)
+        self.trace = trace
+
+
+def encode(error: BaseException) -> dict[str, Any]:
+    """Return `error` as a JSON object, which `decode` turns into an error that says the same to an operator."""
+    if isinstance(error, PairError):
+        return {"type": "pair", "text": str(error)}
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        return {"type": "os", "errno": error.errno, "file": os.fsdecode(error.filename)}
+    described = describe(error)
+    if described is not None:
+        return {"type": "operational", "text": described[0], "todo": described[1]}
+    trace = getattr(error, "trace", "") or "".join(traceback.format_exception(error))
+    text = str(error) if isinstance(error, ProcessError) else f"{type(error).__name__}: {error}"
+    return {"type": "bug", "text": text, "trace": trace}
+
+
+def decode(fields: dict[str, Any]) -> Exception:
+    """Return the error of `encode`: PairError, OSError, DaemonError (if it had cause and remedy), else ProcessError."""
+    match fields["type"]:
+        case "pair":
+            return PairError(fields["text"])
+        case "os":
+            return OSError(fields["errno"], os.strerror(fields["errno"]), fields["file"])
+        case "operational":
+            return DaemonError(fields["text"], todo=fields["todo"])
+    return ProcessError(fields["text"], fields["trace"])

@@ -1,0 +1,123 @@
+"""Starts a fresh interpreter for a child, and learns of its end through a pidfd (pidfd_open(2)).
+
+The child gets standard output and error and its end of the channel, and no other descriptor.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.interfaces import IReadDescriptor
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+import mcproxy
+
+MODULE = "mcproxy.daemon.processes.child"
+
+#: Come to a whole process group from a terminal; a child ignores them, but has to be running for that.
+GROUP_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
+
+
+@implementer(IReadDescriptor)
+class Interpreter:
+    """The process of one child."""
+
+    def __init__(self, reactor: Any, name: str, end: socket.socket, ended: Callable[[int], None]) -> None:
+        """Start it. `end` is its end of the channel, which the caller closes; raises OSError.
+
+        `ended` is called once, with the exit status (negative: the signal that ended it), when the process is reaped.
+        """
+        self._reactor = reactor
+        self._ended = ended
+        # The mask is inherited: a signal for the group that comes before the child ignores it waits until it does.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, *_flags(), "-m", MODULE, name, str(end.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(end.fileno(),),
+                env=_environment(os.environ),
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        self.pid = self._process.pid
+        self._pidfd = os.pidfd_open(self.pid)
+        reactor.addReader(self)
+
+    @property
+    def running(self) -> bool:
+        """Whether it is not reaped yet."""
+        return self._process.returncode is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens if it has ended."""
+        if self.running:
+            self._process.send_signal(number)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds, blocking, for the end; return whether it has ended. For the daemon's end."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def fileno(self) -> int:
+        return self._pidfd
+
+    def logPrefix(self) -> str:
+        return "child"
+
+    def doRead(self) -> Any:
+        """Reap: the pidfd has become readable."""
+        status = self._process.poll()
+        if status is not None:
+            self.forget()
+            self._ended(status)
+        return None
+
+    def connectionLost(self, reason: Failure) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Watch it no longer. A second call does nothing."""
+        if self._pidfd >= 0:
+            self._reactor.removeReader(self)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
+def _flags() -> list[str]:
+    """Return the options of this interpreter that choose what it imports; the working directory is never searched."""
+    if sys.flags.isolated:
+        return ["-I"]
+    ignoring = [("-E", sys.flags.ignore_environment), ("-s", sys.flags.no_user_site)]
+    return [option for option, on in ignoring if on] + ["-P"]
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ`; with the folder of this package in PYTHONPATH if it is not installed (run from its source)."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(mcproxy.__file__)))
+    paths = environ.get("PYTHONPATH", "").split(os.pathsep) if environ.get("PYTHONPATH") else []
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *paths}
+    if folder in installed:
+        return dict(environ)
+    return {**environ, "PYTHONPATH": os.pathsep.join([folder, *paths])}
+
+
+def describe_end(status: int) -> str:
+    """Return the words for an exit status as `ended` gets it."""
+    if status >= 0:
+        return f"it ended with status {status}"
+    try:
+        return f"{signal.Signals(-status).name} ended it"
+    except ValueError:
+        return f"signal {-status} ended it"
