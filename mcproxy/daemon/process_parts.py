@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mcproxy.daemon.aggregates import LazyAggregates
 from mcproxy.daemon.runtime import AggregatesOwner
+from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.shared import Shared
@@ -30,5 +31,7 @@ class ProcessParts:
     systemd_sockets: SystemdSockets
     make_aggregates: Callable[[Any, Shared], AggregatesOfProcess] = LazyAggregates
     """``(reactor, shared) -> owner``"""
+    limit_tables: LimitTables = field(default_factory=LocalTables)
+    """Where flow controls count."""
     health: HealthExchange | None = None
     """The way to the processes that share the health of endpoints; None: this one checks for itself."""

@@ -16,6 +16,7 @@ from mcproxy.aggregate.request import AggregateHandler
 from mcproxy.config import model
 from mcproxy.daemon.identity_registry import IdentityRegistry
 from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.plan import Dispatch
 from mcproxy.http.pool import Connect, Pool
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
@@ -79,6 +80,7 @@ class ProcessResources:
     open_access_log: AccessLogOpener
     sessions: Sessions
     aggregates: AggregatesOwner | None = None
+    limit_tables: LimitTables | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,10 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
     access_log = _access_log(config.logging.access, previous, resources)
     identity = IdentityRegistry(config, clusters, resources.shared, None if previous is None else previous.identity)
     flow_controls = FlowControls.build(
-        config.flow_controls, resources.shared.reactor, None if previous is None else previous.flow_controls
+        config.flow_controls,
+        resources.shared.reactor,
+        None if previous is None else previous.flow_controls,
+        resources.limit_tables,
     )
     aggregates = (
         None

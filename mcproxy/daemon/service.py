@@ -140,7 +140,14 @@ class Service:
         shared = make_shared(reactor, self._deadlines, self._in_flight.endpoint_out, parts.health)
         self._sessions = Sessions(reactor, self._in_flight.requests, shared.random)
         self._aggregates = parts.make_aggregates(reactor, shared)
-        self._resources = ProcessResources(shared, self._in_flight, access_log_opener, self._sessions, self._aggregates)
+        self._resources = ProcessResources(
+            shared,
+            self._in_flight,
+            access_log_opener,
+            self._sessions,
+            self._aggregates,
+            parts.limit_tables,
+        )
         self._runtime: Runtime | None = None
         self._rights_check = RightsCheck(reactor)
         self._listeners: dict[str, LiveListener] = {}  # by address

@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.limiter import InFlightLimiter, Limiter, TokenBucketLimiter
 from mcproxy.kube.status import StatusError, retry_after
 
@@ -82,11 +83,11 @@ class InFlightController(FlowController):
     short: InFlightLimiter
     long: InFlightLimiter
 
-    def __init__(self, config: model.FlowControl, clock: IReactorTime) -> None:
+    def __init__(self, config: model.FlowControl, clock: IReactorTime, tables: LimitTables) -> None:
         super().__init__(
             config,
-            InFlightLimiter(config.max, config.queue, clock),
-            InFlightLimiter(config.max_long_running, config.queue, clock),
+            tables.in_flight(config, clock, long_running=False),
+            tables.in_flight(config, clock, long_running=True),
         )
 
     def change(self, config: model.FlowControl) -> None:
@@ -108,8 +109,8 @@ class TokenBucketController(FlowController):
 
     short: TokenBucketLimiter
 
-    def __init__(self, config: model.FlowControl, clock: IReactorTime) -> None:
-        limiter = TokenBucketLimiter(config.qps, config.burst, config.queue, clock)
+    def __init__(self, config: model.FlowControl, clock: IReactorTime, tables: LimitTables) -> None:
+        limiter = tables.token_bucket(config, clock)
         super().__init__(config, limiter, limiter)
 
     def change(self, config: model.FlowControl) -> None:
@@ -120,13 +121,13 @@ class TokenBucketController(FlowController):
         return [str(FlowControlType.TOKEN_BUCKET), f"qps {_number(self.config.qps)}", f"burst {self.config.burst}"]
 
 
-def make_controller(config: model.FlowControl, clock: IReactorTime) -> FlowController | None:
+def make_controller(config: model.FlowControl, clock: IReactorTime, tables: LimitTables) -> FlowController | None:
     """Return the controller of a flow control; None for one that limits nothing."""
     if config.type is FlowControlType.EXEMPT:
         return None
     if config.type is FlowControlType.TOKEN_BUCKET:
-        return TokenBucketController(config, clock)
-    return InFlightController(config, clock)
+        return TokenBucketController(config, clock, tables)
+    return InFlightController(config, clock, tables)
 
 
 def _number(value: float) -> str:

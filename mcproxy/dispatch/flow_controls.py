@@ -1,8 +1,8 @@
 """The flow controls of one configuration, and their behaviour at a reload.
 
-A controller whose type and `per` stay is the same object before and after, with its buckets, its requests in flight and
-its queues. `build` does not change it, since the new configuration may still fail to come into force. `activate`
-then sets the new parameters: they apply to new requests, of any Runtime, and to queued ones.
+A controller whose type, `per` and `shared` stay is the same object before and after, with its buckets, its requests in
+flight and its queues. `build` does not change it, since the new configuration may still fail to come into force.
+`activate` then sets the new parameters: they apply to new requests, of any Runtime, and to queued ones.
 
 A controller that was removed, or changed its type, keeps its old parameters for the requests that began with it: those
 in flight go on until they end, and queued ones are admitted or refused within the queue's timeout.
@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType
 from mcproxy.dispatch.flow_control import FlowController, make_controller
+from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
 from mcproxy.dispatch.request_limits import RequestLimits, make_limits
 
 
@@ -32,16 +33,24 @@ class FlowControls:
 
     @classmethod
     def build(
-        cls, config: Sequence[model.FlowControl], clock: IReactorTime, previous: FlowControls | None = None
+        cls,
+        config: Sequence[model.FlowControl],
+        clock: IReactorTime,
+        previous: FlowControls | None = None,
+        tables: LimitTables | None = None,
     ) -> FlowControls:
-        """Make the flow controls of `config`, keeping those of `previous` that differ at most in their parameters."""
+        """Make the flow controls of `config`, keeping those of `previous` that differ at most in their parameters.
+
+        `tables` is where they count; None: in this process alone.
+        """
+        tables = LocalTables() if tables is None else tables
         live: dict[str, FlowController] = {}
         for item in config:
             old = None if previous is None else previous.controls.get(item.name)
-            if old is not None and (old.config.type, old.config.per) == (item.type, item.per):
+            if old is not None and _counts_alike(old.config, item):
                 live[item.name] = old
                 continue
-            new = make_controller(item, clock)
+            new = make_controller(item, clock, tables)
             if new is not None:
                 live[item.name] = new
         return cls({item.name: item for item in config}, live)
@@ -63,3 +72,8 @@ class FlowControls:
         """
         limiting = [name for name in dict.fromkeys(names) if self._config[name].type is not FlowControlType.EXEMPT]
         return make_limits([self.controls[name] for name in limiting], cluster_name)
+
+
+def _counts_alike(one: model.FlowControl, other: model.FlowControl) -> bool:
+    """Whether both count the same, at the same place, and differ at most in their parameters."""
+    return (one.type, one.per, one.shared) == (other.type, other.per, other.shared)

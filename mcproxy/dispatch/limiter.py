@@ -11,14 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum, auto
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from mcproxy.config import model
 from mcproxy.dispatch.fair_queue import FairQueue
-from mcproxy.dispatch.in_flight import InFlightCounts
-from mcproxy.dispatch.token_bucket import TokenBuckets
 
 # Seconds; a timer that is due sooner would only wake the process more often.
 _TICK = 0.001
@@ -30,6 +29,31 @@ class WaitResult(Enum):
     ADMITTED = auto()
     TIMED_OUT = auto()
     DISPLACED = auto()  # it made room for another user's request
+
+
+class Counts(Protocol):
+    """Requests in flight by key, against one maximum: `in_flight.InFlightCounts`, or the same for several processes."""
+
+    max: int | None
+
+    @property
+    def in_use(self) -> int: ...
+    def take(self, key: str) -> bool: ...
+    def release(self, key: str) -> None: ...
+    def count(self, key: str) -> int: ...
+
+
+class Buckets(Protocol):
+    """Token buckets by key: `token_bucket.TokenBuckets`, or the same for several processes."""
+
+    @property
+    def qps(self) -> float: ...
+    @property
+    def burst(self) -> int: ...
+    def take(self, key: str, time: float) -> bool: ...
+    def refund(self, key: str) -> None: ...
+    def wait(self, key: str, time: float) -> float: ...
+    def resize(self, qps: float, burst: int, time: float) -> None: ...
 
 
 class _Waiter:
@@ -166,9 +190,9 @@ class InFlightLimiter(Limiter):
 
     holds = True
 
-    def __init__(self, maximum: int | None, queue: model.Queue | None, clock: IReactorTime) -> None:
-        self.requests = InFlightCounts(maximum)
-        super().__init__(self.requests.take, queue, clock)
+    def __init__(self, requests: Counts, queue: model.Queue | None, clock: IReactorTime) -> None:
+        self.requests = requests
+        super().__init__(requests.take, queue, clock)
 
     @property
     def in_use(self) -> int:
@@ -196,9 +220,9 @@ class TokenBucketLimiter(Limiter):
 
     __slots__ = ("_buckets", "_seconds", "_timers")
 
-    def __init__(self, qps: float, burst: int, queue: model.Queue | None, clock: IReactorTime) -> None:
+    def __init__(self, buckets: Buckets, queue: model.Queue | None, clock: IReactorTime) -> None:
         self._seconds = clock.seconds
-        self._buckets = TokenBuckets(qps, burst, clock.seconds())
+        self._buckets = buckets
         self._timers: dict[str, IDelayedCall] = {}  # by key, for those that have a queue
         super().__init__(self._take_token, queue, clock)
 
