@@ -23,6 +23,7 @@ from mcproxy.daemon.lifecycle import Daemon, Dependencies, Service
 from mcproxy.daemon.logging import SUMMARY_INTERVAL, start_logging
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
+from mcproxy.net.listening_sockets import LocalSockets
 from mcproxy.observe.access import AccessLogs
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     observer = start_logging(loaded.config.logging.level)
     reactor = _choose_reactor()
     access_logs = AccessLogs(reactor)
-    service = make_service(reactor, parts=ProcessParts(systemd_sockets=sockets), access_log_opener=access_logs.open)
+    service = make_service(
+        reactor, parts=ProcessParts(sockets=LocalSockets(sockets)), access_log_opener=access_logs.open
+    )
 
     dependencies = Dependencies(
         reactor=reactor,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from mcproxy.daemon.aggregates import LazyAggregates
 from mcproxy.daemon.runtime import AggregatesOwner
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
-from mcproxy.net.bind import SystemdSockets
+from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
 from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.shared import Shared
 
@@ -28,7 +28,7 @@ class AggregatesOfProcess(AggregatesOwner, Protocol):
 class ProcessParts:
     """The parts that `daemon.service.Service` is made with. The defaults are those of one process."""
 
-    systemd_sockets: SystemdSockets
+    sockets: ListeningSockets = field(default_factory=LocalSockets)
     make_aggregates: Callable[[Any, Shared], AggregatesOfProcess] = LazyAggregates
     """``(reactor, shared) -> owner``"""
     limit_tables: LimitTables = field(default_factory=LocalTables)

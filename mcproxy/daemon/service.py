@@ -25,8 +25,8 @@ from mcproxy.daemon.rights_check import RightsCheck
 from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.server_factory import ServerFactory
-from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.net.listening_sockets import ListeningSockets
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import refusal
 from mcproxy.proxy.request import Request, RequestKind
@@ -53,7 +53,7 @@ class LiveListener:
         deadlines: Deadlines,
         config: model.Listener,
         runtime: Runtime,
-        systemd: SystemdSockets,
+        sockets: ListeningSockets,
         random: Callable[[], float],
     ) -> None:
         """`random` returns a float in [0, 1), for `goawayChance`."""
@@ -62,7 +62,7 @@ class LiveListener:
         self._unused: IDelayedCall | None = None
         handle = runtime.pipelines[config.name].handle
         self.factory = ServerFactory(deadlines, config.limits, handle, refusal, random=random)
-        self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, systemd)
+        self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, sockets)
 
     def update(self, config: model.Listener, runtime: Runtime) -> None:
         """Apply a new configuration of the same address, from the next request and the next connection on.
@@ -250,7 +250,7 @@ class Service:
                         self._deadlines,
                         listener,
                         runtime,
-                        self._parts.systemd_sockets,
+                        self._parts.sockets,
                         self._resources.shared.random,
                     )
                     live.open([old for old in self._listeners.values() if _same_port(old, bind, stay)])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import grp
 import os
 import socket
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
 
@@ -15,6 +19,7 @@ BACKLOG = 1024
 _CREATION_MODE = 0o600  # of a unix socket until it listens
 _IP_FREEBIND = 15  # linux/in.h
 _IPV6_FREEBIND = 78  # linux/in6.h
+_SO_ATTACH_REUSEPORT_CBPF = 51  # asm-generic/socket.h
 _FIRST_FD = 3  # SD_LISTEN_FDS_START
 
 _ADVICE = {
@@ -104,22 +109,82 @@ def open_socket(
     if isinstance(bind, UnixBind):
         sock = _bind_unix(bind)
     else:
-        sock = _bind_tcp(bind, sharing=overlapping)
+        with _sharing_port(overlapping):
+            sock = _bind_tcp(bind, listening=True, share_port=bool(overlapping))
+        if overlapping:
+            _set_share_port(sock, False)
+        return sock
+    listen(bind, sock)
+    return sock
+
+
+def listen(bind: Bind, sock: socket.socket) -> None:
+    """Let a bound socket listen. Raises BindError; the socket is closed then."""
     try:
         sock.listen(BACKLOG)
         sock.setblocking(False)
     except OSError as error:
         sock.close()
         raise _bind_error(bind, error) from None
-    if overlapping:
-        _share_port([sock, *overlapping], False)
-    return sock
 
 
-def _share_port(sockets: Iterable[socket.socket], share: bool) -> None:
+@contextlib.contextmanager
+def _sharing_port(sockets: Sequence[socket.socket]) -> Iterator[None]:
     """Set SO_REUSEPORT only while binding, which requires it on both sockets: otherwise others could bind the port."""
+    before = [(sock, bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))) for sock in sockets]
     for sock in sockets:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, share)
+        _set_share_port(sock, True)
+    try:
+        yield
+    finally:
+        for sock, value in before:
+            _set_share_port(sock, value)
+
+
+def _set_share_port(sock: socket.socket, share: bool) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, share)
+
+
+def open_spread(bind: TCPBind, number: int, *, overlapping: Sequence[socket.socket] = ()) -> list[socket.socket]:
+    """Return `number` listening, non-blocking sockets, over which the kernel spreads new connections. Raises BindError.
+
+    `overlapping` as for `open_socket`.
+    """
+    sockets: list[socket.socket] = []
+    with _sharing_port(overlapping):
+        try:
+            sockets.append(_bind_tcp(bind, listening=True, share_port=bool(overlapping)))
+            while len(sockets) < number:
+                sockets.append(bind_beside(bind, sockets[0]))
+                listen(bind, sockets[-1])
+        except BindError:
+            for sock in sockets:
+                sock.close()
+            raise
+    return sockets
+
+
+def bind_beside(bind: TCPBind, listening: socket.socket) -> socket.socket:
+    """Return a socket with the address of `listening`, which is open for `bind`; `listen` must follow.
+
+    From then on the kernel spreads new connections over both (SO_REUSEPORT). The first socket of an address is bound
+    without that option, so that a daemon finds out that another one listens there. Raises BindError.
+    """
+    _set_share_port(listening, True)
+    return _bind_name(bind, listening.family, listening.getsockname(), share_port=True)
+
+
+def spread_over_first(sock: socket.socket, number: int) -> None:
+    """Let the kernel choose among the first `number` sockets that listened on the address of `sock`, at random.
+
+    The others stay, for what is queued on them. Without support by the kernel it goes on choosing among all.
+    """
+    # Classic BPF (linux/filter.h): A = random (SKF_AD_OFF + SKF_AD_RANDOM); A %= number; return A
+    instructions = ((0x20, 0xFFFFF000 + 56), (0x94, number), (0x16, 0))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", op, 0, 0, k) for op, k in instructions))
+    program = struct.pack("HP", len(instructions), ctypes.addressof(code))
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, program)
 
 
 def set_permissions(bind: UnixBind) -> None:
@@ -161,11 +226,21 @@ def _bind_error(bind: Bind, error: OSError) -> BindError:
     return BindError(bind, cause, in_use=in_use, todo=_advice(bind, error))
 
 
-def _bind_tcp(bind: TCPBind, *, listening: bool = False, sharing: Sequence[socket.socket] = ()) -> socket.socket:
+def _bind_tcp(bind: TCPBind, *, listening: bool = False, share_port: bool = False) -> socket.socket:
     try:
         family, _, _, _, name = socket.getaddrinfo(
             bind.host or None, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
+    except OSError as error:
+        raise _bind_error(bind, error) from None
+    sock = _bind_name(bind, family, name, share_port=share_port)
+    if listening:  # with SO_REUSEADDR, only listen(2) finds another listener that has not finished binding
+        listen(bind, sock)
+    return sock
+
+
+def _bind_name(bind: TCPBind, family: int, name: Any, *, share_port: bool) -> socket.socket:
+    try:
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
         raise _bind_error(bind, error) from None
@@ -176,15 +251,11 @@ def _bind_tcp(bind: TCPBind, *, listening: bool = False, sharing: Sequence[socke
         if bind.free_bind:
             v6 = family == socket.AF_INET6
             sock.setsockopt(*((socket.IPPROTO_IPV6, _IPV6_FREEBIND) if v6 else (socket.IPPROTO_IP, _IP_FREEBIND)), 1)
-        if sharing:
-            _share_port([sock, *sharing], True)
+        if share_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, True)
         sock.bind(name)
-        if listening:  # with SO_REUSEADDR, only listen(2) finds another listener that has not finished binding
-            sock.listen(1)
     except OSError as error:
         sock.close()
-        if sharing:
-            _share_port(sharing, False)
         raise _bind_error(bind, error) from None
     return sock
 

@@ -1,4 +1,4 @@
-"""A listening socket and its connections.
+"""A listening address and its connections.
 
 A new connection is counted by its client, its PROXY header is read if one is required, its TLS handshake is made (see
 `pending_connection`), and only then it gets a protocol. At the limits an idle connection makes room for a new one.
@@ -8,9 +8,7 @@ Settings that a reload may change (certificates, limits) are one frozen `Listene
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,17 +20,19 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.config.model import Bind, IPNetwork, Limits, SystemdBind, TCPBind, UnixBind
-from mcproxy.net.bind import BACKLOG, BindError, SystemdSockets, open_socket, set_permissions
+from mcproxy.net.bind import BACKLOG
 from mcproxy.net.certificates import CertificateStore
 from mcproxy.net.client_table import UNIX, UNKNOWN, ClientTable, client_of
+from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
 from mcproxy.net.pending_connection import PendingConnection
 from mcproxy.net.sockets import tune
 from mcproxy.net.stream import Stream
-from mcproxy.net.types import Reactor
+from mcproxy.net.types import ListeningReactor
 
 log = Logger()
 
-_ACCEPTS_PER_TURN = 64  # accept(2) calls in one turn of the reactor
+_ACCEPTS_PER_TURN = 64  # accept(2) calls on one socket in one turn of the reactor
+_SHARED_ACCEPTS_PER_TURN = 1  # of a socket that other processes accept from too: a burst is spread over them
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RESUME_DELAY = 0.25  # seconds without accepting after one of these errors
 _WARN_INTERVAL = 60.0  # seconds between two warnings of the same kind
@@ -56,23 +56,47 @@ class ProtocolFactory(Protocol):
 
 
 @implementer(IReadDescriptor)
+class _Acceptor:
+    """One listening socket in the reactor."""
+
+    def __init__(self, listener: Listener, sock: socket.socket) -> None:
+        self.sock = sock
+        self._listener = listener
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def logPrefix(self) -> str:
+        return "net"
+
+    def doRead(self) -> None:
+        self._listener.accept_from(self.sock)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Called by the reactor when accepting itself raised, which the reactor has logged."""
+        self._listener.stop_accepting()
+
+
 class Listener:
-    """One listening socket; `factory` makes the protocol of each connection."""
+    """One address that is listened on, by one socket or several; `factory` makes the protocol of each connection."""
 
     def __init__(
         self,
-        reactor: Reactor,
+        reactor: ListeningReactor,
         factory: ProtocolFactory,
         settings: ListenerSettings,
         bind: Bind,
-        systemd: SystemdSockets | None = None,
+        sockets: ListeningSockets | None = None,
     ) -> None:
+        """`sockets` opens and closes them; without it, this process does."""
         self.bind = bind
         self.settings = settings
         self._reactor = reactor
         self._factory = factory
-        self._systemd = systemd
-        self._socket: socket.socket | None = None
+        self._origin = LocalSockets() if sockets is None else sockets
+        self._sockets: list[socket.socket] = []
+        self._acceptors: list[_Acceptor] = []
+        self._shared = self._origin.is_shared(bind)
         self._pending: set[PendingConnection] = set()
         self._streams: set[Stream] = set()
         self._clients: ClientTable[PendingConnection | Stream] = ClientTable()
@@ -91,11 +115,24 @@ class Listener:
 
         `replacing` are listeners on the same port that are about to stop; the new address may overlap with theirs.
         """
-        overlapping = [other._socket for other in replacing if other._socket is not None]
-        self._socket = open_socket(self.bind, self._systemd, overlapping=overlapping)
+        overlapping = [sock for other in replacing for sock in other.sockets]
+        self._sockets = self._origin.open(self.bind, overlapping=overlapping)
 
     def start_accepting(self) -> None:
-        self._reactor.addReader(self)
+        self._acceptors = [_Acceptor(self, sock) for sock in self._sockets]
+        self._add_acceptors()
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """The listening sockets; they stay this listener's."""
+        return tuple(self._sockets)
+
+    def use(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept from these sockets of the same address instead. Those that it had are closed; what is queued on them
+        is for the processes that have them now."""
+        self.release()
+        self._sockets = list(sockets)
+        self.start_accepting()
 
     def update(self, settings: ListenerSettings) -> None:
         """Use these settings for new connections; the socket and established connections stay."""
@@ -103,52 +140,55 @@ class Listener:
 
     def set_permissions(self, bind: UnixBind) -> None:
         """Change the mode and group of a unix socket. Raises BindError; nothing has changed then."""
-        before = self.bind
-        assert isinstance(before, UnixBind)
-        try:
-            set_permissions(bind)
-        except BindError:
-            with contextlib.suppress(BindError):
-                set_permissions(before)
-            raise
+        assert isinstance(self.bind, UnixBind)
+        self._origin.set_permissions(self.bind, bind)
         self.bind = bind
 
     def accept_queued(self) -> None:
         """Accept the kernel's queued connections, which closing would reset; a socket of systemd stays open."""
         if isinstance(self.bind, SystemdBind):
             return
-        for _ in range(BACKLOG // _ACCEPTS_PER_TURN + 1):
-            self.doRead()
+        for sock in self.sockets:
+            for _ in range(BACKLOG // _ACCEPTS_PER_TURN + 1):
+                self.accept_from(sock, _ACCEPTS_PER_TURN)
 
     def stop_accepting(self) -> None:
-        """Close the socket and remove the file of a unix socket; connections stay."""
-        sock, self._socket = self._socket, None
-        if sock is None:
-            return
+        """Close the sockets and remove the file of a unix socket; connections stay."""
+        sockets = self._take_sockets()
+        if sockets:
+            self._origin.close(self.bind, sockets)
+
+    def release(self) -> None:
+        """Close this process's descriptors of the sockets: other processes accept from them, now and later.
+
+        Connections stay, and so do those that the kernel has queued, and the file of a unix socket.
+        """
+        for sock in self._take_sockets():
+            sock.close()
+
+    def _take_sockets(self) -> Sequence[socket.socket]:
+        """Stop polling the sockets and return them."""
+        sockets, self._sockets = self._sockets, []
         if self._resume_timer is not None:
             self._resume_timer.cancel()
             self._resume_timer = None
         else:
-            self._reactor.removeReader(self)
-        path = sock.getsockname() if isinstance(self.bind, UnixBind) else None
-        sock.close()
-        if path:
-            try:
-                os.unlink(path)
-            except OSError:
-                pass  # removed or replaced by another process
+            self._remove_acceptors()
+        self._acceptors = []
+        return sockets
 
     @property
     def accepting(self) -> bool:
-        return self._socket is not None
+        return bool(self._sockets)
 
     @property
     def address(self) -> TCPBind | UnixBind:
         """The address it listens on, with the port that the system chose for 0; only while it accepts."""
-        if self._socket is None:
+        if not self._sockets:
             raise ValueError("the listener is not open")
-        name = self._socket.getsockname()
-        return UnixBind(name) if self._socket.family == socket.AF_UNIX else TCPBind(name[0], name[1])
+        sock = self._sockets[0]
+        name = sock.getsockname()
+        return UnixBind(name) if sock.family == socket.AF_UNIX else TCPBind(name[0], name[1])
 
     # -- connections -----------------------------------------------------------------------------------------
 
@@ -202,22 +242,26 @@ class Listener:
 
     # -- accepting -------------------------------------------------------------------------------------------
 
-    def fileno(self) -> int:
-        return -1 if self._socket is None else self._socket.fileno()
+    def _add_acceptors(self) -> None:
+        for acceptor in self._acceptors:
+            if self._shared:
+                self._reactor.addExclusiveReader(acceptor)
+            else:
+                self._reactor.addReader(acceptor)
 
-    def logPrefix(self) -> str:
-        return "net"
+    def _remove_acceptors(self) -> None:
+        for acceptor in self._acceptors:
+            self._reactor.removeReader(acceptor)
 
-    def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor when accepting itself raised, which the reactor has logged."""
-        self.stop_accepting()
-
-    def doRead(self) -> None:
-        for _ in range(_ACCEPTS_PER_TURN):
-            if self._socket is None:
+    def accept_from(self, listening: socket.socket, most: int | None = None) -> None:
+        """Accept at most `most` connections that wait at one of the sockets (None: as many as a turn may)."""
+        if most is None:
+            most = _SHARED_ACCEPTS_PER_TURN if self._shared else _ACCEPTS_PER_TURN
+        for _ in range(most):
+            if not self._sockets:
                 return
             try:
-                sock, name = self._socket.accept()
+                sock, name = listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -283,8 +327,10 @@ class Listener:
         return True
 
     def _pause_accepting(self, error: OSError) -> None:
-        """Out of descriptors or memory: the socket stays readable, so stop polling it for a moment."""
-        self._reactor.removeReader(self)
+        """Out of descriptors or memory: the sockets stay readable, so stop polling it for a moment."""
+        if self._resume_timer is not None:
+            return
+        self._remove_acceptors()
         self._resume_timer = self._reactor.callLater(_RESUME_DELAY, self._resume_accepting)
         self._warn(
             "resources",
@@ -294,8 +340,7 @@ class Listener:
 
     def _resume_accepting(self) -> None:
         self._resume_timer = None
-        if self._socket is not None:
-            self._reactor.addReader(self)
+        self._add_acceptors()
 
     def _warn(self, about: str, text: str, **fields: Any) -> None:
         now = self._reactor.seconds()

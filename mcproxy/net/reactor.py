@@ -7,6 +7,7 @@ the connection is closed with it.
 
 from __future__ import annotations
 
+import select
 from typing import Any
 
 from twisted.internet import epollreactor
@@ -30,6 +31,17 @@ class LeanEpollReactor(epollreactor.EPollReactor):
     def __init__(self) -> None:
         self.end_of_turn: list[Any] = []
         super().__init__()  # type: ignore[no-untyped-call]
+
+    def addExclusiveReader(self, reader: Any) -> None:
+        """Add a listening socket that other processes poll too: a new connection wakes one of them, not all.
+
+        The processes share the socket, not the epoll instance. `removeReader` removes it; it cannot be a writer too.
+        """
+        fd = reader.fileno()
+        if fd not in self._reads:
+            self._poller.register(fd, _IN | select.EPOLLEXCLUSIVE)
+            self._reads.add(fd)
+            self._selectables[fd] = reader
 
     def _end_turn(self) -> None:
         # A failing send closes its connection, which may write to another: that one is appended to the list.

@@ -9,8 +9,8 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.task import deferLater
 
 from mcproxy.config.model import Bind, TCPBind
-from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.net.listening_sockets import ListeningSockets
 from tests.net.peers import Recorders, reactor
 
 Serve = Callable[..., Listener]
@@ -41,9 +41,9 @@ def serve(recorders: Recorders) -> Iterator[Serve]:
         settings: ListenerSettings,
         bind: Bind | None = None,
         factory: Recorders | None = None,
-        systemd: SystemdSockets | None = None,
+        sockets: ListeningSockets | None = None,
     ) -> Listener:
-        listener = Listener(reactor(), factory or recorders, settings, bind or TCPBind("127.0.0.1", 0), systemd)
+        listener = Listener(reactor(), factory or recorders, settings, bind or TCPBind("127.0.0.1", 0), sockets)
         listener.start()
         started.append(listener)
         return listener

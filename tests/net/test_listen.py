@@ -295,8 +295,8 @@ async def test_a_limit_of_zero_is_none(serve: Serve) -> None:
 
 async def test_out_of_descriptors_it_waits_and_recovers(serve: Serve, recorders: Recorders) -> None:
     listener = serve(plain())
-    real = listener._socket
-    assert real is not None
+    acceptor = listener._acceptors[0]
+    real = acceptor.sock
     descriptor = real.fileno
     calls = []
 
@@ -307,12 +307,12 @@ async def test_out_of_descriptors_it_waits_and_recovers(serve: Serve, recorders:
 
         fileno = staticmethod(descriptor)
 
-    listener._socket = Exhausted()  # type: ignore[assignment]
+    acceptor.sock = Exhausted()  # type: ignore[assignment]
     with raw(listener_address(real)):
         await until(lambda: calls)
         await in_thread(lambda: None)
         assert len(calls) == 1
-        listener._socket = real
+        acceptor.sock = real
         await until(lambda: recorders.all)
     await recorders.all[0].lost
 

@@ -19,7 +19,6 @@ from zope.interface import implementer
 from mcproxy.config import model
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.service import Service
-from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.client import ClientTLS, client_context, connect
 from mcproxy.observe.record import AccessRecord
 
@@ -282,9 +281,7 @@ class Harness:
     def __init__(self, reactor: Any) -> None:
         self.reactor = reactor
         self.logs: list[Log] = []
-        self.service = Service(
-            reactor, parts=ProcessParts(systemd_sockets=SystemdSockets({})), access_log_opener=self._open_log
-        )
+        self.service = Service(reactor, parts=ProcessParts(), access_log_opener=self._open_log)
         self._upstreams: list[Upstream] = []
         self._clients: list[Client] = []
         self._closing: list[Callable[[], None]] = []
