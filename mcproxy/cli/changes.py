@@ -24,7 +24,10 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run(file: str) -> int:
-    """Print what a reload of `file` would change; 0, or 78 if the daemon finds errors, 1 if it cannot be asked."""
+    """Print what a reload of `file` would change; 0, or 78 if the daemon finds errors.
+
+    1 if it cannot be asked, or if the reload would be refused.
+    """
     request = {"command": "diff", "file": os.path.abspath(file)}
     try:
         answer, _ = send_to_daemon(file, request, _TIMEOUT, os.environ)
@@ -36,6 +39,9 @@ def run(file: str) -> int:
             print(f"as the daemon reads it: {problem}", file=sys.stderr)
         return BAD_CONFIG if answer.get("invalid") is True else FAILED
     print_changes(answer)
+    if refusal := answer.get("refusal"):
+        print(f"a reload would be refused: {refusal}", file=sys.stderr)
+        return FAILED
     return OK
 
 

@@ -41,6 +41,9 @@ class CommandTarget(Protocol):
     async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
         """Load the file `path`; return it with what it changes. Raises ConfigErrors."""
 
+    def refusal(self, loaded: Loaded) -> str:
+        """Return why a reload would refuse a valid file, as far as that is known before it; "" if nothing is."""
+
 
 def commands_of(daemon: CommandTarget) -> dict[str, Command]:
     """Return the commands by name."""
@@ -88,6 +91,7 @@ async def _diff(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
         "ok": True,
         "warnings": [str(warning) for warning in loaded.warnings],
         "changes": [str(change) for change in changes],
+        "refusal": daemon.refusal(loaded),
         "file": daemon.path,
     }
 

@@ -31,6 +31,7 @@ from mcproxy.daemon.places import place_of
 from mcproxy.daemon.predecessor import wait_for_predecessor
 from mcproxy.daemon.reload import Reloader, ReloadResult
 from mcproxy.daemon.systemd import Notifier
+from mcproxy.daemon.worker_count import WorkersChangedError, check_reload
 from mcproxy.observe.access import AccessLogs
 
 if TYPE_CHECKING:
@@ -253,6 +254,7 @@ class Daemon:
         async with self._applying:
             if self.state is not State.SERVING:
                 raise DaemonError("mcproxy is stopping")
+            check_reload(self._config.daemon, config.daemon)
             moved = config.daemon.control_socket != self._config.daemon.control_socket
             control = self._open_control(config) if moved else self._control
             try:
@@ -350,6 +352,13 @@ class Daemon:
     async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
         loaded = await self._dependencies.load(path)
         return loaded, await self._dependencies.compare(self._config, loaded.config)
+
+    def refusal(self, loaded: Loaded) -> str:
+        try:
+            check_reload(self._config.daemon, loaded.config.daemon)
+        except WorkersChangedError as error:
+            return f"{place_of(error, loaded)}{error.cause}; {error.todo}"
+        return ""
 
 
 def _entries_by_kind(changes: Sequence[Change]) -> dict[str, str]:

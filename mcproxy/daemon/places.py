@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.worker_count import WorkersChangedError
 from mcproxy.net.bind import BindError
 from mcproxy.net.contexts import PairError
 
@@ -33,6 +34,8 @@ def _find(error: BaseException, loaded: Loaded) -> Place | None:
         return loaded.places.get(("daemon", "controlSocket"))
     if isinstance(error, DaemonError) and str(error).startswith("state directory"):
         return loaded.places.get(("daemon", "stateDir"))
+    if isinstance(error, WorkersChangedError):
+        return loaded.places.get(("daemon", "workers"))
     access = loaded.config.logging.access
     if isinstance(error, OSError) and access is not None and error.filename == access.file:
         return _at(loaded, "logging", "access", "file")

@@ -29,6 +29,11 @@ def test_without_a_daemon_a_good_file_is_status_1(tmp_path: Path, capsys: pytest
     [
         ({"ok": True, "changes": ["added a"]}, 0, "  added a\n"),
         ({"ok": True, "changes": []}, 0, "  no changes\n"),
+        (
+            {"ok": True, "changes": ["changed a: 1 -> 2"], "refusal": "f:1:1: no"},
+            1,
+            "  changed a: 1 -> 2\na reload would be refused: f:1:1: no\n",
+        ),
         ({"ok": False, "invalid": True, "errors": ["f:1:1: a: b"]}, 78, "as the daemon reads it: f:1:1: a: b\n"),
         ({"ok": False, "errors": ["unknown command"]}, 1, "as the daemon reads it: unknown command\n"),
     ],

@@ -13,6 +13,7 @@ from twisted.logger import Logger, capturedLogs, formatEvent
 from mcproxy.config.dump.changes import Change, changes
 from mcproxy.config.model import Config, Daemon, Logging
 from mcproxy.daemon import lifecycle
+from mcproxy.daemon.commands import commands_of
 from mcproxy.daemon.lifecycle import Dependencies, State
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.systemd import Notifier
@@ -264,3 +265,22 @@ def test_watchdog_is_fed_while_serving_and_draining_and_no_longer(monkeypatch: p
     world.service.finishing.callback(None)
     world.reactor.advance(60)
     assert len(fed) == 6
+
+
+def test_reload_that_would_make_several_processes_of_one_is_refused_and_diff_says_so(world: World) -> None:
+    async def several() -> FakeLoaded:
+        return FakeLoaded(Config(daemon=Daemon(workers=2)))
+
+    world.start()
+    world.next = several
+    told: list[Any] = []
+    world.daemon.reload().addCallback(told.append)
+    assert (
+        told[0].errors[0].startswith("a reload cannot change the number of workers from 1 to 2; run `mcproxy upgrade`")
+    )
+    assert (told[0].invalid, world.service.calls) == (False, ["started"])
+    Deferred.fromCoroutine(commands_of(world.daemon)["diff"]({})).addCallback(told.append)
+    assert (told[1]["ok"], told[1]["refusal"]) == (True, told[0].errors[0])
+    world.next = world.same
+    Deferred.fromCoroutine(commands_of(world.daemon)["diff"]({})).addCallback(told.append)
+    assert told[2]["refusal"] == ""

@@ -8,6 +8,7 @@ from mcproxy.config.load import Loaded, load
 from mcproxy.config.model import TCPBind
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.places import place_of
+from mcproxy.daemon.worker_count import WorkersChangedError
 from mcproxy.net.bind import BindError
 from mcproxy.net.contexts import PairError
 
@@ -49,3 +50,9 @@ def test_an_error_of_the_state_directory_is_at_its_place(tmp_path: Path) -> None
     loaded = load(str(tmp_path / "f.yaml"), offline=True)
     error = DaemonError("state directory /var/lib/a: it is not a folder")
     assert place_of(error, loaded) == f"{tmp_path}/f.yaml:2:20: daemon.stateDir: "
+
+
+def test_workers_that_a_reload_cannot_bring_are_at_their_place(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(TEXT.replace("controlSocket: /run/c.sock", "workers: 1"))
+    loaded = load(str(tmp_path / "f.yaml"), offline=True)
+    assert place_of(WorkersChangedError("…"), loaded) == f"{tmp_path}/f.yaml:2:19: daemon.workers: "
