@@ -267,6 +267,16 @@ def test_watchdog_is_fed_while_serving_and_draining_and_no_longer(monkeypatch: p
     assert len(fed) == 6
 
 
+def diff(world: World) -> Any:
+    answers: list[Any] = []
+
+    async def ask() -> None:
+        answers.append(await commands_of(world.daemon)["diff"]({}))
+
+    Deferred.fromCoroutine(ask())
+    return answers[0]
+
+
 def test_reload_that_would_make_several_processes_of_one_is_refused_and_diff_says_so(world: World) -> None:
     async def several() -> FakeLoaded:
         return FakeLoaded(Config(daemon=Daemon(workers=2)))
@@ -279,8 +289,8 @@ def test_reload_that_would_make_several_processes_of_one_is_refused_and_diff_say
         told[0].errors[0].startswith("a reload cannot change the number of workers from 1 to 2; run `mcproxy upgrade`")
     )
     assert (told[0].invalid, world.service.calls) == (False, ["started"])
-    Deferred.fromCoroutine(commands_of(world.daemon)["diff"]({})).addCallback(told.append)
+    told.append(diff(world))
     assert (told[1]["ok"], told[1]["refusal"]) == (True, told[0].errors[0])
     world.next = world.same
-    Deferred.fromCoroutine(commands_of(world.daemon)["diff"]({})).addCallback(told.append)
+    told.append(diff(world))
     assert told[2]["refusal"] == ""
