@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
+
+from tests.e2e import with_workers
 
 T = TypeVar("T")
 
@@ -54,13 +57,19 @@ class Daemon:
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "mcproxy", "run", "-c", str(self.file)]
+        program = [with_workers.PROGRAM] if with_workers.VARIABLE in os.environ else ["-m", "mcproxy"]
+        return [sys.executable, *program, "run", "-c", str(self.file)]
 
     def spawn(self, command: list[str] | None = None, *, pass_fds: tuple[int, ...] = ()) -> None:
         """Start without waiting, with a new log."""
         with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                command or self.command, stdin=subprocess.DEVNULL, stderr=log, env=self._environ, pass_fds=pass_fds
+                command or self.command,
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                env=self._environ,
+                pass_fds=pass_fds,
+                process_group=0,
             )
 
     def start(self) -> Daemon:
@@ -109,9 +118,10 @@ class Daemon:
         return self.process.wait(TIMEOUT)
 
     def stop(self) -> None:
-        """Kill it, if it still runs."""
+        """Kill it with all its processes, if it still runs."""
         if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(TIMEOUT)
 
     def reload(self) -> subprocess.CompletedProcess[str]:
