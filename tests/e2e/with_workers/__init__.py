@@ -1,7 +1,7 @@
 """`mcproxy run` with the number of workers that MCPROXY_TEST_WORKERS names, whatever the file has.
 
-The end-to-end tests start it instead of mcproxy where that variable is set. `MCPROXY_TEST_WORKERS=2 pytest tests/e2e` runs
-all of them with two workers: by hand, since that takes minutes.
+The end-to-end tests start it instead of mcproxy where that variable is set: `MCPROXY_TEST_WORKERS=2 pytest tests/e2e`
+runs all of them with two workers. By hand, since that takes minutes.
 """
 
 from __future__ import annotations
