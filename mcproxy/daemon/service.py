@@ -93,13 +93,16 @@ class LiveListener:
                     todo="give the listener tls, or let the socket listen on a loopback or unix address",
                 )
 
-    def close(self) -> None:
+    def close(self, *, handed_over: bool = False) -> None:
         """Stop accepting, and close each connection after its request; an unused one if it stays unused for 0.5 s.
 
-        Connections that the kernel has queued are accepted before.
+        Connections that the kernel has queued are accepted before, unless another process accepts from these sockets.
         """
-        self.socket.accept_queued()
-        self.socket.stop_accepting()
+        if handed_over:
+            self.socket.release()
+        else:
+            self.socket.accept_queued()
+            self.socket.stop_accepting()
         self.factory.drain()
         self._unused = self._reactor.callLater(_UNUSED, self._close_unused)
 
@@ -299,6 +302,10 @@ class Service:
         Then the state of aggregates is saved, while watches still run: a daemon that takes over reads it at its start.
         """
         await self._in_flight.drain(timeout)
+        await self.save()
+
+    async def save(self) -> None:
+        """Save the state of aggregates, within a fixed time."""
         saving = Deferred.fromCoroutine(self._aggregates.save())
         try:
             await saving.addTimeout(SAVE_TIMEOUT, self._reactor)
@@ -318,6 +325,26 @@ class Service:
         """End watches, wait for short requests within fixed times, and close everything."""
         await self._in_flight.finish()
         await self._flushed(self._all_listeners())
+        self.abort()
+
+    @property
+    def listening(self) -> list[tuple[str, int]]:
+        """The addresses in force and their listening descriptors, which stay this process's."""
+        return [(address, sock.fileno()) for address, live in self._listeners.items() for sock in live.socket.sockets]
+
+    async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
+        """End what is open, for another process that serves already; tunnels have `timeout` seconds. Close everything.
+
+        The other process accepts from the listening sockets of the addresses `handed_over` (`str(bind)`): they are left
+        to it with what is queued on them.
+        """
+        for address, live in self._listeners.items():
+            live.close(handed_over=address in handed_over)
+        await self._in_flight.retire(timeout)
+        await self._flushed(self._all_listeners())
+        while self._in_flight.requests:  # the connections that were accepted last have brought more
+            await self._in_flight.retire(timeout)
+            await self._flushed(self._all_listeners())
         self.abort()
 
     def abort(self) -> None:

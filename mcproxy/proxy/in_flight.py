@@ -113,6 +113,28 @@ class InFlightRequests:
 
     # -- reload -------------------------------------------------------------------------------------------------
 
+    async def retire(self, timeout: float) -> None:
+        """End all requests of a process whose successor serves already; new ones may come on its last connections.
+
+        Watches end cleanly, spread over 5 s. Tunnels and followed logs have `timeout` seconds to end by themselves, and
+        all other requests too, but at least 5 s; those that remain are cut.
+        """
+        begun = self._clock.seconds()
+        asked: set[Request] = set()
+
+        def check() -> bool:
+            elapsed = self._clock.seconds() - begun
+            self._end_watches(self.requests, asked, elapsed, _WATCH_SPREAD)
+            for request in list(self.requests):
+                limit = timeout
+                if request.kind.resumable:
+                    limit = max(timeout, REQUEST_TIMEOUT, _WATCH_SPREAD + WATCH_TIMEOUT)
+                if elapsed >= limit:
+                    self._cut(request, now=elapsed >= limit + _CLOSE_TIMEOUT)
+            return not self.requests
+
+        await self._repeat(check)
+
     async def end_removed(self, requests: Collection[Request], timeout: float) -> None:
         """End `requests`, whose endpoint, cluster, server or listener a reload has removed.
 
@@ -125,17 +147,8 @@ class InFlightRequests:
 
         def check() -> bool:
             elapsed = self._clock.seconds() - begun
-            # Evaluated each time: a request that waited may have become a watch, and a restarted one is another
-            # request now, and the old one has ended.
-            here = self.requests.intersection(requests)
-            watches = [request for request in here if request.kind is RequestKind.WATCH and request not in asked]
-            count = len(watches) + len(asked)
-            due = count if elapsed >= spread else int(count * elapsed / spread) + 1
-            for request in watches:
-                if len(asked) >= due:
-                    break
-                if request.end_gracefully():  # else it has no answer yet
-                    asked.add(request)
+            here = self.requests.intersection(requests)  # each time: a restarted one is another request now
+            self._end_watches(here, asked, elapsed, spread)
             if elapsed >= timeout:
                 for request in here:
                     if not _restarted(request):
@@ -143,6 +156,20 @@ class InFlightRequests:
             return self.requests.isdisjoint(requests)
 
         await self._repeat(check)
+
+    def _end_watches(self, requests: Collection[Request], asked: set[Request], elapsed: float, spread: float) -> None:
+        """Ask as many of the watches among `requests` to end as are due after `elapsed` of `spread` seconds.
+
+        `asked` has those that were asked before. Call it again and again: a request that waited may become a watch.
+        """
+        watches = [request for request in requests if request.kind is RequestKind.WATCH and request not in asked]
+        count = len(watches) + len(asked)
+        due = count if elapsed >= spread else int(count * elapsed / spread) + 1
+        for request in watches:
+            if len(asked) >= due:
+                break
+            if request.end_gracefully():  # else it has no answer yet
+                asked.add(request)
 
     async def _repeat(self, check: Callable[[], bool]) -> None:
         """Call `check` now and every 0.1 s until it returns True."""

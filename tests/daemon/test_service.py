@@ -483,6 +483,23 @@ class TestEnd:
         client.close()
         await harness.until(lambda: done)
 
+    async def test_who_retires_leaves_its_queue_to_others_and_serves_what_it_has(self, harness: Harness) -> None:
+        upstream = harness.upstream()
+        upstream.reply = always(OK)
+        await harness.serve(config([cluster(upstream.endpoint())]))
+        live = harness.service.listeners[0]
+        [successor] = [sock.dup() for sock in live.socket.sockets]
+        unused = await harness.client()
+        await harness.until(lambda: live.factory.connections, "the connection")
+        with successor, socket.create_connection(successor.getsockname(), timeout=10) as queued:
+            done = fired(Deferred.fromCoroutine(harness.service.retire(30, {str(live.config.bind)})))
+            assert successor.accept()[1] == queued.getsockname()
+            unused.send(get())
+            await harness.until(lambda: unused.received.endswith(b"{}") and unused.ended)
+            unused.close()
+            await harness.until(lambda: done)
+            socket.create_connection(successor.getsockname(), timeout=10).close()
+
     async def test_drain_waits_for_requests_and_ends_watches(self, harness: Harness) -> None:
         upstream = harness.upstream()
         upstream.reply = always(EVENTS)

@@ -173,3 +173,23 @@ def test_timers_and_the_run_loop_work(reactor: LeanEpollReactor, ends: tuple[soc
     reactor.callLater(0, ends[1].send, b"x")
     reactor.run(installSignalHandlers=False)
     assert selectable.calls[:1] == ["read"]
+
+
+def test_a_shared_listening_socket_wakes_one_of_those_that_wait(reactor: LeanEpollReactor) -> None:
+    other = LeanEpollReactor()
+    with socket.create_server(("127.0.0.1", 0)) as listening, listening.dup() as duplicate:
+        mine, theirs = Selectable(listening), Selectable(duplicate)
+        reactor.addExclusiveReader(mine)
+        other.addExclusiveReader(theirs)
+        with socket.create_connection(listening.getsockname()):
+            reactor.doPoll(5)
+            assert mine.calls == ["read"]
+        reactor.addExclusiveReader(mine)  # again: nothing
+        for made, selectable in ((reactor, mine), (other, theirs)):
+            made.removeReader(selectable)  # type: ignore[no-untyped-call]
+        with socket.create_connection(listening.getsockname()):
+            reactor.doPoll(0)
+            other.doPoll(0)
+        assert mine.calls == ["read"]
+        assert theirs.calls == []
+    other._poller.close()

@@ -178,6 +178,40 @@ class TestFinish:
         assert not requests_.in_flight.cut
 
 
+class TestRetire:
+    def test_watches_end_over_five_seconds_and_tunnels_have_their_time(self) -> None:
+        requests_ = Requests()
+        watches = [requests_.request(WATCH) for _ in range(10)]
+        tunnel, log, short = requests_.request(TUNNEL), requests_.request(LOG), requests_.request(SHORT)
+        requests_.waits(requests_.in_flight.retire(20))
+        requests_.passes(2.5)
+        ended = sum(watch.asked_at is not None for watch in watches)
+        assert 4 <= ended <= 7
+        late = requests_.request(WATCH)
+        requests_.passes(3)
+        assert all(watch.asked_at is not None for watch in [*watches, late])
+        for request in (short, log):
+            request.end()
+        requests_.passes(14)
+        assert tunnel.cut_at is None
+        requests_.passes(2)
+        assert tunnel.cut_at is not None
+        assert 20 <= tunnel.cut_at < 20.2
+        assert requests_.ended_at is not None
+        assert requests_.in_flight.cut == {TUNNEL: 1}
+
+    def test_without_time_for_tunnels_watches_and_short_requests_have_theirs(self) -> None:
+        requests_ = Requests()
+        tunnel, short, watch = (requests_.request(kind, obeys=False) for kind in (TUNNEL, SHORT, WATCH))
+        requests_.waits(requests_.in_flight.retire(0))
+        requests_.passes(4.9)
+        assert tunnel.cut_at == 0
+        assert short.cut_at is watch.cut_at is None
+        requests_.passes(3)
+        assert requests_.in_flight.cut == {TUNNEL: 1, SHORT: 1, WATCH: 1}
+        assert requests_.ended_at is not None
+
+
 class TestRemoved:
     def test_with_nothing_in_flight_it_is_over_at_once(self) -> None:
         requests_ = Requests()
