@@ -1,0 +1,287 @@
+"""One thing that happens to a daemon under load, and one of its processes that is killed or stopped meanwhile.
+
+Each function does it once, judges what the clients saw, and leaves a daemon that serves with all its processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.e2e.processes import wait_until
+from tests.e2e.workers.faults import KEEPER, SUPERVISOR, Moment, pids_by_target, strike
+from tests.e2e.workers.generation import generations, policy
+from tests.e2e.workers.load import (
+    ADMIN_HEADERS,
+    Aggregated,
+    Break,
+    Death,
+    Executing,
+    Following,
+    Fresh,
+    Kept,
+    Load,
+    Retirement,
+    Watching,
+)
+from tests.e2e.workers.site import WorkersDaemon
+
+HEARTBEAT = 10.0
+"""Seconds after which a process that answers nothing is replaced."""
+RESTART = 1.0
+"""Seconds within which a successor serves on a quiet machine."""
+
+
+@dataclass
+class Outcome:
+    """What a round showed. `wrong` is empty when all is well."""
+
+    what: str
+    wrong: list[str] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def expect(self, holds: object, text: str) -> None:
+        if not holds:
+            self.wrong.append(text)
+
+    def __str__(self) -> str:
+        figures = " ".join(f"{name}={value:.2f}" for name, value in self.figures.items())
+        return f"{self.what}: {figures} {'; '.join(self.wrong) or 'well'}"
+
+
+def load_of(daemon: WorkersDaemon, clients: int = 2) -> Load:
+    """Return a load with so many clients of each kind for each worker, not yet begun."""
+    count = clients * daemon.workers
+    load = Load(daemon.family)
+    for kind in (Kept, Watching, Executing, Following):
+        load.add(kind, daemon.address, count)
+    load.add(Fresh, daemon.address, 2)
+    if daemon.aggregate:
+        load.add(Aggregated, daemon.fleet, count, ADMIN_HEADERS)
+    return load
+
+
+def fault_while(
+    daemon: WorkersDaemon,
+    load: Load,
+    action: Callable[[], Any] | None,
+    target: str,
+    number: signal.Signals,
+    moment: Moment,
+    what: str,
+) -> Outcome:
+    """Strike a child (or stop the supervisor for a while) during `action`, which leaves the daemon serving."""
+    outcome = Outcome(f"{what} {number.name} {target} after {moment.after:.3f}{moment.line}")
+    who = pids_by_target(daemon)
+    pid = who[target]
+    known = set(load.served_by) | daemon.family.pids()
+    first = len(load.breaks)
+    result: list[Any] = []
+    thread = threading.Thread(target=lambda: result.append(_result(action)), daemon=True)
+    thread.start()
+    moment.wait(daemon)
+    death = strike(pid, number)
+    if target == SUPERVISOR:
+        assert number == signal.SIGSTOP, "a dead supervisor is `supervisor_dies`"
+        time.sleep(HEARTBEAT + 2)
+        strike(pid, signal.SIGCONT)
+    else:
+        served = _successor_serves(daemon, load, target, known, death, outcome)
+        limit = RESTART + (HEARTBEAT if number == signal.SIGSTOP else 0)
+        outcome.figures["successor"] = served
+        outcome.expect(served < limit, f"the successor served after {served:.2f} s of {limit:.0f}")
+    thread.join(60)
+    outcome.expect(not thread.is_alive(), "the action did not end within 60 s")
+    if result:
+        outcome.figures["ok"] = float(bool(result[0]))
+    with contextlib.suppress(AssertionError):
+        daemon.wait_until_all_serve()
+    outcome.expect(daemon.all_serve(), f"not all processes serve: {daemon.processes()}")
+    if target == SUPERVISOR:
+        outcome.expect(daemon.pid_of(KEEPER if daemon.aggregate else "leader") in who.values(), "a child was replaced")
+    _judge(outcome, load.unexplained(*([] if target == SUPERVISOR else [death])), first, load)
+    return outcome
+
+
+def _result(action: Callable[[], Any] | None) -> Any:
+    try:
+        return True if action is None else action()
+    except (OSError, ValueError, AssertionError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _successor_serves(
+    daemon: WorkersDaemon, load: Load, target: str, known: set[int], death: Death, outcome: Outcome
+) -> float:
+    """Return the seconds from the death until a client was served by a successor."""
+    if target == KEEPER:
+        before = sum(client.served for client in load.clients if isinstance(client, Aggregated))
+
+        def served() -> bool:
+            now = sum(client.served for client in load.clients if isinstance(client, Aggregated))
+            return now > before + daemon.workers * 4
+    else:
+
+        def served() -> bool:
+            return bool(set(load.served_by) - known - {0})
+
+    try:
+        wait_until("a successor serves", served, 30)
+    except AssertionError as error:
+        outcome.wrong.append(str(error))
+    return time.monotonic() - death.since
+
+
+def _judge(outcome: Outcome, unexplained: list[Break], first: int, load: Load) -> None:
+    new = [each for each in unexplained if each in load.breaks[first:]]
+    outcome.figures["broke"] = len(load.breaks) - first
+    for each in new[:5]:
+        outcome.wrong.append(f"unexplained: {each}")
+    if len(new) > 5:
+        outcome.wrong.append(f"and {len(new) - 5} more unexplained")
+    load.breaks[first:] = []
+    outcome.figures["slowest"] = load.slowest
+    for client in load.clients:
+        client.slowest = 0.0
+
+
+class Reloads:
+    """Reloads to the next generation of the file; `check` finds out whether all or none has it."""
+
+    def __init__(self, daemon: WorkersDaemon) -> None:
+        self.daemon = daemon
+        self.number = 0
+
+    def write(self) -> None:
+        """Write the file of the generation that is in force."""
+        self.daemon.plain = policy(self.number)
+        self.daemon.write_config()
+
+    def next(self) -> bool:
+        """Reload to the next generation; return whether the daemon says that it is in force."""
+        self.number += 1
+        self.write()
+        return bool(self.daemon.reload_quickly()["ok"])
+
+    def check(self, outcome: Outcome) -> None:
+        """All workers have the same generation: the last one, where its reload was said to be in force."""
+        workers = {each.pid for each in self.daemon.processes().values() if each.name.startswith("worker")}
+        found = generations(self.daemon, workers)
+        same = {found[pid] for pid in workers}
+        outcome.expect(len(same) == 1, f"the workers have different configurations: {found}")
+        if outcome.figures.get("ok"):
+            outcome.expect(same == {self.number}, f"generation {self.number} was said to be in force: {found}")
+
+
+def supervisor_dies(
+    daemon: WorkersDaemon, load: Load, action: Callable[[], Any] | None, moment: Moment, what: str
+) -> Outcome:
+    """Kill the supervisor during `action`: the others serve on, until another daemon takes over."""
+    outcome = Outcome(f"{what} SIGKILL supervisor after {moment.after:.3f}{moment.line}")
+    pid = daemon.pid_of(SUPERVISOR)
+    first = len(load.breaks)
+    thread = threading.Thread(target=lambda: _result(action), daemon=True)
+    thread.start()
+    moment.wait(daemon)
+    strike(pid)
+    thread.join(60)
+    daemon.process.poll()
+    time.sleep(0.5)
+    orphans = daemon.family.pids()
+    outcome.expect(orphans, "the children ended with the supervisor")
+    _judge(outcome, load.unexplained(), first, load)
+    first = len(load.breaks)
+    begun = time.monotonic()
+    daemon.spawn()
+    wait_until("the next daemon serves", lambda: bool(daemon.lines('event="mcproxy serves"')), 30)
+    outcome.figures["started"] = time.monotonic() - begun
+    daemon.wait_until_all_serve()
+    drain = float(daemon.drain.removesuffix("s"))
+    with contextlib.suppress(AssertionError):
+        wait_until("the orphans end", lambda: not orphans & daemon.family.pids(), drain + 15)
+    outcome.expect(not orphans & daemon.family.pids(), "orphans did not end")
+    outcome.figures["drained"] = time.monotonic() - begun
+    _judge(outcome, load.unexplained(*(Retirement(each, begun, drain) for each in orphans)), first, load)
+    return outcome
+
+
+def upgrade(
+    daemon: WorkersDaemon,
+    load: Load,
+    what: str = "upgrade",
+    target: str = "",
+    number: signal.Signals = signal.SIGKILL,
+    moment: Moment | None = None,
+    new: bool = False,
+) -> Outcome:
+    """Upgrade; kill (or stop until it is killed or goes on) a process of the old daemon, or of the new one (`new`)."""
+    outcome = Outcome(f"{what} {number.name + ' ' + target if target else ''}{' of the new' if new else ''} {moment}")
+    before, who, first = daemon.family.pids(), pids_by_target(daemon), len(load.breaks)
+    begun = time.monotonic()
+    command = subprocess.Popen(
+        [sys.executable, "-m", "mcproxy", "upgrade", "-c", str(daemon.file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    deaths = []
+    if target:
+        assert moment is not None
+        moment.wait(daemon)
+        pid = _new_process(daemon, before) if new else who[target]
+        with contextlib.suppress(ProcessLookupError):
+            if pid:
+                deaths.append(strike(pid, number))
+    try:
+        output, _ = command.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        command.kill()
+        output, _ = command.communicate()
+        outcome.wrong.append("`mcproxy upgrade` did not end within 120 s")
+    outcome.figures["status"] = command.returncode
+    outcome.figures["took"] = time.monotonic() - begun
+    if target == SUPERVISOR and number == signal.SIGSTOP:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(deaths[0].pid, signal.SIGCONT)
+    drain = float(daemon.drain.removesuffix("s"))
+    with contextlib.suppress(AssertionError):
+        daemon.wait_until_all_serve()
+    outcome.expect(daemon.all_serve(), f"not all processes serve; the command said {output}")
+    done = command.returncode == 0
+    if done:
+        with contextlib.suppress(AssertionError):
+            wait_until("the old daemon ends", lambda: not before & _alive(daemon), drain + 15)
+        outcome.expect(not before & _alive(daemon), "the old daemon did not end")
+        outcome.figures["drained"] = time.monotonic() - begun
+    elif not target:
+        outcome.wrong.append(f"the upgrade failed: {output}")
+    children = daemon.children()
+    reasons: list[Death | Retirement] = [*deaths]
+    ended = before if done else set()
+    reasons += [Retirement(pid, begun, drain) for pid in ended]
+    time.sleep(0.3)
+    outcome.expect(
+        daemon.family.pids() == {daemon.pid_of(SUPERVISOR), *children} or done is False,
+        f"strange processes: {daemon.family.pids()} of {daemon.processes()}",
+    )
+    _judge(outcome, load.unexplained(*reasons), first, load)
+    return outcome
+
+
+def _alive(daemon: WorkersDaemon) -> set[int]:
+    if daemon._process is not None:
+        daemon._process.poll()
+    return daemon.family.pids()
+
+
+def _new_process(daemon: WorkersDaemon, before: set[int]) -> int:
+    """Return a process that the upgrade has started; 0 if there is none yet."""
+    return min(daemon.family.pids() - before, default=0)
