@@ -34,6 +34,7 @@ from bench import (
     start,
     stream,
     watches,
+    workers,
 )
 from bench.lab import Lab, open_lab, require
 from bench.processes import Failed
@@ -58,6 +59,7 @@ _AGGREGATES = ("aggregate-store", "aggregate-reflectors", "aggregate-watches")
 MEASUREMENTS = (
     *(
         "cost",
+        "workers",
         "http2",
         "identity",
         "floods",
@@ -77,6 +79,7 @@ PROGRAMS = {
     **dict.fromkeys(("floods", "http2-watches", *_AGGREGATES), ("taskset", "setpriv")),
     "aggregate-lists": ("nginx", "taskset", "setpriv"),
     "http2-floods": ("nginx", "taskset", "setpriv"),
+    "workers": ("nginx", "wrk", "taskset", "setpriv"),
     "http2": ("nginx", "h2load", "nghttp", "taskset", "setpriv"),
 }
 """What a measurement needs beside Python; the others need all of `EVERY_PROGRAM`."""
@@ -114,9 +117,10 @@ def _measure(options: argparse.Namespace, subject_python: python.Python) -> int:
     for what in MEASUREMENTS if options.what == "all" else (options.what,):
         print(f"bench: {what} ...", file=sys.stderr, flush=True)
         with open_lab(subject_python) as lab:
-            section = _measurements(options)[what](lab)
-        print(report.show_section(section), flush=True)
-        sections.append(section)
+            measured = _measurements(options)[what](lab)
+        for section in [measured] if isinstance(measured, report.Section) else measured:
+            print(report.show_section(section), flush=True)
+            sections.append(section)
     print(report.show_targets(sections))
     output = options.output or (RESULTS if options.what == "all" and not options.quick else None)
     if output is not None:
@@ -128,12 +132,13 @@ def _measure(options: argparse.Namespace, subject_python: python.Python) -> int:
     return 0 if all(target.met for section in sections for target in section.targets) else 1
 
 
-def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], report.Section]]:
+def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], report.Section | list[report.Section]]]:
     quick, rng = options.quick, random.Random()
     rounds = options.rounds or (2 if quick else 7)
     seconds = options.seconds or (1 if quick else 5)
     return {
         "cost": lambda lab: cost.measure(lab, _cost_subjects(options), rounds, seconds, rng),
+        "workers": lambda lab: workers.measure(lab, options.before, rounds, seconds, rng),
         "http2": lambda lab: http2.measure(lab, _http2_subjects(options), rounds, seconds, rng),
         "identity": lambda lab: identity.measure(lab, rounds, seconds, rng),
         "floods": lambda lab: floods.measure(lab, options.before, 2 if quick else max(seconds, 10)),
@@ -220,7 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds",
         type=int,
-        help="rounds of cost, identity and rules (7), stream and start (at most 5), memory and aggregate-store (3)",
+        help="rounds of cost, workers, identity and rules (7), stream, start (at most 5), memory, aggregate-store (3)",
     )
     parser.add_argument(
         "--seconds",
@@ -242,7 +247,7 @@ def _parser() -> argparse.ArgumentParser:
         "--before",
         type=Path,
         metavar="DIR",
-        help="another checkout of mcproxy, of which floods shows the figures beside this one's",
+        help="another checkout of mcproxy, of which floods and workers show the figures beside this one's",
     )
     parser.add_argument("--tool", choices=["cprofile", "py-spy"], default="cprofile", help="of profile")
     parser.add_argument(

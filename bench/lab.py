@@ -83,13 +83,13 @@ class Lab:
         wait_for_port(self.processes.start("origin", argv, self.cores.upstream), port)
         return port
 
-    def start_subject(self, subject: Subject, upstream: int) -> Running:
-        """Start `subject` in front of `upstream` and wait until it accepts."""
+    def start_subject(self, subject: Subject, upstream: int, cores: Sequence[int] = ()) -> Running:
+        """Start `subject` in front of `upstream`, on the proxy's core or on `cores`, and wait until it accepts."""
         place = self.place(subject.name, upstream)
         argv = subject.argv(place)
         if argv is None:
             return Running(subject.name, upstream, None)
-        process = self.processes.start(subject.name, argv, self.cores.proxy)
+        process = self.processes.start(subject.name, argv, cores or self.cores.proxy)
         wait_for_port(process, place.listen)
         return Running(subject.name, place.listen, process)
 

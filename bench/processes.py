@@ -46,11 +46,11 @@ class Process:
 
     def rss(self) -> int:
         """Return resident memory in bytes, of it and its children."""
-        return sum(_rss(pid) for pid in self._family())
+        return sum(_rss(pid) for pid in self.family())
 
     def cpu_seconds(self) -> float:
         """Return the processor time used so far (user and system), of it and its living children."""
-        return sum(_cpu_seconds(pid) for pid in self._family())
+        return sum(_cpu_seconds(pid) for pid in self.family())
 
     def stop(self, patience: float = 2.0) -> None:
         """End it: SIGTERM, and SIGKILL for its whole session after `patience` seconds. Harmless when it has ended."""
@@ -66,7 +66,12 @@ class Process:
             pass
         self._popen.wait()
 
-    def _family(self) -> list[int]:
+    def cpu_by_process(self) -> dict[int, float]:
+        """Return the same for each of its living processes, by pid; the first one is itself."""
+        return {pid: _cpu_seconds(pid) for pid in self.family()}
+
+    def family(self) -> list[int]:
+        """Return its pid and those of its living descendants."""
         family = [self.pid]
         for pid in family:
             try:
@@ -93,8 +98,10 @@ class Processes:
         while self._running:
             self._running.pop().stop()
 
-    def start(self, name: str, argv: Sequence[str], core: int, env: Mapping[str, str] | None = None) -> Process:
-        """Start `argv` on `core`; output goes to `name`.log. Failed when the program does not exist."""
+    def start(
+        self, name: str, argv: Sequence[str], core: int | Sequence[int], env: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start `argv` on `core`, or on several; output goes to `name`.log. Failed when the program does not exist."""
         log = self._directory / f"{name}.log"
         with log.open("ab") as output:
             popen = subprocess.Popen(
@@ -116,9 +123,10 @@ class Processes:
         self._running.remove(process)
 
 
-def pinned(argv: Sequence[str], core: int) -> list[str]:
-    """Return the command that runs `argv` on one core and ends it when the harness dies."""
-    return ["setpriv", "--pdeathsig", "TERM", "taskset", "-c", str(core), *argv]
+def pinned(argv: Sequence[str], core: int | Sequence[int]) -> list[str]:
+    """Return the command that runs `argv` on one core, or on several, and ends it when the harness dies."""
+    cores = str(core) if isinstance(core, int) else ",".join(map(str, core))
+    return ["setpriv", "--pdeathsig", "TERM", "taskset", "-c", cores, *argv]
 
 
 def free_port() -> int:

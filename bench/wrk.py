@@ -37,7 +37,7 @@ def start(
     *,
     connections: int,
     seconds: float,
-    core: int,
+    core: int | Sequence[int],
     directory: Path,
     fields: Sequence[str] = (),
 ) -> Generator[Report]:
