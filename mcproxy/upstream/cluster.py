@@ -21,6 +21,7 @@ from mcproxy.upstream.control import ControlClient
 from mcproxy.upstream.credential_source import credential_source
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.fingerprint import fingerprint
 from mcproxy.upstream.health import HealthChecker
 from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
@@ -49,7 +50,7 @@ class Cluster:
         )
         self._authorization_field = (b"", b"")  # the last value and its field
         self.control = ControlClient(self.credentials, shared)
-        self._health = HealthChecker(config, self.endpoints, self.credentials, shared)
+        self._health = self._make_health_checker()
         self._unsubscribe: Callable[[], None] | None = None
         #: Endpoints of earlier clusters of this name: same API servers, but over other connections. Requests that began
         #: before may still be sent to them.
@@ -153,6 +154,13 @@ class Cluster:
             endpoints.append(spare.pop(key) if key in spare else self._make(config))
         return tuple(endpoints)
 
+    def _make_health_checker(self) -> HealthChecker:
+        if self._shared.health is None:
+            return HealthChecker(self.config, self.endpoints, self.credentials, self._shared)
+        from mcproxy.upstream.health_sharing import SharedHealthChecker
+
+        return SharedHealthChecker(self.config, self.endpoints, self.credentials, self._shared, self._shared.health)
+
     def _make(self, config: model.Endpoint) -> Endpoint:
         data_tls = control_tls = None
         if config.scheme == "https":
@@ -167,6 +175,7 @@ class Cluster:
             config,
             self.config,
             key=_connection_key(self.config, config),
+            setup="" if self._shared.health is None else fingerprint(_connection_parts(self.config, config)),
             shared=self._shared,
             data_tls=data_tls,
             control_tls=control_tls,
@@ -219,10 +228,15 @@ def _credential_key(config: model.Cluster) -> Hashable:
 
 def _connection_key(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
     """Return what the connections to an endpoint depend on; a change of anything else keeps them."""
+    return _connection_parts(cluster, endpoint), cluster.connections
+
+
+def _connection_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
+    """Return what one connection depends on: addresses, names and certificates."""
     credentials = cluster.credentials
     return (
         (cluster.name, endpoint.scheme, endpoint.host, endpoint.port, endpoint.path),
-        (cluster.tls, cluster.identity, _front_proxy_certificate(cluster), cluster.connections),
+        (cluster.tls, cluster.identity, _front_proxy_certificate(cluster)),
         (credentials.certificate, credentials.key),
         None if credentials.exec is None else _credential_key(cluster),  # the source of the certificate
     )

@@ -21,6 +21,8 @@ from twisted.python.failure import Failure
 from mcproxy.config import model
 from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.errors import ConnectError, ConnectFailed, TLSError
+from mcproxy.upstream.endpoint_log import EndpointLog
+from mcproxy.upstream.health_exchange import EndpointState
 from mcproxy.upstream.health_state import Health, HealthState
 from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import EndpointTLS
@@ -48,20 +50,21 @@ class Endpoint:
         cluster: model.Cluster,
         *,
         key: Hashable,
+        setup: str = "",
         shared: Shared,
         data_tls: EndpointTLS | None,
         control_tls: EndpointTLS | None,
     ) -> None:
-        """`data_tls` and `control_tls` are None for an endpoint without TLS; `key` is compared by a reload."""
+        """`data_tls` and `control_tls` are None for an endpoint without TLS; `key` is compared by a reload,
+        and `setup` by processes that share the endpoint's health.
+        """
         self.config = config
         self.connection_key = key
+        self.setup = setup
         self.cluster_name = cluster.name
         self.path_prefix = config.path.encode()
         self.authority = authority(config)
         self.in_flight = 0
-        self._logged_cause = ""  # why it is out, by the log
-        self._other_cause = ""  # of the newest checks
-        self._other_causes = 0  # checks in a row with it
         self.ready = False  # takes requests: healthy, and neither disabled nor removed
         self.silent = False  # failures were without any response: see `_note_silence`
         self._answered_failure = False  # a check since the last success was answered, with a failure
@@ -69,6 +72,7 @@ class Endpoint:
         self.health = HealthState(
             unhealthy_after=cluster.health_check.unhealthy_after, healthy_after=cluster.health_check.healthy_after
         )
+        self._log = EndpointLog(self)
         self.check_soon: Callable[[], None] | None = None  # set by the health checker
         self._connections = cluster.connections
         self._shared = shared
@@ -131,6 +135,8 @@ class Endpoint:
                 endpoint=config.name,
                 cluster=self.cluster_name,
                 state="disabled: it gets no new requests" if config.disabled else "enabled",
+                log_subject=("endpoint", self.cluster_name, config.url, "disabled"),
+                log_state=str(config.disabled),
             )
         self.config = config
         self._update_ready()
@@ -208,22 +214,9 @@ class Endpoint:
         self._status_changed(changed)
         if failure is None and not changed:
             self._notify()
-        self._note_other_cause(failure)
+        self._log.checked(failure)
         if fell_silent and not changed and health.status is Health.FAILED:
             self._shared.endpoint_out(self)  # it went out with an answer, and only now falls silent
-
-    def _note_other_cause(self, failure: str | None) -> None:
-        """Log a new cause of an endpoint that is out, once as many checks in a row had it as take an endpoint out.
-
-        An API server that comes back with another certificate is no longer what the first line said it was.
-        """
-        if failure is None or self.health.status is not Health.FAILED or failure == self._logged_cause:
-            self._other_cause, self._other_causes = "", 0
-            return
-        self._other_causes = self._other_causes + 1 if failure == self._other_cause else 1
-        self._other_cause = failure
-        if self._other_causes >= self.health.unhealthy_after and not self.config.disabled:
-            self._log_change()
 
     def _note_silence(self, failure: str | None, *, silent: bool) -> bool:
         """Update `silent` by the result of a check; return whether the endpoint fell silent by it.
@@ -240,6 +233,30 @@ class Endpoint:
         self._silent_checks += 1
         self.silent = before or not self._answered_failure or self._silent_checks >= self.health.unhealthy_after
         return self.silent and not before
+
+    def export_state(self) -> EndpointState:
+        """Return what another process needs to go on from here (`adopt_state`)."""
+        now = self._shared.reactor.seconds()
+        return EndpointState(
+            health=self.health.record(now),
+            since=now - self._since,
+            silent=self.silent,
+            answered_failure=self._answered_failure,
+            silent_checks=self._silent_checks,
+        )
+
+    def adopt_state(self, state: EndpointState, credential: object) -> None:
+        """Go on from where another process is, which has logged what there was to log."""
+        now = self._shared.reactor.seconds()
+        self.silent = state.silent
+        self._answered_failure = state.answered_failure
+        self._silent_checks = state.silent_checks
+        changed = self.health.adopt(state.health, credential, now)
+        self._since = now - state.since
+        self._log.logged()
+        if changed:
+            self._update_ready()
+            self._apply_status()
 
     def renew_pool(self) -> None:
         """Use new connections for new requests (the client certificate changed); running requests keep theirs."""
@@ -296,39 +313,15 @@ class Endpoint:
             return
         self._since = self._shared.reactor.seconds()
         self._update_ready()
-        self._log_change()
+        self._log.status()
+        self._apply_status()
+
+    def _apply_status(self) -> None:
         if self.health.status is Health.FAILED:
             self._drop_connections()
             self._fail_waiting()
             self._shared.endpoint_out(self)
         self._notify()
-
-    def _log_change(self) -> None:
-        self._logged_cause = self.health.cause
-        self._other_cause, self._other_causes = "", 0
-        if self.health.status is Health.READY:
-            log.info(
-                "endpoint {endpoint} of cluster {cluster} takes requests"
-                if self.ready
-                else "endpoint {endpoint} of cluster {cluster} is healthy, but disabled",
-                endpoint=self.name,
-                cluster=self.cluster_name,
-            )
-        elif self.config.disabled:
-            log.info(
-                "disabled endpoint {endpoint} of cluster {cluster} is not healthy: {cause}",
-                endpoint=self.name,
-                cluster=self.cluster_name,
-                cause=self.health.cause,
-            )
-        else:
-            log.warn(
-                "endpoint {endpoint} of cluster {cluster} is out: {cause}; it comes back by itself when checks succeed",
-                endpoint=self.name,
-                cluster=self.cluster_name,
-                cause=self.health.cause,
-                todo="see that the API server runs, can be reached from here, and speaks connections.protocol",
-            )
 
     def _drop_connections(self) -> None:
         """Give no request to the connections of now: if the machine or its network is gone, no peer closes them.

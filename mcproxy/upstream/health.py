@@ -3,6 +3,8 @@
 Each endpoint is checked at once, then every `interval` seconds with a jitter of 10 % (so that many proxies do not
 synchronize), and early after a request could not connect. `/readyz` that does not exist (404) becomes `/healthz`.
 After a 401 or 403 the next check follows after one second, for 30 seconds: the API server may just be starting.
+A check whose time ran out while this process stood still (SIGSTOP, a suspended machine) says nothing of the endpoint:
+it is made again.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ log = Logger()
 
 _JITTER = 0.1
 _MIN_GAP = 1.0  # seconds between the beginnings of two checks, however many requests fail to connect
+_STOOD_STILL = 1.0  # seconds by which a timeout that fires late is this process's own
 _OLDER_PATH = {"/readyz": "/healthz"}  # Kubernetes before 1.16, and API servers of other make
 
 
@@ -36,33 +39,47 @@ class HealthChecker:
         self, config: model.Cluster, endpoints: Sequence[Endpoint], credentials: CredentialSource, shared: Shared
     ) -> None:
         self._name = config.name
-        self._warned = False
+        self._shared = shared
+        self._endpoints = endpoints
+        self._checks: list[EndpointChecker] = []
         self.credentials = credentials
         self.settings = config.health_check
-        self._checks = [EndpointChecker(endpoint, self, shared) for endpoint in endpoints]
+        self.warned = False  # of a missing right
 
     def start(self) -> None:
+        """Check all endpoints from now on."""
+        self._checks = [EndpointChecker(endpoint, self, self._shared) for endpoint in self._endpoints]
         for check in self._checks:
             check.start()
 
     def stop(self) -> None:
-        for check in self._checks:
+        """Stop the checks; those that run have no result."""
+        checks, self._checks = self._checks, []
+        for check in checks:
             check.stop()
+
+    def use_credential(self, endpoint: Endpoint, authorization: bytes | None) -> None:
+        """Note the credential of the check that begins."""
+        endpoint.health.use_credential((authorization, self.credentials.certificate))
+
+    def record(self, endpoint: Endpoint, failure: str | None, *, silent: bool, refused: bool) -> None:
+        """Count the result of a check; the arguments are those of `Endpoint.record_check`."""
+        endpoint.record_check(failure, silent=silent, refused=refused)
+        if failure is None:
+            self.warned = False
+        elif endpoint.health.alive_but_refused(self._shared.reactor.seconds()):
+            self.warn_of_missing_right(failure)
 
     def warn_of_missing_right(self, cause: str) -> None:
         """Log once that the credential is not permitted to read the health; again only after it was."""
-        if not self._warned:
-            self._warned = True
+        if not self.warned:
+            self.warned = True
             log.warn(
                 "health check of cluster {cluster}: endpoints count as alive although the credential is refused",
                 cluster=self._name,
                 cause=cause,
                 todo="grant the credential what `mcproxy rbac` prints for this cluster, or set healthCheck.path",
             )
-
-    def credential_accepted(self) -> None:
-        """Note that a check was answered 2xx."""
-        self._warned = False
 
 
 class EndpointChecker:
@@ -77,6 +94,7 @@ class EndpointChecker:
         self._next: IDelayedCall | None = None
         self._running: Deferred[None] | None = None
         self._stopped = True
+        self._again = False  # the check that ended had no result
         self._refused_since: float | None = None  # when the unbroken series of refused checks began
 
     def start(self) -> None:
@@ -116,6 +134,8 @@ class EndpointChecker:
             return
         interval = self._owner.settings.interval * (1 + _JITTER * (2 * self._shared.random() - 1))
         now = self._shared.reactor.seconds()
+        if self._again:
+            self._again, interval = False, 0.0
         if self._refused_since is not None and now - self._refused_since < REFUSED_SECONDS:
             interval = min(interval, _MIN_GAP)
         wait = self._began + interval - now
@@ -128,9 +148,10 @@ class EndpointChecker:
 
     async def _check(self) -> None:
         authorization = await self._authorization()
-        self._endpoint.health.use_credential((authorization, self._owner.credentials.certificate))
-        timeout = self._owner.settings.timeout
-        endpoint, reactor = self._endpoint, self._shared.reactor
+        endpoint, owner, reactor = self._endpoint, self._owner, self._shared.reactor
+        owner.use_credential(endpoint, authorization)
+        timeout = owner.settings.timeout
+        sent = reactor.seconds()
         silent = True
         refused = False
         failure: str | None
@@ -147,17 +168,15 @@ class EndpointChecker:
             failure = str(error)
         if self._stopped:
             return
-        endpoint.record_check(failure, silent=silent, refused=refused)
         now = reactor.seconds()
-        alive = endpoint.health.alive_but_refused(now)
+        if silent and now - sent > timeout + _STOOD_STILL:
+            self._again = True
+            return
         if not refused:
             self._refused_since = None
         elif self._refused_since is None:
             self._refused_since = now
-        if failure is None:
-            self._owner.credential_accepted()
-        elif alive:
-            self._owner.warn_of_missing_right(failure)
+        owner.record(endpoint, failure, silent=silent, refused=refused)
 
     async def _authorization(self) -> bytes | None:
         """Return the value of the Authorization header; None if there is none now: the check is sent all the same."""

@@ -138,6 +138,12 @@ class HealthState:
             refused_for=None if self._refused_since is None else now - self._refused_since,
         )
 
+    def follow(self, credential: object, refused_for: float | None, now: float) -> None:
+        """Before counting a result that another process got: use its credential and the age of its refusals."""
+        self.use_credential(credential)
+        if refused_for is not None:
+            self._refused_since = now - refused_for
+
     def adopt(self, record: HealthRecord, credential: object, now: float) -> bool:
         """Count on from where another process is; return whether `status` changed."""
         self.cause = record.cause
