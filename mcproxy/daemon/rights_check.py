@@ -22,6 +22,7 @@ from mcproxy.identity.required_rights import Right, required_rights
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.identity.self_access_review import is_granted
 from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.health_exchange import HealthExchange
 
 log = Logger()
 
@@ -46,6 +47,32 @@ class _Known:
 
     def is_fresh(self, now: float) -> bool:
         return self.checked_at is not None and not self.missing and now - self.checked_at < _FRESH
+
+
+class RightsCheckOfLeader:
+    """The checks where several processes serve one configuration: the leader makes them."""
+
+    def __init__(self, reactor: Any, exchange: HealthExchange) -> None:
+        self._check = RightsCheck(reactor)
+        self._exchange = exchange
+        self._runtime: Runtime | None = None
+        exchange.on_role(self._role_changed)
+
+    def start(self, runtime: Runtime) -> None:
+        """As `RightsCheck.start`, now or once this process leads."""
+        self._runtime = runtime
+        self._role_changed()
+
+    def stop(self) -> None:
+        """Cancel the checks that run."""
+        self._runtime = None
+        self._check.stop()
+
+    def _role_changed(self) -> None:
+        if self._runtime is not None and self._exchange.leads:
+            self._check.start(self._runtime)
+        else:
+            self._check.stop()
 
 
 class RightsCheck:
@@ -130,6 +157,8 @@ class RightsCheck:
                     right=describe_right(right),
                     purpose=right.why,
                     todo=f"grant it what `mcproxy rbac --cluster {name}` prints, then reload",
+                    log_subject=("right", name, describe_right(right)),
+                    log_state="missing",
                 )
         if known.missing and not missing:
             log.info("cluster {cluster} grants the proxy all rights that it needs", cluster=name)

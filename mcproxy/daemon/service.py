@@ -21,7 +21,7 @@ from mcproxy.config.urls import is_loopback
 from mcproxy.daemon import figures, state_directory
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.process_parts import ProcessParts
-from mcproxy.daemon.rights_check import RightsCheck
+from mcproxy.daemon.rights_check import RightsCheck, RightsCheckOfLeader
 from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.server_factory import ServerFactory
@@ -152,7 +152,9 @@ class Service:
             parts.limit_tables,
         )
         self._runtime: Runtime | None = None
-        self._rights_check = RightsCheck(reactor)
+        self._rights_check = (
+            RightsCheck(reactor) if parts.health is None else RightsCheckOfLeader(reactor, parts.health)
+        )
         self._listeners: dict[str, LiveListener] = {}  # by address
         self._retired: set[LiveListener] = set()
 
@@ -226,6 +228,8 @@ class Service:
         runtime.activate()
         self._sessions.activate(runtime.servers)
         self._rights_check.start(runtime)
+        if self._parts.health is not None:
+            self._parts.health.configured(config)
         if before is not None:
             before.discard(keep=runtime)
             self._retire(runtime, gone)

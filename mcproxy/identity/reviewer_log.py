@@ -39,7 +39,13 @@ class ReviewerLog:
         """Note that the reviewer answered."""
         if self._kind:
             self._kind = ""
-            log.info(f"{self._escaped} works again", reviewer=self._name, client="")
+            log.info(
+                f"{self._escaped} works again",
+                reviewer=self._name,
+                client="",
+                log_subject=("reviewer", self._name),
+                log_state="works",
+            )
 
     def fails(self, error: UnavailableError, effect: str) -> None:
         """Note that it failed; `effect` describes the effect on clients."""
@@ -53,6 +59,8 @@ class ReviewerLog:
             cause=error.cause,
             effect=effect,
             todo=error.todo,
+            log_subject=("reviewer", self._name),
+            log_state=error.kind,
         )
 
 

@@ -103,6 +103,7 @@ def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message
                 endpoint=request.endpoint.name if request.endpoint is not None else "",
                 cause=message[:_MAX_SHOWN].encode("unicode_escape").decode("ascii"),
                 todo=todo,
+                log_subject=("impersonation", cluster.name, right),
             )
     sentence = f'cluster "{cluster.name}" is unavailable: it does not let the proxy impersonate users'
     request.refuse(retry_after(503, sentence, _RETRY_AFTER), "impersonation_not_granted")

@@ -182,6 +182,7 @@ class ExecCredentials(CredentialSource):
             cluster=self._cluster_name,
             cause=error.cause,
             todo="run the plugin's command by hand as the daemon's user",
+            log_subject=("credential", self._cluster_name, error.cause),
         )
 
     def _ended(self, _: None) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from mcproxy.config import model
 from mcproxy.upstream.health_state import Health, HealthRecord
 
 EndpointKey = tuple[str, str]
@@ -130,8 +131,14 @@ class HealthExchange(Protocol):
     def publish(self, result: CheckResult) -> None:
         """Tell all others a result of this process's own check."""
 
-    def last(self, endpoint: EndpointKey) -> CheckResult | None:
-        """Return the newest result for an endpoint, of whatever process, with its times as of now."""
+    def configured(self, config: model.Config) -> None:
+        """Forget the endpoints that `config`, which is in force now, does not have."""
+
+    def last(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
+        """Return the newest result for an endpoint, of whatever process, its times as of now.
+
+        None if there is none of the last `within` seconds.
+        """
 
     def on_result(self, endpoint: EndpointKey, notify: Callable[[CheckResult], None]) -> Callable[[], None]:
         """Subscribe to the results that others publish for an endpoint."""

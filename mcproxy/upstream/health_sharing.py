@@ -20,6 +20,8 @@ from mcproxy.upstream.health_exchange import CheckResult, EndpointKey, HealthExc
 from mcproxy.upstream.health_state import Health
 from mcproxy.upstream.shared import Shared
 
+_INTERVALS = 3  # after which a result is no longer taken over
+_LEADERLESS = 15.0  # seconds; longer than a leader that stands still is waited for
 _ASK_AGAIN = 1.0  # seconds without a result after which the leader may be asked again
 
 
@@ -112,7 +114,8 @@ class FollowedEndpoint:
         """Take over what is known, and follow; what is returned ends it."""
         self.follow()
         exchange = self._owner.exchange
-        last = exchange.last(self.key)
+        settings = self._owner.settings
+        last = exchange.last(self.key, _INTERVALS * (settings.interval + settings.timeout) + _LEADERLESS)
         if last is not None and last.setup == self._endpoint.setup:
             self._owner.warned = last.warned
             if self._endpoint.health.status is Health.UNCHECKED:

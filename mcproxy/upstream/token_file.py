@@ -104,6 +104,7 @@ class TokenFile(CredentialSource):
             cause=cause,
             effect="there is none yet" if self._header is None else "the last token stays in use",
             todo="make the file readable for the daemon's user and put one token into it",
+            log_subject=("credential", self._cluster, cause),
         )
 
     def __repr__(self) -> str:

@@ -206,3 +206,41 @@ def test_a_check_that_is_stopped_while_it_asks_asks_nothing_more_and_logs_nothin
 )
 def test_a_right_is_named_with_its_object_and_its_namespace(right: Right, shown: str) -> None:
     assert rights_check.describe_right(right) == shown
+
+
+class Role:
+    """Whether this process leads."""
+
+    leads = False
+
+    def __init__(self) -> None:
+        self.notify: Any = None
+
+    def on_role(self, notify: Any) -> Any:
+        self.notify = notify
+
+    def lead(self, leads: bool) -> None:
+        self.leads = leads
+        self.notify()
+
+
+def test_of_several_processes_the_leader_alone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, role = Bench(monkeypatch, "east"), Role()
+    bench.granted["east"] = {*ALL, REVIEWS}
+    bench.check = cast(Any, rights_check.RightsCheckOfLeader(bench.clock, cast(Any, role)))
+    role.lead(True)  # before its first configuration
+    role.lead(False)
+    bench.start()
+    assert not bench.passes(60)
+    assert not bench.asked
+    role.lead(True)
+    assert len(bench.passes(60)) == 1
+    role.lead(False)
+    bench.start()
+    asked = len(bench.asked)
+    assert not bench.passes(60)
+    assert len(bench.asked) == asked
+    role.lead(True)
+    bench.check.stop()
+    assert not bench.passes(60)
+    assert len(bench.asked) == asked

@@ -61,6 +61,7 @@ class FileKeys:
                 cause=str(error),
                 issuer=issuer,
                 todo="put the issuer's JWK set into the file",
+                log_subject=("keys", config.path, issuer),
             )
 
     def cached(self) -> KeySet | None:

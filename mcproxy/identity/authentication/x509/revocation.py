@@ -107,6 +107,8 @@ class RevocationLists:
                 cause=cause,
                 file=self._path,
                 todo="put the authority's current CRL into the file and reload",
+                log_subject=("revocation", self._path, issuer.subject.rfc4514_string()),
+                log_state=cause,
             )
         return RevokedError(cause)
 
