@@ -31,9 +31,8 @@ class CommandTarget(Protocol):
     def status(self) -> dict[str, Any]:
         """The daemon's state, for JSON."""
 
-    @property
-    def figures(self) -> dict[str, Any]:
-        """Connections and requests of each listener and cluster, for JSON."""
+    async def collect_figures(self) -> dict[str, Any]:
+        """Return connections and requests of each listener and cluster, for JSON."""
 
     def reload(self) -> Awaitable[ReloadResult]:
         """Reload; return the result of the first reload that starts from now on."""
@@ -98,8 +97,8 @@ async def _diff(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 async def _status(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
     """Return the daemon's state; with figures, unless `brief` is true."""
-    state = {"ok": True, **daemon.status}
-    return state if request.get("brief") is True else {**state, **daemon.figures}
+    figures = {} if request.get("brief") is True else await daemon.collect_figures()
+    return {"ok": True, **daemon.status, **figures}  # the status is read last: figures bring its counts up to date
 
 
 def _failed(why: str) -> Answer:

@@ -2,9 +2,9 @@
 
     STARTING -> SERVING -> STOPPING -> STOPPED        reloads happen while SERVING
 
-It drives the `Service`, which is the proxy itself (`daemon.service`), and defines the order of operations: nothing
-serves before everything can, a reload changes nothing before all of it is known to work, and a shutdown ends no request
-before it is done or its timeout has expired.
+It drives the `Service`, which is the proxy itself (`daemon.service`, or all the processes that are it), and defines the
+order of operations: nothing serves before everything can, a reload changes nothing before all of it is known to work,
+and a shutdown ends no request before it is done or its timeout has expired.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from mcproxy.daemon.predecessor import wait_for_predecessor
 from mcproxy.daemon.reload import Reloader, ReloadResult
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.daemon.worker_count import WorkersChangedError, check_reload
-from mcproxy.observe.access import AccessLogs
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
@@ -45,15 +44,14 @@ _FINISH_SECONDS = 25.0
 
 
 class Service(Protocol):
-    """The running proxy, as the daemon uses it (`daemon.service.Service`)."""
+    """The running proxy, as the daemon uses it: `service.Service`, or `processes.supervisor.Processes`."""
 
     @property
     def running(self) -> int:
-        """Open requests, watches and tunnels."""
+        """Open requests, watches and tunnels; of several processes, as they said within the last second."""
 
-    @property
-    def figures(self) -> dict[str, Any]:
-        """Connections and requests of each listener and cluster, for JSON."""
+    async def collect_figures(self) -> dict[str, Any]:
+        """Return connections and requests of each listener and cluster, for JSON."""
 
     async def start(self, config: Config) -> None:
         """Build everything and bind all listeners; raises with nothing left open."""
@@ -81,6 +79,16 @@ class Service(Protocol):
         """End everything at once."""
 
 
+class LogFiles(Protocol):
+    """The log files of the proxy: `observe.access.AccessLogs`, or those of all processes."""
+
+    def reopen(self) -> None:
+        """Reopen each by its name (log rotation)."""
+
+    def close(self) -> None:
+        """Write what is left and close them, at the end of the process."""
+
+
 class State(enum.StrEnum):
     STARTING = "starting"
     SERVING = "serving"
@@ -101,7 +109,7 @@ class Dependencies:
     """Returns what the second configuration changes of the first, without blocking the reactor."""
     notifier: Notifier
     observer: LineObserver
-    access_logs: AccessLogs
+    log_files: LogFiles
 
 
 class Daemon:
@@ -159,7 +167,7 @@ class Daemon:
 
     def reopen_logs(self) -> None:
         """SIGUSR1: reopen log files."""
-        self._dependencies.access_logs.reopen()
+        self._dependencies.log_files.reopen()
         log.info("log files are reopened")
 
     def stop(self) -> None:
@@ -208,7 +216,7 @@ class Daemon:
         if self._watchdog.running:
             self._watchdog.stop()
         self._close_control()
-        self._dependencies.access_logs.close()
+        self._dependencies.log_files.close()
         self._dependencies.observer.write_summaries(now=True)  # before the last line
         if not status:
             cut = self._service.cut
@@ -342,9 +350,8 @@ class Daemon:
             "lastReload": None if last is None else {"ok": last.ok, "errors": list(last.errors)},
         }
 
-    @property
-    def figures(self) -> dict[str, Any]:
-        return self._service.figures
+    async def collect_figures(self) -> dict[str, Any]:
+        return await self._service.collect_figures()
 
     def reload(self) -> Deferred[ReloadResult]:
         return self._reloader.request()

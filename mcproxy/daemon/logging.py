@@ -2,6 +2,8 @@
 
     2026-11-21T11:42:00.123Z level=warn event="endpoint ejected" cluster=east endpoint=a cause="connection refused"
 
+A line of a child of a daemon of several processes has its name: `process=worker-1`.
+
 Events come from `twisted.logger`. Peers choose much of their contents, so values are escaped and bounded: no peer
 can forge a line or fill the disk with one. Only bugs have a traceback, in one field of the same line. Messages of
 Twisted itself (ports opened, factories started) are logged at debug level.
@@ -34,10 +36,13 @@ SUMMARY_INTERVAL = 10.0
 
 _LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "critical": 3}
 _NAMES = ("debug", "info", "warn", "error")
-_FIRST = ("server", "listener", "cluster", "endpoint")
+_FIRST = ("process", "server", "listener", "cluster", "endpoint")
 _LAST = ("cause", "todo")
 _INTERNAL = {"format", "message", "isError", "failure", "why", "time", "system", "printed", "logLevel", "traceback"}
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@+,-[]")
+
+Divert = Callable[[LogEvent, str], bool]
+"""``(event, line) -> whether the line was taken``; called in any thread."""
 
 log = Logger(namespace="mcproxy")
 
@@ -126,9 +131,14 @@ class LineObserver:
         write: Callable[[str], None],
         level: str = "info",
         *,
+        process: str = "",
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`process` is the name of this process in each line; "" for the supervisor, and for the only process."""
         self._write = write
+        self._process = process
+        self.divert: Divert | None = None
+        """Takes lines away from this log (of a child, to the supervisor's); None: no line."""
         self._limiter = LogLimiter(seconds)
         self._lock = threading.RLock()  # events come from threads, and from finalizers at any time
         self.set_level(level)
@@ -146,19 +156,25 @@ class LineObserver:
             with self._lock:
                 admitted = self._limiter.admit(event)
             if admitted:
-                self._write(format_line(event))
+                self._write_event(event)
 
     def write_summaries(self, *, now: bool = False) -> None:
         """Write the summaries of suppressed lines whose period has ended (`now`: all of them)."""
         with self._lock:
             summaries = self._limiter.summaries(now=now)
         for event in summaries:
-            self._write(format_line(event))
+            self._write_event(event)
+
+    def _write_event(self, event: LogEvent) -> None:
+        line = format_line({"process": self._process, **event} if self._process else event)
+        if self.divert is None or not self.divert(event, line):
+            self._write(line)
 
 
-def _dropped_line(count: int) -> str:
+def _dropped_line(count: int, process: str) -> str:
     return format_line(
         {
+            "process": process,
             "log_format": "{lines} log lines were dropped",
             "log_level": LogLevel.warn,
             "log_time": time.time(),
@@ -169,15 +185,15 @@ def _dropped_line(count: int) -> str:
     )
 
 
-def start_logging(level: str) -> LineObserver:
-    """Log all events of this process, and uncaught exceptions, to standard error.
+def start_logging(level: str, process: str = "") -> LineObserver:
+    """Log all events of this process, and uncaught exceptions, to standard error; `process` as in LineObserver.
 
     Warnings of libraries are not shown: their lines have another format, and a client's certificate can cause them (a
     name of an odd length), each kept for ever in a registry.
     """
     warnings.simplefilter("ignore")
-    writer = LogWriter(2, _dropped_line)
-    observer = LineObserver(writer.write, level)
+    writer = LogWriter(2, lambda count: _dropped_line(count, process))
+    observer = LineObserver(writer.write, level, process=process)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     sys.excepthook = _log_uncaught
     sys.unraisablehook = _log_unraisable

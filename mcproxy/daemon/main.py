@@ -5,7 +5,6 @@ Linux only: it requires epoll and SO_PEERCRED.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import threading
@@ -18,11 +17,13 @@ from twisted.python.failure import Failure
 
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.daemon import signals
-from mcproxy.daemon.lifecycle import Daemon, Dependencies, Service
+from mcproxy.daemon import collector, signals
+from mcproxy.daemon.lifecycle import Daemon, Dependencies, LogFiles, Service
 from mcproxy.daemon.logging import SUMMARY_INTERVAL, start_logging
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
+from mcproxy.daemon.worker_count import worker_count
+from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listening_sockets import LocalSockets
 from mcproxy.observe.access import AccessLogs
 
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from mcproxy.config.load import Loaded
 
 T = TypeVar("T")
-#: Thresholds of the garbage collector. A finished request leaves no cycles, but with Python's own thresholds some
-#: hundred requests in flight make it search for cycles all the time: a tenth of their processor time.
-_COLLECTOR = (20_000, 10, 10)
 
 Load = Callable[[str], "Loaded"]
 MakeService = Callable[..., Service]
@@ -50,7 +48,7 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
         print("mcproxy: the daemon needs Linux (epoll)", file=errors)
         return 1
     signals.ignore_until_ready()
-    gc.set_threshold(*_COLLECTOR)
+    collector.set_thresholds()
     path = os.path.abspath(path)
     sockets = adopt_sockets(os.environ, pid=os.getpid())
     try:
@@ -62,10 +60,7 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     notifier = Notifier.from_environment(os.environ, pid=os.getpid())
     observer = start_logging(loaded.config.logging.level)
     reactor = _choose_reactor()
-    access_logs = AccessLogs(reactor)
-    service = make_service(
-        reactor, parts=ProcessParts(sockets=LocalSockets(sockets)), access_log_opener=access_logs.open
-    )
+    service, log_files = _make_service(reactor, loaded.config, sockets, make_service)
 
     dependencies = Dependencies(
         reactor=reactor,
@@ -74,7 +69,7 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
         compare=lambda old, new: _in_thread(reactor, lambda: _changes(old, new)),
         notifier=notifier,
         observer=observer,
-        access_logs=access_logs,
+        log_files=log_files,
     )
     daemon = Daemon(service, dependencies)
     reactor.callWhenRunning(_begin, reactor, daemon, loaded)
@@ -84,6 +79,20 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     del loaded  # it holds the whole file as marked nodes; the daemon keeps only the Config
     reactor.run()
     return daemon.exit_status
+
+
+def _make_service(
+    reactor: Any, config: Config, systemd: SystemdSockets, make_service: MakeService
+) -> tuple[Service, LogFiles]:
+    """Return the proxy in this process, or in several, with the log files of either."""
+    if worker_count(config.daemon) == 1:
+        access_logs = AccessLogs(reactor)
+        parts = ProcessParts(sockets=LocalSockets(systemd))
+        return make_service(reactor, parts=parts, access_log_opener=access_logs.open), access_logs
+    from mcproxy.daemon.processes.supervisor import LogFilesOfChildren, Processes
+
+    processes = Processes(reactor, systemd_sockets=systemd)
+    return processes, LogFilesOfChildren(processes.children)
 
 
 def _begin(reactor: Any, daemon: Daemon, loaded: Loaded) -> None:

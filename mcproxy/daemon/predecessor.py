@@ -32,7 +32,7 @@ async def wait_for_predecessor(reactor: Any, path: str) -> None:
     """
     deadline: float | None = None
     hung_up = False
-    while (status := await _status(reactor, path)) is not None:
+    while (status := await status_of(reactor, path)) is not None:
         if not status and not hung_up:  # it closed the socket with this connection in the queue: ask once more
             hung_up = True
             await deferLater(reactor, _POLL)
@@ -50,7 +50,7 @@ async def wait_for_predecessor(reactor: Any, path: str) -> None:
         await deferLater(reactor, _POLL)
 
 
-async def _status(reactor: Any, path: str) -> dict[str, Any] | None:
+async def status_of(reactor: Any, path: str) -> dict[str, Any] | None:
     """Return the status of the daemon at `path`; None if no process listens there any more, {} without an answer."""
     factory = _StatusFactory()
     reactor.connectUNIX(path, factory, timeout=_QUERY_TIMEOUT)

@@ -177,6 +177,10 @@ class Service:
             "clusters": figures.of_clusters(clusters),
         }
 
+    async def collect_figures(self) -> dict[str, Any]:
+        """Return `figures`, as `lifecycle.Service` has it."""
+        return self.figures
+
     @property
     def runtime(self) -> Runtime | None:
         """The Runtime in force."""

@@ -72,8 +72,7 @@ class FakeService:
     def cut(self) -> dict[str, int]:
         return {}
 
-    @property
-    def figures(self) -> dict[str, Any]:
+    async def collect_figures(self) -> dict[str, Any]:
         return {"listeners": [], "clusters": []}
 
 

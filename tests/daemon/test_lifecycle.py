@@ -70,8 +70,7 @@ class RecordingService:
     def cut(self) -> dict[str, int]:
         return {"logs": 2, "tunnels": 1}
 
-    @property
-    def figures(self) -> dict[str, Any]:
+    async def collect_figures(self) -> dict[str, Any]:
         return {}
 
 
@@ -96,7 +95,7 @@ class World:
                 compare=self.compare,
                 notifier=notifier or Notifier(""),
                 observer=self.observer,
-                access_logs=AccessLogs(self.reactor),
+                log_files=AccessLogs(self.reactor),
             ),
         )
 

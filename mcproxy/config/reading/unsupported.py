@@ -48,9 +48,7 @@ def _walk(document: Document, problems: Problems, node: Node, path: Path, form: 
 
 def _value(document: Document, problems: Problems, node: Scalar, path: Path, form: tuple[str, ...]) -> None:
     value = node.value
-    if form == ("daemon", "workers") and (value == "Auto" or (isinstance(value, int) and 1 < value < 64)):
-        what, right = f"{node.text} workers are not supported yet", "write 1, or leave it out"
-    elif form == ("flowControls", "[]", "shared") and value is True:
+    if form == ("flowControls", "[]", "shared") and value is True:
         what, right = "a limit over all replicas is not supported yet", "write false, or leave it out"
     elif form in _VALUES and value in _VALUES[form][0]:
         what, right = f"{value} is not supported yet", _VALUES[form][1]

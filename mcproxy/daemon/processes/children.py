@@ -47,8 +47,10 @@ class Child:
         self.name = f"{role}-{index}" if role is Role.WORKER else str(role)
         self.channel = channel
         self.interpreter: Interpreter
-        self.ended: Deferred[int] = Deferred()
-        """Fires with the exit status (`Interpreter`), after all callbacks of `Children.on_lost`."""
+        self.ended = False
+        """It is reaped."""
+        self._status = 0
+        self._waiting: list[Deferred[int]] = []
         self.started_at = now
         self.heard_at = now
         self.answered = False
@@ -66,6 +68,27 @@ class Child:
     def kill(self) -> None:
         """End it at once."""
         self.interpreter.signal(signal.SIGKILL)
+
+    def when_ended(self) -> Deferred[int]:
+        """Return a Deferred that fires with the exit status (`Interpreter`), after the callbacks of `Children.on_lost`.
+
+        Those who asked first learn it first.
+        """
+        ended: Deferred[int] = Deferred()
+        if self.ended:
+            ended.callback(self._status)
+        else:
+            self._waiting.append(ended)
+        return ended
+
+    def reaped(self, status: int) -> None:
+        """Its process has ended (`Children`)."""
+        self.ended = True
+        self._status = status
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.called:  # its waiting has timed out
+                each.callback(status)
 
 
 ChildHandler = Callable[[Child, Message], "Awaitable[Fields | None] | Fields | None"]
@@ -136,13 +159,14 @@ class Children:
             self._heartbeat.start(HEARTBEAT)
         return child
 
-    async def start(self, child: Child, fds: Sequence[int], **fields: Any) -> None:
-        """Tell a child what it is, and then everybody that it has started. Raises ProcessLost."""
-        await child.channel.ask("start", fds, timeout=None, **fields)
+    async def start(self, child: Child, fds: Sequence[int], **fields: Any) -> Fields:
+        """Tell a child what it is, and then everybody that it has started; return its answer. Raises ProcessLost."""
+        answer = await child.channel.ask("start", fds, timeout=None, **fields)
         child.answered = True
         child.heard_at = self._reactor.seconds()
         for callback in self._on_started:
             callback(child)
+        return answer
 
     def end_all(self, timeout: float) -> None:
         """Wait, blocking, at most `timeout` seconds for all to end, and kill the rest. For the end of the daemon."""
@@ -177,7 +201,7 @@ class Children:
             except Exception:
                 log.failure("the end of a process was not dealt with", process=child.name, todo="report this bug")
         log.debug("process has ended", process=child.name, pid=child.pid, cause=describe_end(status))
-        child.ended.callback(status)
+        child.reaped(status)
 
     def _beat(self) -> None:
         now = self._reactor.seconds()

@@ -1,0 +1,198 @@
+"""A child of the supervisor, a worker or the keeper: `python -m mcproxy.daemon.processes.child NAME DESCRIPTOR`.
+
+It runs the `Service` of a daemon of one process, and does with it what the supervisor says over the channel:
+
+    start -> prepare -> commit -> (prepare -> commit | discard)* -> begin_shutdown -> drain -> stop_accepting -> finish
+                                                                    retire: another process has its sockets now
+
+Nothing else stops it: signals that come to the whole process group are ignored, and TERM asks the supervisor for a
+successor. Without its supervisor it goes on as an orphan (`processes.orphan`).
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from mcproxy import __version__
+from mcproxy.daemon import collector
+from mcproxy.daemon.listening_sockets import InheritedSockets
+from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
+from mcproxy.daemon.processes import passed_config
+from mcproxy.daemon.processes.channel import Channel, Fields, Message
+from mcproxy.daemon.processes.child_parts import Start, make_parts
+from mcproxy.daemon.processes.interpreter import GROUP_SIGNALS
+from mcproxy.daemon.processes.orphan import Orphan
+from mcproxy.daemon.service import PreparedConfig, Service
+from mcproxy.net.reactor import install
+from mcproxy.observe.access import AccessLogs
+
+log = Logger()
+
+
+class ChildProcess:
+    """One process, from its start to its end."""
+
+    def __init__(self, reactor: Any, channel: Channel, observer: LineObserver, name: str) -> None:
+        self._reactor = reactor
+        self._channel = channel
+        self._observer = observer
+        self._access_logs = AccessLogs(reactor, name)
+        self._sockets = InheritedSockets()
+        self._service: Service | None = None
+        self._prepared: PreparedConfig | None = None
+        self._orphan: Orphan | None = None
+        self._ending = False
+        handlers = {
+            "start": self._start,
+            "ping": lambda message: {"open": 0 if self._service is None else self._service.running},
+            "prepare": self._prepare,
+            "commit": self._commit,
+            "discard": self._discard,
+            "figures": self._figures,
+            "reopen_logs": lambda message: self._access_logs.reopen(),
+            "begin_shutdown": lambda message: self.service.begin_shutdown(),
+            "drain": lambda message: self.service.drain(message["seconds"]),
+            "stop_accepting": lambda message: self.service.stop_accepting(),
+            "finish": self._finish,
+            "retire": self._retire,
+            "abort": lambda message: self.end(at_once=True),
+        }
+        for kind, handler in handlers.items():
+            channel.on(kind, handler)  # type: ignore[arg-type]
+        channel.when_lost().addCallback(lambda _: self._supervisor_lost())
+
+    @property
+    def service(self) -> Service:
+        """The proxy. Raises AssertionError before `start`."""
+        assert self._service is not None, "not started"
+        return self._service
+
+    # -- what the supervisor says -----------------------------------------------------------------------------------
+
+    def _start(self, message: Message) -> Fields:
+        start = Start(
+            reactor=self._reactor,
+            channel=self._channel,
+            observer=self._observer,
+            sockets=self._sockets,
+            descriptors=dict(zip(message["descriptors"], message.fds, strict=True)),
+            role=message["role"],
+            name=message["name"],
+            index=message["index"],
+            column=message["column"],
+        )
+        self._observer.set_level(message["level"])
+        parts = make_parts(start)
+        self._service = Service(self._reactor, parts=parts, access_log_opener=self._access_logs.open)
+        return {"version": __version__}
+
+    async def _prepare(self, message: Message) -> None:
+        config_file, *sockets = message.fds
+        self._sockets.prepare(zip(message["addresses"], sockets, strict=True))
+        try:
+            self._prepared = await self.service.prepare(passed_config.read(config_file))
+        except BaseException:
+            self._sockets.discard()
+            raise
+
+    def _commit(self, message: Message) -> None:
+        prepared, self._prepared = self._prepared, None
+        assert prepared is not None, "nothing is prepared"
+        self.service.commit(prepared)
+        self._sockets.commit(live.socket for live in self.service.listeners)
+        self._observer.set_level(prepared.config.logging.level)
+
+    def _discard(self, message: Message) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            self.service.discard(prepared)
+        self._sockets.discard()
+
+    def _figures(self, message: Message) -> Fields:
+        return {"open": self.service.running, **self.service.figures}
+
+    async def _finish(self, message: Message) -> Fields:
+        await self.service.finish()
+        self.end()
+        return {"cut": dict(self.service.cut)}
+
+    async def _retire(self, message: Message) -> Fields:
+        addresses = {address for address, _ in self.service.listening}
+        await self.service.retire(message["seconds"], handed_over=addresses)
+        self.end()
+        return {"cut": dict(self.service.cut)}
+
+    # -- its end ----------------------------------------------------------------------------------------------------
+
+    def terminate(self) -> None:
+        """SIGTERM: ask for a successor, and end as it takes over; a second one, or an orphan's: end."""
+        if self._orphan is not None:
+            self._orphan.stop()
+        elif self._service is None or self._service.runtime is None:
+            self.end(at_once=True)
+        else:
+            self._channel.tell("leaving")
+
+    def _supervisor_lost(self) -> None:
+        if self._ending:
+            return
+        if self._service is None or self._service.runtime is None:
+            self.end(at_once=True)
+            return
+        self._discard(Message("discard", {}))
+        self._orphan = Orphan(self._reactor, self._service, self.end)
+
+    def end(self, *, at_once: bool = False) -> None:
+        """End the process; `at_once`: with everything that it carries."""
+        if self._ending:
+            return
+        self._ending = True
+        if at_once and self._service is not None:
+            self._service.abort()
+        self._access_logs.close()
+        self._observer.write_summaries(now=True)
+        self._reactor.callLater(0, self._reactor.stop)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a child until it ends, and return its exit status."""
+    name, descriptor = arguments[0], int(arguments[1])
+    for number in GROUP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    collector.set_thresholds()
+    observer = start_logging("info", name)
+    reactor = install()
+    end = socket.socket(fileno=descriptor)
+    end.set_inheritable(False)
+    process = ChildProcess(reactor, Channel(reactor, end), observer, name)
+
+    def started() -> None:
+        # Now, since the reactor has installed its own handlers when it started.
+        def handler(number: int, frame: FrameType | None) -> None:
+            reactor.callFromThread(process.terminate)
+
+        signal.signal(signal.SIGTERM, handler)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    reactor.callWhenRunning(started)
+    summaries = LoopingCall(observer.write_summaries)
+    summaries.clock = reactor
+    summaries.start(SUMMARY_INTERVAL, now=False)
+    gc.freeze()  # what is imported lives as long as the process
+    reactor.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

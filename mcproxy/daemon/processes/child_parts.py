@@ -1,0 +1,35 @@
+"""The parts of a child: what its Service uses instead of what the only process of a daemon has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcproxy.daemon.listening_sockets import InheritedSockets
+from mcproxy.daemon.logging import LineObserver
+from mcproxy.daemon.process_parts import ProcessParts
+from mcproxy.daemon.processes.channel import Channel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a child is, as the message `start` says."""
+
+    reactor: Any
+    channel: Channel
+    observer: LineObserver
+    sockets: InheritedSockets
+    descriptors: Mapping[str, int]
+    """By name, as `Processes` passes them; each is the child's own."""
+    role: str
+    name: str
+    index: int
+    column: int
+    """Of shared memory."""
+
+
+def make_parts(start: Start) -> ProcessParts:
+    """Return the parts; handlers of their messages are registered with the channel."""
+    start.channel.on("lead", lambda message: None)
+    return ProcessParts(sockets=start.sockets)

@@ -1,0 +1,100 @@
+"""A child whose supervisor has died: it serves on, and ends once another daemon has taken over.
+
+Nobody's connection is cut by the death of a supervisor. The next daemon listens on the same addresses beside the
+orphans (SO_REUSEPORT), which ask at the control socket whether it serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.daemon.predecessor import status_of
+from mcproxy.daemon.service import Service
+
+log = Logger()
+
+_POLL = 0.5
+"""Seconds between two questions at the control socket."""
+_REPORT = 60.0
+"""Seconds between two log lines."""
+
+
+class Orphan:
+    """What a child does without its supervisor."""
+
+    def __init__(self, reactor: Any, service: Service, end: Callable[..., None]) -> None:
+        """`end` ends the process; with `at_once=True`, with everything that it carries."""
+        assert service.runtime is not None
+        self._reactor = reactor
+        self._service = service
+        self._end = end
+        self._daemon = service.runtime.config.daemon
+        self._stopping = False
+        self._reporting = LoopingCall(self._report)
+        self._reporting.clock = reactor
+        if self._daemon.control_socket is None:
+            log.error(
+                "the supervisor has died, this process drains and ends",
+                cause="without daemon.controlSocket no other daemon can be found",
+                todo="start mcproxy again",
+            )
+            self.stop()
+        else:
+            self._reporting.start(_REPORT)
+            self._run(self._wait_for_successor())
+
+    def stop(self) -> None:
+        """Drain and end as in a stop; the second time, end at once."""
+        if self._stopping:
+            self._end(at_once=True)
+            return
+        self._stopping = True
+        self._run(self._stop())
+
+    async def _stop(self) -> None:
+        self._service.begin_shutdown()
+        await self._service.drain(self._daemon.drain_timeout)
+        self._service.stop_accepting()
+        await self._service.finish()
+        self._ended()
+
+    async def _wait_for_successor(self) -> None:
+        assert self._daemon.control_socket is not None
+        while True:
+            status = await status_of(self._reactor, self._daemon.control_socket)
+            if self._stopping:
+                return
+            if status is not None and status.get("state") == "serving":
+                break
+            await deferLater(self._reactor, _POLL)
+        self._stopping = True
+        log.info("another daemon serves, this process drains and ends", pid=status.get("pid"))
+        await self._service.retire(self._daemon.drain_timeout, handed_over=())
+        self._ended()
+
+    def _ended(self) -> None:
+        cut = self._service.cut
+        log.info("process has stopped", cut=sum(cut.values()), **{f"cut{kind.title()}": cut[kind] for kind in cut})
+        if self._reporting.running:
+            self._reporting.stop()
+        self._end()
+
+    def _report(self) -> None:
+        log.error(
+            "the supervisor has died, this process serves on",
+            open=self._service.running,
+            todo="start mcproxy again: it takes over",
+        )
+
+    def _run(self, coroutine: Any) -> None:
+        def failed(failure: Failure) -> None:
+            log.failure("ending without a supervisor failed", failure=failure, todo="report this bug")
+            self._end(at_once=True)
+
+        Deferred.fromCoroutine(coroutine).addErrback(failed)
