@@ -153,7 +153,7 @@ class PreparedAggregates:
         """What answers the requests to each aggregate, by its name."""
         return {name: live for name, (_, live) in self._live.items()}
 
-    def stale_reviewers(self, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
+    def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
         """Return reviewers of an aggregate's members whose last decisions hold while a member is away."""
         return self._owner.stale_reviewers(self._live[aggregate][0].reads, reviewers)
 

@@ -64,7 +64,7 @@ class _NoAggregates:
 
     handlers: Mapping[str, AggregateHandler] = MappingProxyType({})
 
-    def stale_reviewers(self, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
+    def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
         raise KeyError(aggregate)
 
     def activate(self) -> None:

@@ -40,7 +40,7 @@ class PreparedAggregates(Protocol):
     def handlers(self) -> Mapping[str, AggregateHandler]:
         """What answers the requests to each aggregate, by its name."""
 
-    def stale_reviewers(self, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
+    def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
         """Return reviewers of an aggregate's members whose last decisions hold while a member is away."""
 
     def activate(self) -> None:
@@ -196,7 +196,9 @@ def _aggregate(
     if not isinstance(backend, model.AggregateBackend) or aggregates is None:
         return None
     name = backend.aggregate
-    authorizer, impersonation = identity.of_reads(server, lambda reviewers: aggregates.stale_reviewers(name, reviewers))
+    authorizer, impersonation = identity.of_reads(
+        server, lambda reviewers: aggregates.stale_reviewers(server.name, name, reviewers)
+    )
     return AggregateBackend(
         backend,
         clusters,

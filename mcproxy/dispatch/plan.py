@@ -52,7 +52,7 @@ class Plan:
 class Dispatch:
     """The policies of one server under one Runtime."""
 
-    __slots__ = ("_clusters", "_flow_controls", "_index", "_plans", "_policy_limits", "_positions", "_server")
+    __slots__ = ("_clusters", "_flow_controls", "_index", "_numbers", "_plans", "_policy_limits", "_positions", "_server")
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class Dispatch:
         self._flow_controls = flow_controls
         self._index = None if server.dispatch is None else PolicyIndex(server.dispatch)
         self._plans: dict[tuple[int, str], Plan] = {}
+        self._numbers: dict[str, int] | None = None  # of the policies by name, once they are needed
         self._policy_limits: dict[tuple[int, str], RequestLimits] = {}
         self._positions: dict[tuple[str, str], Balancer] = (
             {} if previous is None else previous._positions_of(server.dispatch or ())
@@ -75,6 +76,23 @@ class Dispatch:
     def plan(self, user: UserInfo, info: RequestInfo, cluster: str) -> Plan | None:
         """Return the plan of a request of `user` (after impersonation) to `cluster`; None if no policy matches."""
         number = 0 if self._index is None else self._index.find(user, info, cluster)
+        if number is None:
+            return None
+        plan = self._plans.get((number, cluster))
+        if plan is None:
+            plan = self._plans[number, cluster] = self._make(number, cluster)
+        return plan
+
+    def plan_of(self, policy: str, cluster: str) -> Plan | None:
+        """Return the plan of a request to `cluster` to which another process has found a policy to apply.
+
+        `policy` is the name that the plan had there; None: there is no such policy.
+        """
+        if self._numbers is None:
+            policies = self._server.dispatch
+            names = [""] if policies is None else [policy.name for policy in policies]
+            self._numbers = {name: number for number, name in enumerate(names)}
+        number = self._numbers.get(policy)
         if number is None:
             return None
         plan = self._plans.get((number, cluster))

@@ -7,7 +7,7 @@ the refusal. Whatever reaches a member goes through `proxy.subrequest`, so throu
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy import subrequest
@@ -35,6 +35,14 @@ class Outcomes(Protocol):
     users: dict[str, UserInfo]
     plans: dict[str, Plan]
     refusals: dict[str, StatusError]
+
+
+class Decided(NamedTuple):
+    """`Outcomes` as they are handed on."""
+
+    users: Mapping[str, UserInfo]
+    plans: Mapping[str, Plan]
+    refusals: Mapping[str, StatusError]
 
 
 Decide = Callable[[], "Coroutine[Deferred[Any], Any, tuple[AggregateBackend, Outcomes] | None]"]
@@ -92,8 +100,23 @@ class LocalAggregatedRequest:
         self._users = users
         self._plans = plans
         self._refusals = refusals
-        self.members = tuple(name for name in backend.members if name not in refusals)
+        self.members = tuple(name for name in backend.members if name in plans and name not in refusals)
         self.left_out = tuple((name, refusals[name].message) for name in backend.members if name in refusals)
+
+    @property
+    def request(self) -> Request:
+        """The client's request."""
+        return self._request
+
+    @property
+    def served(self) -> ServedBy:
+        """What the access log says of who answered."""
+        return self._served
+
+    @property
+    def decided(self) -> Decided:
+        """What was decided about each cluster."""
+        return Decided(self._users, self._plans, self._refusals)
 
     @property
     def exchange(self) -> Exchange:

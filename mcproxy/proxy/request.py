@@ -152,6 +152,10 @@ class Request:
         now = self.exchange.connection.seconds()
         return own_fields(self._audit_id, now, more, cache_control=cache_control) + self.response_fields
 
+    def answered_as(self, identifier: bytes) -> None:
+        """Note the Audit-ID of a response that another process has made."""
+        self._audit_id = identifier
+
     def answer_preflight(self) -> None:
         """Answer a CORS preflight from an allowed origin."""
         self.exchange.respond(204, b"", self.own_fields(), 0)

@@ -68,7 +68,7 @@ class Fleet:
     def handlers(self) -> Mapping[str, Handler]:
         return {"fleet": self.handler}
 
-    def stale_reviewers(self, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
+    def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
         return reviewers
 
     def activate(self) -> None:

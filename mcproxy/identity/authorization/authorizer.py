@@ -86,6 +86,10 @@ class ImpersonationAuthorizer:
             written = (rule for rule in config.rules if IMPERSONATE in rule.verbs)
             self._rules = RuleSet(tuple(replace(rule, verbs=(IMPERSONATE,)) for rule in written))
 
+    def reviewer(self, cluster_name: str) -> Reviewer:
+        """Return who reviews for a cluster."""
+        return self._reviewers(cluster_name)
+
     def at_once(
         self, user: UserInfo, attributes: Attributes, cluster_name: str, *, cluster_decides: bool = False
     ) -> Decision | None:

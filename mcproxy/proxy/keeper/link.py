@@ -1,0 +1,148 @@
+"""One end of the connection between a worker and the keeper: frames in both directions, with back-pressure.
+
+What one turn of the reactor says to the other side goes out together at its end, in one send.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.interfaces import IProtocol, IPushProducer
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from mcproxy.net.plain import PlainStream
+from mcproxy.proxy.keeper.frames import FrameError, FrameReader, encode, encode_shared, header
+
+log = Logger()
+
+_LARGE = 32 * 1024  # bytes of a frame that is written by itself, instead of copied once more with others
+
+
+@implementer(IProtocol, IPushProducer)
+class Link(ABC):
+    """One end. `blocked`: the other side does not take what is written; `lost`: the connection has ended."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader()
+        self._out: list[bytes] = []
+        self._shared: bytes | None = None  # what the streams below get
+        self._sharing: list[int] = []
+        self.transport: PlainStream
+        self.blocked = False
+        self.lost = False
+
+    @abstractmethod
+    def frame(self, kind: int, stream: int, payload: bytes) -> None:
+        """A frame arrived. Raises FrameError for what the other side must not send."""
+
+    @abstractmethod
+    def batch_ended(self) -> None:
+        """All frames that have arrived were handed on; more come later."""
+
+    @abstractmethod
+    def unblocked(self) -> None:
+        """The other side takes what is written again."""
+
+    @abstractmethod
+    def ended(self) -> None:
+        """The connection has ended; called once."""
+
+    def close(self) -> None:
+        """Send what is queued, and end the connection."""
+        if not self.lost:
+            self.flush_coalesced()
+            self.transport.unregisterProducer()  # a transport with a producer would not close
+            self.transport.loseConnection()
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def send(self, kind: int, stream: int, payload: bytes = b"") -> None:
+        """Send a frame at the end of this turn of the reactor, or queue it. Ignored once the connection has ended."""
+        if len(payload) >= _LARGE:
+            self.send_pieces(kind, stream, (payload,), len(payload))
+            return
+        if self._shared is not None:
+            self._end_shared()
+        self._put(encode(kind, stream, payload))
+
+    def send_pieces(self, kind: int, stream: int, pieces: Sequence[bytes], size: int) -> None:
+        """Send a frame whose payload is `pieces`, `size` bytes together; they are joined once."""
+        if self._shared is not None:
+            self._end_shared()
+        frame = b"".join((header(kind, stream, size), *pieces))
+        if size < _LARGE:
+            self._put(frame)
+        elif not self.lost:
+            self.flush_coalesced()
+            self.transport.write(frame)
+
+    def send_shared(self, stream: int, data: bytes) -> None:
+        """Send bytes to a stream; calls that follow each other with the same object make one frame of all."""
+        if self._shared is not data:
+            self._end_shared()
+            self._shared = data
+            if not self._out and not self.lost:
+                self.transport.flush_later(self)
+        self._sharing.append(stream)
+
+    def _end_shared(self) -> None:
+        data, self._shared = self._shared, None
+        if data is not None:
+            streams, self._sharing = self._sharing, []
+            self._put(encode_shared(streams, data))
+
+    def _put(self, frame: bytes) -> None:
+        if self.lost:
+            return
+        if not self._out:
+            self.transport.flush_later(self)
+        self._out.append(frame)
+
+    def flush_coalesced(self) -> None:
+        """Write what was collected (`Transport.flush_later`)."""
+        self._end_shared()
+        out, self._out = self._out, []
+        if out and not self.lost:
+            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    # -- the transport ------------------------------------------------------------------------------------------
+
+    def makeConnection(self, transport: Any) -> None:
+        self.transport = transport
+        self.connectionMade()
+
+    def connectionMade(self) -> None:
+        self.transport.registerProducer(self, True)
+
+    def dataReceived(self, data: bytes) -> None:
+        try:
+            for kind, stream, payload in self._reader.feed(data):
+                self.frame(kind, stream, payload)
+        except FrameError as error:
+            log.error(
+                "the connection between a worker and the keeper is ended",
+                cause=str(error),
+                todo="please report it; if the program was replaced while it ran: mcproxy upgrade",
+            )
+            self.transport.abortConnection()
+        self.batch_ended()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost = True
+        self._out, self._sharing, self._shared = [], [], None
+        self.ended()
+
+    def pauseProducing(self) -> None:
+        self.blocked = True
+
+    def resumeProducing(self) -> None:
+        self.blocked = False
+        self.unblocked()
+
+    def stopProducing(self) -> None:  # noqa: B027
+        """The transport is closed; connectionLost does the rest."""

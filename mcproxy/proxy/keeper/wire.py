@@ -1,0 +1,294 @@
+"""The payloads of the frames between a worker and the keeper. Pure.
+
+MessagePack arrays of fields in a fixed order. Both sides are the same program, started from the same files: there are
+no versions. Texts that a client or a cluster chose may hold what UTF-8 cannot (lone surrogates), so they go as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from mcproxy.http.messages import Header, RequestHead
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authorization.access_review import Decision, ReviewUnavailable
+from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import UserInfo
+from mcproxy.proxy.keeper.frames import FrameError
+
+T = TypeVar("T")
+
+
+class Head(msgspec.Struct, array_like=True, frozen=True):
+    """A request's head (`http.messages.RequestHead`)."""
+
+    method: bytes
+    target: bytes
+    host: bytes
+    fields: bytes
+    http11: bool
+    keep_alive: bool
+    length: int
+    upgrade: bytes | None
+    expects_continue: bool
+    te_trailers: bool
+
+
+class Member(msgspec.Struct, array_like=True, frozen=True):
+    """What was decided about one cluster: the user there, and the policy that applies, or why it is left out."""
+
+    cluster: str
+    user: bytes | None  # `encode_user`
+    policy: str | None
+    refusal: bytes | None  # `encode_refusal`
+
+
+class Opened(msgspec.Struct, array_like=True, frozen=True):
+    """A request to an aggregate, authenticated and admitted."""
+
+    server: str
+    aggregate: str
+    head: Head
+    target: bytes  # on the aggregate's API
+    address: str  # of the client, "" for one of a unix socket
+    forwarded: bytes  # the block of X-Forwarded-* fields for members
+    response_fields: bytes  # block that is added to every response (CORS)
+    caller: bytes  # `encode_user`
+    caller_cluster: str
+    shares_accounts: bool
+    by_token: bool
+    user: bytes  # as whom it runs
+    impersonates: bool
+    members: list[Member]
+
+
+class Response(msgspec.Struct, array_like=True, frozen=True):
+    """The arguments of `Exchange.respond`."""
+
+    status: int
+    reason: bytes
+    fields: bytes
+    length: int
+    declared: int | None
+
+
+class Whole(msgspec.Struct, array_like=True, frozen=True):
+    """The arguments of `Exchange.answer`."""
+
+    status: int
+    fields: bytes
+    body: bytes
+    reason: bytes
+
+
+class Interim(msgspec.Struct, array_like=True, frozen=True):
+    """The arguments of `Exchange.send_interim`."""
+
+    status: int
+    reason: bytes
+    fields: bytes
+
+
+class Refusal(msgspec.Struct, array_like=True, frozen=True):
+    """A refusal, with its reason for the access log ("": the one that such a refusal has)."""
+
+    status: bytes  # `encode_refusal`
+    reason: str
+
+
+class Forwarding(msgspec.Struct, array_like=True, frozen=True):
+    """The member that a request is to be forwarded to, and the target there."""
+
+    member: str
+    target: bytes
+
+
+class Note(msgspec.Struct, array_like=True, frozen=True):
+    """What the access log says of a response beside what the worker knows."""
+
+    clusters: list[str]
+    cached: bool
+    audit_id: bytes  # that the response has; b"" if it is the client's
+
+
+class Redecided(msgspec.Struct, array_like=True, frozen=True):
+    """The answer to DECIDE: what is decided now, or a refusal."""
+
+    number: int
+    members: list[Member]
+    refusal: bytes | None
+
+
+class Review(msgspec.Struct, array_like=True, frozen=True):
+    """Asks what a member would let a user read (`aggregate.stale_decisions`)."""
+
+    server: str
+    cluster: str
+    user: bytes
+    attributes: bytes
+
+
+class Reviewed(msgspec.Struct, array_like=True, frozen=True):
+    """A member's decision. `unavailable`: there is none; "unreachable" says that it cannot be reached."""
+
+    allowed: bool
+    reason: bytes
+    unavailable: str
+
+
+def encode(payload: msgspec.Struct | list[Header] | int) -> bytes:
+    """Return a payload as bytes."""
+    return msgspec.msgpack.encode(payload)
+
+
+def decoder(kind: type[T]) -> Callable[[bytes], T]:
+    """Return what decodes payloads of one kind; it raises FrameError."""
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def decoded(payload: bytes) -> T:
+        try:
+            return decode(payload)
+        except msgspec.MsgspecError as error:
+            raise FrameError(f"a payload is no {kind}: {error}") from None
+
+    return decoded
+
+
+def head_of(head: RequestHead, *, expects_continue: bool) -> Head:
+    """Return a head as it is sent; `expects_continue`: the client still waits before it sends its body."""
+    return Head(
+        head.method,
+        head.target,
+        head.host,
+        head.fields,
+        head.http11,
+        head.keep_alive,
+        head.length,
+        head.upgrade,
+        expects_continue,
+        head.te_trailers,
+    )
+
+
+def request_head(sent: Head) -> RequestHead:
+    """Return a head that was sent."""
+    head = RequestHead()
+    for name in Head.__struct_fields__:
+        setattr(head, name, getattr(sent, name))
+    return head
+
+
+# -- users, refusals, reviews -----------------------------------------------------------------------------------------
+
+
+def encode_user(user: UserInfo) -> bytes:
+    """Return a user as bytes."""
+    extra = [(_bytes(key), [_bytes(value) for value in values]) for key, values in user.extra]
+    return msgspec.msgpack.encode(
+        (_bytes(user.name), [_bytes(group) for group in user.groups], _bytes(user.uid), extra)
+    )
+
+
+def decode_user(data: bytes) -> UserInfo:
+    """Return what `encode_user` was given. Raises FrameError."""
+    name, groups, uid, extra = _decode_user(data)
+    return UserInfo(
+        _text(name),
+        tuple(map(_text, groups)),
+        _text(uid),
+        tuple((_text(key), tuple(map(_text, values))) for key, values in extra),
+    )
+
+
+_decode_user = decoder(tuple[bytes, list[bytes], bytes, list[tuple[bytes, list[bytes]]]])
+
+
+def authenticated_user(opened: Opened, user: UserInfo) -> AuthenticatedUser:
+    """Return who sent a request; `user` is its `caller`."""
+    return AuthenticatedUser(
+        user, opened.caller_cluster, shares_accounts=opened.shares_accounts, by_token=opened.by_token
+    )
+
+
+def encode_refusal(refusal: StatusError) -> bytes:
+    """Return a refusal as bytes."""
+    document = {
+        "code": refusal.code,
+        "message": refusal.message,
+        "reason": refusal.reason,
+        "details": refusal.details,
+        "headers": [(name.decode("latin-1"), value.decode("latin-1")) for name, value in refusal.headers],
+        "metadata": refusal.metadata,
+        "indented": refusal.indented,
+    }
+    return json.dumps(document).encode("ascii")
+
+
+def decode_refusal(data: bytes) -> StatusError:
+    """Return what `encode_refusal` was given. Raises FrameError."""
+    try:
+        document: dict[str, Any] = json.loads(data)
+        headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in document.pop("headers"))
+        return StatusError(document.pop("code"), document.pop("message"), headers=headers, **document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FrameError(f"a refusal cannot be read: {error}") from None
+
+
+def encode_attributes(attributes: Attributes) -> bytes:
+    """Return what a review is about as bytes."""
+    return json.dumps(attributes).encode("ascii")
+
+
+def decode_attributes(data: bytes) -> Attributes:
+    """Return what `encode_attributes` was given. Raises FrameError."""
+    try:
+        return Attributes(*json.loads(data))
+    except (ValueError, TypeError) as error:
+        raise FrameError(f"the attributes of a review cannot be read: {error}") from None
+
+
+def reviewed(decision: Decision | ReviewUnavailable) -> Reviewed:
+    """Return a decision, or that there is none, as it is sent."""
+    if isinstance(decision, ReviewUnavailable):
+        return Reviewed(False, b"", "unreachable" if decision.unreachable else "unavailable")
+    return Reviewed(decision.allowed, _bytes(decision.reason), "")
+
+
+def decision_of(sent: Reviewed, cluster: str) -> Decision:
+    """Return the decision that was sent. Raises ReviewUnavailable."""
+    if sent.unavailable:
+        raise ReviewUnavailable(cluster, unreachable=sent.unavailable == "unreachable")
+    return Decision(sent.allowed, _text(sent.reason))
+
+
+def members_of(
+    users: Mapping[str, UserInfo],
+    policies: Mapping[str, str],
+    refusals: Mapping[str, StatusError],
+    user_bytes: Callable[[UserInfo], bytes],
+) -> list[Member]:
+    """Return what was decided about each cluster as it is sent; `user_bytes` is `encode_user`, maybe remembered."""
+    return [
+        Member(
+            name,
+            user_bytes(users[name]) if name in users else None,
+            policies.get(name) if name not in refusals else None,
+            encode_refusal(refusals[name]) if name in refusals else None,
+        )
+        for name in dict.fromkeys((*policies, *refusals))
+    ]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise FrameError(f"a text cannot be read: {error}") from None
