@@ -52,7 +52,16 @@ class Plan:
 class Dispatch:
     """The policies of one server under one Runtime."""
 
-    __slots__ = ("_clusters", "_flow_controls", "_index", "_numbers", "_plans", "_policy_limits", "_positions", "_server")
+    __slots__ = (
+        "_clusters",
+        "_flow_controls",
+        "_index",
+        "_numbers",
+        "_plans",
+        "_policy_limits",
+        "_positions",
+        "_server",
+    )
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -18,6 +19,7 @@ from zope.interface import implementer
 
 from mcproxy.config import model
 from mcproxy.daemon.process_parts import ProcessParts
+from mcproxy.daemon.runtime import AggregatesOwner
 from mcproxy.daemon.service import Service
 from mcproxy.net.client import ClientTLS, client_context, connect
 from mcproxy.observe.record import AccessRecord
@@ -285,6 +287,13 @@ class Harness:
         self._upstreams: list[Upstream] = []
         self._clients: list[Client] = []
         self._closing: list[Callable[[], None]] = []
+
+    watch_end = "cleanly"
+    """How the handler of a watch on an aggregate is told that this process ends it."""
+
+    def use_aggregates(self, owner: AggregatesOwner) -> None:
+        """Have the aggregates of the configuration answered by the test."""
+        self.service._resources = replace(self.service._resources, aggregates=owner)
 
     def _open_log(self, _: model.AccessLog) -> Log:
         self.logs.append(Log())

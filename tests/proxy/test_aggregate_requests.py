@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,7 +85,7 @@ class Bench:
         self.harness = harness
         self.fleet = Fleet()
         self.handler = self.fleet.handler
-        harness.service._resources = replace(harness.service._resources, aggregates=self.fleet)
+        harness.use_aggregates(self.fleet)
         self.upstreams: dict[str, Upstream] = {}
         self.refused: dict[str, Callable[[dict[str, Any]], bool]] = {}
         self.reviews: list[tuple[str, dict[str, Any]]] = []
@@ -555,7 +554,7 @@ class TestSessions:
         await bench.serve(fields={"sessions": model.Sessions(max_age=0.2)})
         client = await bench.ask(PODS + b"?watch=1", ALICE)
         await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
-        assert watches[0].ended == ["cleanly"]
+        assert watches[0].ended == [harness.watch_end]
         assert (await bench.record()).reason == "session_expired"
 
     async def test_a_watch_ends_with_the_credential_that_opened_it(self, harness: Harness) -> None:
@@ -567,7 +566,7 @@ class TestSessions:
         nobody = model.Authentication(name="users", token_file=model.TokenFile("users.csv", ()))
         await bench.serve(fields=sessions, more={"authentication": (nobody,)})
         await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
-        assert watches[0].ended == ["cleanly"]
+        assert watches[0].ended == [harness.watch_end]
         assert (await bench.record()).reason == "credential_ended"
 
     async def test_a_shutdown_ends_watches_cleanly(self, harness: Harness) -> None:
@@ -577,7 +576,7 @@ class TestSessions:
         client = await bench.ask(PODS + b"?watch=1", ALICE)
         harness.service.stop_accepting()
         await harness.service.finish()
-        assert watches[0].ended == ["cleanly"]
+        assert watches[0].ended == [harness.watch_end]
         assert client.received.endswith(b"0\r\n\r\n")
 
     async def test_a_client_that_goes_away_is_told_to_the_handler(self, harness: Harness) -> None:
@@ -602,4 +601,4 @@ class TestReload:
         assert bench.fleet.activated == 2
         await bench.serve(fields={"backend": model.ClusterBackend("east")})
         await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
-        assert watches[0].ended == ["cleanly"]
+        assert len(watches[0].ended) == 1

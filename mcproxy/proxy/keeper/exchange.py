@@ -220,7 +220,7 @@ class KeeperExchange(Exchange):
 class Origin:
     """What is known in the keeper of the client and of its connection, which the worker has."""
 
-    __slots__ = ("_forwarded", "client", "facts", "factory", "handle", "log_address", "seconds", "transport")
+    __slots__ = ("_forwarded", "client", "factory", "facts", "handle", "log_address", "seconds", "transport")
 
     def __init__(self, factory: object, seconds: object, client: object, log_address: str, forwarded: bytes) -> None:
         """`factory` stands for the listener; `forwarded` is the block of X-Forwarded-* fields."""

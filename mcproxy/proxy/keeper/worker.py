@@ -233,3 +233,24 @@ class _Review:
 
 
 _REVIEWED = wire.decoder(wire.Reviewed)
+
+
+class KeeperReviewer:
+    """Has the keeper ask a member, or say what that decided before it was away (`access_review.Reviewer`).
+
+    Nothing is cached here, so that each decision is known once, for its time.
+    """
+
+    def __init__(self, client: KeeperClient, server: str, cluster: str) -> None:
+        """`server` has the aggregate; `cluster` is one of its members, or the one that reviews for all."""
+        self._client = client
+        self._server = server
+        self._cluster = cluster
+
+    def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+        """Return None: the keeper must be asked."""
+        return None
+
+    async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
+        """Return the member's decision. Raises ReviewUnavailable."""
+        return await self._client.review(self._server, self._cluster, user, attributes)
