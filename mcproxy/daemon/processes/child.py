@@ -29,7 +29,9 @@ from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
 from mcproxy.daemon.processes import passed_config
 from mcproxy.daemon.processes.channel import Channel, Fields, Message
 from mcproxy.daemon.processes.child_parts import Start, make_parts
+from mcproxy.daemon.processes.children import Role
 from mcproxy.daemon.processes.interpreter import GROUP_SIGNALS
+from mcproxy.daemon.processes.keeper import Keeper, keeper_config
 from mcproxy.daemon.processes.orphan import Orphan
 from mcproxy.daemon.service import PreparedConfig, Service
 from mcproxy.net.reactor import install
@@ -48,6 +50,7 @@ class ChildProcess:
         self._access_logs = AccessLogs(reactor, name)
         self._sockets = InheritedSockets()
         self._service: Service | None = None
+        self._keeper: Keeper | None = None
         self._prepared: PreparedConfig | None = None
         self._orphan: Orphan | None = None
         self._ending = False
@@ -93,13 +96,18 @@ class ChildProcess:
         self._observer.set_level(message["level"])
         parts = make_parts(start)
         self._service = Service(self._reactor, parts=parts, access_log_opener=self._access_logs.open)
+        if start.role == Role.KEEPER:
+            self._keeper = Keeper(self._reactor, self._channel, self._service)
         return {"version": __version__}
 
     async def _prepare(self, message: Message) -> None:
         config_file, *sockets = message.fds
         self._sockets.prepare(zip(message["addresses"], sockets, strict=True))
         try:
-            self._prepared = await self.service.prepare(passed_config.read(config_file))
+            config = passed_config.read(config_file)
+            if self._keeper is not None:
+                config = keeper_config(config)
+            self._prepared = await self.service.prepare(config)
         except BaseException:
             self._sockets.discard()
             raise
@@ -108,6 +116,8 @@ class ChildProcess:
         prepared, self._prepared = self._prepared, None
         assert prepared is not None, "nothing is prepared"
         self.service.commit(prepared)
+        if self._keeper is not None:
+            self._keeper.serve()
         self._sockets.commit(live.socket for live in self.service.listeners)
         self._observer.set_level(prepared.config.logging.level)
 

@@ -10,6 +10,8 @@ from mcproxy.daemon.listening_sockets import InheritedSockets
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.processes.channel import Channel
+from mcproxy.daemon.processes.children import Role
+from mcproxy.daemon.processes.keeper import WorkerAggregates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,4 +34,6 @@ class Start:
 def make_parts(start: Start) -> ProcessParts:
     """Return the parts; handlers of their messages are registered with the channel."""
     start.channel.on("lead", lambda message: None)
-    return ProcessParts(sockets=start.sockets)
+    if start.role == Role.KEEPER:
+        return ProcessParts(sockets=start.sockets)
+    return ProcessParts(sockets=start.sockets, make_aggregates=WorkerAggregates.maker(start.channel))

@@ -28,6 +28,7 @@ from mcproxy.daemon.processes import passed_config
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.daemon.processes.errors import ProcessError, ProcessLost
 from mcproxy.daemon.processes.interpreter import describe_end
+from mcproxy.daemon.processes.keeper import KeeperLinks, needs_keeper
 from mcproxy.daemon.processes.slot import Slot
 from mcproxy.daemon.worker_count import worker_count
 from mcproxy.net.bind import SystemdSockets
@@ -82,6 +83,7 @@ class Processes:
         self._cut: Counter[str] = Counter()
         self._started_at = reactor.seconds()
         self.children = Children(reactor)
+        KeeperLinks(self.children)
         self.children.on("leaving", lambda child, message: self._leaving(child))
         reactor.addSystemEventTrigger("after", "shutdown", self.children.end_all, END_TIMEOUT)
 
@@ -89,8 +91,11 @@ class Processes:
 
     @property
     def running(self) -> int:
-        """Open requests, watches and tunnels, as the children said within the last second."""
-        return sum(child.open for child in self.children)
+        """Open requests, watches and tunnels, as the children said within the last second.
+
+        A request that the keeper has is a worker's, too.
+        """
+        return sum(child.open for child in self.children if child.role is Role.WORKER)
 
     async def collect_figures(self) -> dict[str, Any]:
         """Connections and requests of each listener and cluster, summed, and the processes, for JSON."""
@@ -140,7 +145,7 @@ class Processes:
 
     async def finish(self) -> None:
         """End watches cleanly, wait for short requests, both within fixed times, and close everything."""
-        await self._finish(self._serving(Role.WORKER))
+        self._cut.update(await self._finish(self._serving(Role.WORKER)))
         await self._finish(self._serving(Role.KEEPER))  # the workers' requests needed it
         for child in self.children:  # those that retire
             child.channel.tell("abort")
@@ -171,6 +176,8 @@ class Processes:
             sockets.discard()
             raise
         wanted = [Slot(Role.WORKER, index) for index in range(workers)]
+        if needs_keeper(config):
+            wanted.insert(0, Slot(Role.KEEPER, 0))
         new.added = [slot for slot in wanted if slot.name not in self._slots]
         kept = [self._slots[slot.name] for slot in wanted if slot.name in self._slots]
         outcomes = await _all(self._prepare_slot(slot, new) for slot in (*kept, *new.added))
@@ -433,10 +440,13 @@ class Processes:
                 log.error("a process failed", process=child.name, doing=kind, cause=str(answer), todo="see its log")
         return answers
 
-    async def _finish(self, children: Sequence[Child]) -> None:
+    async def _finish(self, children: Sequence[Child]) -> Counter[str]:
+        """Let children finish; return the number of requests that they cut, by kind."""
+        cut = Counter[str]()
         for answer in await self._ask_all("finish", children):
-            self._cut.update(answer["cut"])
+            cut.update(answer["cut"])
         await _all(_ended(child, END_TIMEOUT, self._reactor) for child in children)
+        return cut
 
     def _kill_all(self) -> None:
         for slot in self._slots.values():
