@@ -42,6 +42,7 @@ class MachineChecks:
         self._access_log()
         self._control_socket()
         self._state_directory()
+        self._workers()
 
     def _problem(self, section: str, name: str, key: str, what: str, right: str) -> Problem:
         entry = self._loaded.places[section, name]
@@ -160,6 +161,13 @@ class MachineChecks:
         elif not os.access(above, os.W_OK | os.X_OK):
             right = "let the daemon's user write there, or create the folder for it"
             self.errors.append(self._problem("daemon", "stateDir", "", f"{path} cannot be created in {above}", right))
+
+    def _workers(self) -> None:
+        workers, cores = self._loaded.config.daemon.workers, len(os.sched_getaffinity(0))
+        place = self._loaded.places.get(("daemon", "workers"))
+        if place is not None and isinstance(workers, int) and workers > max(1, cores):
+            what = f"{workers} workers on a machine that has {cores} core{'s' if cores > 1 else ''} for them"
+            self.notes.append(Problem(place.mark, place.key, what, "Auto is one for each core"))
 
     def _missing_folder(self, section: str, name: str, key: str, folder: str) -> None:
         setting = _UNIT_MAKES.get(folder)

@@ -15,6 +15,7 @@ LINTS = {
     "certificate-usage": "a server certificate that is for clients only",
     "chain-order": "a certificate chain that is not in the order of its issuers",
     "default-server": "a default server with a cluster of its own beside servers of other clusters",
+    "divided-limit": "a limit that is less than the number of processes that it is divided among",
     "doubled-token": "a token that occurs twice in a token file",
     "empty-configuration": "a file that serves nothing",
     "endpoints-disabled": "a cluster or a policy with disabled endpoints only",

@@ -15,6 +15,7 @@ from typing import TypeVar
 from mcproxy.config.checks import exposure
 from mcproxy.config.checks.aggregates import check_aggregates
 from mcproxy.config.checks.listeners import check_coverage, check_listeners, check_servers
+from mcproxy.config.checks.workers import check_workers
 from mcproxy.config.context import Context
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors, Problem, Problems
@@ -92,12 +93,14 @@ def _load(context: Context, path: str) -> Loaded:
     exposure.check(context, virtual, listeners, clusters, sets, authorizers, aggregates)
     check_aggregates(context, aggregates, clusters, virtual)
     check_coverage(context, virtual, listeners, certificates)
+    daemon = build_daemon(context, merged)
+    check_workers(context, daemon, clusters, virtual)
     if not (context.problems.errors or listeners or clusters or virtual):
         what = "has no listeners, clusters and servers, so it serves nothing"
         right = "add listeners:, clusters: and servers:; mcproxy.yaml(5) has examples"
         context.problems.warn(merged.documents[0].root.mark, "empty-configuration", "", what, right)
     config = Config(
-        daemon=build_daemon(context, merged),
+        daemon=daemon,
         listeners=_values(listeners),
         certificates=_values(certificates),
         clusters=_values(clusters),

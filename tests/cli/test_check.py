@@ -330,3 +330,17 @@ def test_what_openssl_alone_refuses_is_an_error_at_the_certificate(
     status, lines = run(GOOD + "certificates: [{name: a, certFile: a.crt, keyFile: a.key}]")
     assert status == 78
     assert lines[0].startswith("mcproxy.yaml:6:36: certificates[0].certFile: certificate a: ca md too weak; ")
+
+
+def test_more_workers_than_cores_are_a_note(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3})
+    for workers in ("1", "2", "Auto"):
+        assert run(f"{GOOD}daemon: {{workers: {workers}}}\n")[1] == [
+            "mcproxy: the configuration file mcproxy.yaml is good"
+        ]
+    status, lines = run(f"{GOOD}daemon: {{workers: 3}}\n", "--strict")
+    assert status == 0
+    assert lines[0] == (
+        "note: mcproxy.yaml:6:19: daemon.workers: 3 workers on a machine that has 2 cores for them; "
+        "Auto is one for each core"
+    )

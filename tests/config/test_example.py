@@ -50,6 +50,7 @@ def test_the_defaults_that_it_shows_are_the_defaults(example: Path) -> None:
         "identity",
         "shutdownDelay",
         "drainTimeout",
+        "workers",
         "minVersion",
         "protocols",
         "goawayChance",

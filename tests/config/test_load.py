@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcproxy.config.dump.changes import changes
+from mcproxy.config.dump.document import effective, to_yaml
 from mcproxy.config.load import load
 from mcproxy.config.model import (
     AccessLog,
@@ -211,6 +213,15 @@ servers:
     assert (one.backend, some.backend) == (ClusterBackend("east"), ClustersBackend(("west",)))
     assert every.backend == same.backend == ClustersBackend(("east", "west"))
     assert (one.access_log, every.access_log, one.default, every.default) == (False, True, False, True)
+
+
+@pytest.mark.parametrize(("text", "workers"), [("3", 3), ("2.0", 2), ("Auto", "Auto"), ("63", 63)])
+def test_workers_are_a_number_or_auto_and_dumped_as_such(place: Path, text: str, workers: object) -> None:
+    loaded = config(place, f"daemon: {{workers: {text}}}\n")
+    assert loaded.daemon.workers == workers
+    assert f"  workers: {workers}\n" in to_yaml(effective(loaded))
+    (change,) = changes(loaded, config(place, "daemon: {workers: 1}\n"))
+    assert str(change) == f"changed daemon.workers: {workers} -> 1"
 
 
 def test_daemon_and_logging_with_paths_relative_to_the_file(place: Path) -> None:
