@@ -56,10 +56,12 @@ class FlowControls:
         return cls({item.name: item for item in config}, live)
 
     def activate(self) -> None:
-        """Apply the new parameters to controllers that were kept. Call it when the Runtime begins to serve."""
+        """Apply the parameters of the configuration. Call it when its Runtime begins to serve.
+
+        Those of new controllers too: a table in which several processes count may have had others before.
+        """
         for name, control in self.controls.items():
-            if control.config != self._config[name]:
-                control.change(self._config[name])
+            control.change(self._config[name])
 
     def per(self, name: str) -> model.Per:
         """Return what a flow control counts by. Raises KeyError for a name that is not in the configuration."""

@@ -1,0 +1,216 @@
+"""Token buckets by key that several processes take from. They decide as `token_bucket.TokenBuckets` does.
+
+A bucket is one number, its level: see `layout.P_LEVEL`. Rate and burst are the limit's, the same for all processes at
+any moment, so a change of them changes no bucket.
+
+Who waits for a token takes it in advance: the level is raised at once, and the request is admitted when the limit's
+level has come to where it was. So waiting processes have their turns in the order in which they came, whatever arrives
+meanwhile in others, and none needs to tell another. A process that dies while it waits loses its key that one token.
+"""
+
+from __future__ import annotations
+
+from mcproxy.dispatch.shared_memory import layout
+from mcproxy.dispatch.shared_memory.directory import Directory, tag_of
+from mcproxy.dispatch.shared_memory.layout import (
+    B_LEVEL,
+    B_PARAMETERS,
+    D_PARAMETERS,
+    P_BURST,
+    P_FLOOR,
+    P_LEVEL,
+    P_NEEDED,
+    P_RATE,
+    P_TIME,
+    R_USED,
+    S_REFUSED,
+    S_TAKEN,
+)
+from mcproxy.dispatch.shared_memory.memory import Memory
+from mcproxy.dispatch.shared_memory.shares import LimitId, hash_after, prefix_of
+from mcproxy.dispatch.shared_memory.slots import BucketSlots, Place
+
+# Keys whose places a process remembers.
+_REMEMBERED = 65536
+# The least rate: a wait is never endless.
+_SLOWEST = 1e-9
+
+
+class SharedBuckets:
+    """The buckets of one limit, as one process sees them. Times are those of one clock of all processes."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        slots: BucketSlots,
+        directory: Directory,
+        record: int,
+        limit: LimitId,
+        qps: float,
+        burst: int,
+    ) -> None:
+        self.qps, self.burst = qps, burst  # as the file of this process says
+        self._directory, self._record = directory, record
+        self._words, self._floats = memory.words, memory.floats
+        self._mutexes = memory.mutexes
+        self._pointers = memory.mutexes.pointers
+        self._try_lock, self._unlock = memory.mutexes.try_lock, memory.mutexes.unlock
+        self._slots = slots
+        self._owner = memory.words[record + layout.D_OWNER]
+        self._parameters = record + D_PARAMETERS
+        self._shared = directory.is_shared(record)  # over replicas too
+        self._prefix = prefix_of(limit)
+        self._overflow = slots.overflow(record)
+        self._places: dict[str, Place] = {}
+        self._in_advance: dict[
+            str, tuple[Place, float]
+        ] = {}  # by key: the token that was taken, and from which level on
+
+    def take(self, key: str, time: float) -> bool:
+        """Take a token; False if there is none."""
+        place = self._places.get(key)
+        if place is None:
+            place = self._find(key, time)
+        base, tag, mutex, region = place
+        pointer = self._pointers[mutex]
+        words, floats = self._words, self._floats
+        if code := self._try_lock(pointer):
+            self._mutexes.lock_slowly(mutex, code)
+        try:
+            if words[base] == tag:
+                at = words[base + B_PARAMETERS] or words[self._parameters]
+                level = floats[at + P_LEVEL] + (time - floats[at + P_TIME]) * floats[at + P_RATE]
+                own, floor = floats[base + B_LEVEL], floats[at + P_FLOOR]
+                full = level - floats[at + P_BURST]
+                if own < full:
+                    own = full
+                if own < floor:
+                    own = floor
+                admitted: bool = level - own >= floats[at + P_NEEDED]
+                if admitted:
+                    floats[base + B_LEVEL] = own + 1.0
+                if self._shared:
+                    self._note(base, region, admitted)
+                return admitted
+        finally:
+            self._unlock(pointer)
+        self._places.pop(key, None)  # another key has the slot
+        return self.take(key, time)
+
+    def take_in_turn(self, key: str, time: float) -> bool:
+        """Take a token for a request that waits; False if it must wait on, for a token that is its own."""
+        held = self._in_advance.get(key)
+        if held is None:
+            return self._take_in_advance(key, time)
+        place, from_level = held
+        at = self._parameters_of(place)
+        if self._level(at, time) - from_level < self._floats[at + P_NEEDED]:
+            return False
+        del self._in_advance[key]
+        return True
+
+    def leave(self, key: str) -> None:
+        """Nothing waits for a key any more: give back the token that was taken in advance."""
+        held = self._in_advance.pop(key, None)
+        if held is not None:
+            self._give_back(held[0])
+
+    def refund(self, key: str) -> None:
+        """Give back a token of a request that was not admitted after all."""
+        place = self._places.get(key) or self._slots.place(self._tag(key), self._owner, 0.0, make=False)
+        self._give_back(self._overflow if place is None else place)
+
+    def fill(self, key: str, time: float) -> float:
+        """Return how many tokens there are, those apart that were taken in advance."""
+        place = self._slots.place(self._tag(key), self._owner, time, make=False)
+        at = self._parameters_of(place)
+        level, floats = self._level(at, time), self._floats
+        own = -float("inf") if place is None else floats[place.base + B_LEVEL]
+        return level - max(own, level - floats[at + P_BURST], floats[at + P_FLOOR])
+
+    def wait(self, key: str, time: float) -> float:
+        """Return the seconds until there is a token for who waits; 0 if there is one."""
+        held = self._in_advance.get(key)
+        if held is None:
+            tokens = self.fill(key, time)
+            at = self._words[self._parameters]
+        else:
+            at = self._parameters_of(held[0])
+            tokens = self._level(at, time) - held[1]
+        return max(0.0, 1.0 - tokens) / max(self._floats[at + P_RATE], _SLOWEST)
+
+    def note_refused(self, key: str) -> None:
+        """Count a request that has to wait, which was not asked for by `take`: for the limits over replicas."""
+        if self._shared:
+            place = self._find(key, 0.0)
+            self._mutexes.lock(place.mutex)
+            try:
+                self._note(place.base, place.region, False)
+            finally:
+                self._mutexes.release(place.mutex)
+
+    def resize(self, qps: float, burst: int, time: float) -> None:
+        """Change rate and size, for all processes; every bucket keeps its tokens, cut to the new size.
+
+        Of a limit over replicas the share of this machine counts, which its agent sets.
+        """
+        self.qps, self.burst = qps, burst
+        if not self._shared:
+            self._directory.resize(self._record, qps, burst, time)
+
+    def _take_in_advance(self, key: str, time: float) -> bool:
+        place = self._find(key, time)
+        words, floats = self._words, self._floats
+        self._mutexes.lock(place.mutex)
+        try:
+            at = self._parameters_of(place)
+            if words[place.base] != place.tag or floats[at + P_BURST] < floats[at + P_NEEDED]:
+                return False  # asked again soon
+            level = self._level(at, time)
+            own = max(floats[place.base + B_LEVEL], level - floats[at + P_BURST], floats[at + P_FLOOR])
+            floats[place.base + B_LEVEL] = own + 1.0
+            if self._shared:
+                self._note(place.base, place.region, True)
+            if level - own >= floats[at + P_NEEDED]:
+                return True
+            self._in_advance[key] = (place, own)
+            return False
+        finally:
+            self._mutexes.release(place.mutex)
+
+    def _give_back(self, place: Place) -> None:
+        self._mutexes.lock(place.mutex)
+        try:
+            if self._words[place.base] == place.tag:
+                self._floats[place.base + B_LEVEL] -= 1.0
+        finally:
+            self._mutexes.release(place.mutex)
+
+    def _parameters_of(self, place: Place | None) -> int:
+        """Return where the parameters of a key are: its own, or the limit's."""
+        own = 0 if place is None or self._words[place.base] != place.tag else self._words[place.base + B_PARAMETERS]
+        return own or self._words[self._parameters]
+
+    def _level(self, at: int, time: float) -> float:
+        floats = self._floats
+        return floats[at + P_LEVEL] + (time - floats[at + P_TIME]) * floats[at + P_RATE]
+
+    def _note(self, base: int, region: int, admitted: bool) -> None:
+        """Count what was asked for, for the agent of the limits over replicas."""
+        words = self._words
+        words[base + (S_TAKEN if admitted else S_REFUSED)] += 1
+        words[layout.REGIONS_AT + region * layout.REGION_WORDS + R_USED] |= self._slots.block(base)
+
+    def _tag(self, key: str) -> int:
+        return tag_of(hash_after(self._prefix, key), self._owner)
+
+    def _find(self, key: str, time: float) -> Place:
+        place = self._places.get(key)
+        if place is None:
+            place = self._slots.place(self._tag(key), self._owner, time)
+            if place is None:
+                return self._overflow
+            if len(self._places) >= _REMEMBERED:
+                self._places.clear()
+            self._places[key] = place
+        return place

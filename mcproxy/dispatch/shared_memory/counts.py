@@ -1,0 +1,306 @@
+"""Requests in flight by key, counted over several processes. They decide as `in_flight.InFlightCounts` does.
+
+Each process has its own count in a slot, beside their sum; what a process had that died is taken off by `reclaim`.
+
+A process with requests that wait sets its bit. Whoever gives back a place hands it to one of those, in turn, instead of
+making it free: it counts for that process from then on, which is woken and takes it. So what arrives elsewhere
+meanwhile is not admitted before those that wait. A place that is not taken within a short time (its process is stopped,
+or stuck) may be taken by anybody, and that process is given none until it says again that it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mcproxy.dispatch.shared_memory import layout
+from mcproxy.dispatch.shared_memory.directory import Directory, tag_of
+from mcproxy.dispatch.shared_memory.layout import (
+    ALL_ONES,
+    C_COLUMNS,
+    C_LAST,
+    C_LATE,
+    C_LATE_AT,
+    C_OWN_MAXIMUM,
+    C_RESERVED,
+    C_TOTAL,
+    C_WAITING,
+    D_MAXIMUM,
+    R_USED,
+    S_REFUSED,
+    S_TAKEN,
+)
+from mcproxy.dispatch.shared_memory.memory import Memory
+from mcproxy.dispatch.shared_memory.shares import LimitId, hash_after, prefix_of
+from mcproxy.dispatch.shared_memory.slots import CountSlots, Place
+
+#: Seconds in which a process that was given a place takes it.
+RESERVED_FOR = 0.1
+# Keys whose places a process remembers, beside those with requests in flight.
+_REMEMBERED = 65536
+
+#: ``wake(columns)``: tell the processes whose bits are set that they were given places.
+Wake = Callable[[int], None]
+
+
+class SharedCounts:
+    """The counts of one limit, as one process sees them."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        slots: CountSlots,
+        directory: Directory,
+        record: int,
+        limit: LimitId,
+        maximum: int | None,
+        *,
+        column: int,
+        seconds: Callable[[], float],
+        wake: Wake,
+    ) -> None:
+        """`seconds` is one clock of all processes."""
+        self.in_use = 0  # of this process, of all keys together
+        self._maximum = maximum
+        self._directory, self._record = directory, record
+        self._memory = memory
+        self._words, self._floats = memory.words, memory.floats
+        self._mutexes = memory.mutexes
+        self._pointers = memory.mutexes.pointers
+        self._try_lock, self._unlock = memory.mutexes.try_lock, memory.mutexes.unlock
+        self._slots = slots
+        self._owner = memory.words[record + layout.D_OWNER]
+        self._shared = directory.is_shared(record)
+        self._prefix = prefix_of(limit)
+        self._overflow = slots.overflow(record)
+        self._column, self._bit = C_COLUMNS + column, 1 << column
+        self._seconds, self._wake = seconds, wake
+        self._places: dict[str, Place] = {}
+        #: By key, as long as this process has any in flight: where they count, and how many. It stays there so long.
+        self._held: dict[str, tuple[Place, int]] = {}
+
+    @property
+    def max(self) -> int | None:
+        """The maximum for each key, as the file of this process says. Setting it sets it for all processes.
+
+        Of a limit over replicas the share of this machine counts, which its agent sets.
+        """
+        return self._maximum
+
+    @max.setter
+    def max(self, maximum: int | None) -> None:
+        self._maximum = maximum
+        if not self._shared:
+            self._directory.set_maximum(self._record, maximum)
+
+    def take(self, key: str) -> bool:
+        """Count one more; False if the maximum is reached."""
+        held = self._held.get(key)
+        if held is None:
+            place, count = self._places.get(key) or self._find(key), 0
+        else:
+            place, count = held
+        base, tag, mutex, region = place
+        pointer = self._pointers[mutex]
+        words = self._words
+        if code := self._try_lock(pointer):
+            self._mutexes.lock_slowly(mutex, code)
+        try:
+            if words[base] == tag:
+                total = words[base + C_TOTAL]
+                maximum = words[base + C_OWN_MAXIMUM]
+                if maximum == ALL_ONES:
+                    maximum = words[self._record + D_MAXIMUM]
+                admitted = True
+                if total < maximum:
+                    words[base + self._column] += 1
+                    words[base + C_TOTAL] = total + 1
+                else:
+                    admitted = words[base + C_RESERVED] != 0 and total <= maximum and self._take_over(base, region)
+                if self._shared:
+                    self._note(base, region, admitted)
+                if admitted:
+                    self._held[key] = (place, count + 1)
+                    self.in_use += 1
+                return admitted
+        finally:
+            self._unlock(pointer)
+        self._places.pop(key, None)  # another key has the slot
+        return self.take(key)
+
+    def release(self, key: str) -> None:
+        """Count one less. Raises KeyError if none of this process is in flight."""
+        place, count = self._held[key]
+        if count == 1:
+            del self._held[key]
+        else:
+            self._held[key] = (place, count - 1)
+        self.in_use -= 1
+        base, _, mutex, region = place
+        pointer = self._pointers[mutex]
+        words = self._words
+        told = 0
+        if code := self._try_lock(pointer):
+            self._mutexes.lock_slowly(mutex, code)
+        try:
+            words[base + self._column] -= 1
+            words[base + C_TOTAL] -= 1
+            if words[base + C_WAITING]:
+                told = hand_over(self._memory, self._record, base, region)
+        finally:
+            self._unlock(pointer)
+        if told:
+            self._wake(told)
+
+    def count(self, key: str) -> int:
+        """Return how many are in flight for a key, of all processes."""
+        held = self._held.get(key)
+        place = self._slots.place(self._tag(key), self._owner, 0.0, make=False) if held is None else held[0]
+        return 0 if place is None else self._words[place.base + C_TOTAL]
+
+    def __len__(self) -> int:
+        """Return for how many keys something of this process is in flight."""
+        return len(self._held)
+
+    # -- queues ------------------------------------------------------------------------------------------------
+
+    def take_in_turn(self, key: str) -> bool:
+        """Take a place for a request that waits: one that was handed over, or a free one. False: it will be told."""
+        place, count = self._held.get(key) or (self._find(key), 0)
+        base = place.base
+        words = self._words
+        self._mutexes.lock(place.mutex)
+        try:
+            if words[base] != place.tag:
+                self._places.pop(key, None)
+                return False  # asked again soon
+            words[base + C_WAITING] |= self._bit
+            told = hand_over(self._memory, self._record, base, place.region)
+            admitted = bool(words[base + C_RESERVED] & self._bit)
+            if admitted:
+                self._has_taken(base)  # it counts for this process already
+            elif words[base + C_RESERVED]:
+                admitted = self._take_over(base, place.region)
+            if admitted:
+                if self._shared:
+                    self._note(base, place.region, True)
+                self._held[key] = (place, count + 1)
+                self.in_use += 1
+        finally:
+            self._mutexes.release(place.mutex)
+        if told & ~self._bit:
+            self._wake(told & ~self._bit)
+        return admitted
+
+    def was_given(self, key: str) -> bool:
+        """Whether a place was handed over to this process; without locking, so it may be wrong for a moment."""
+        place = self._held[key][0] if key in self._held else self._places.get(key)
+        return place is None or bool(self._words[place.base + C_RESERVED] & self._bit)
+
+    def leave(self, key: str) -> None:
+        """Nothing of this process waits for a key any more: give back what was handed over since."""
+        place = self._held[key][0] if key in self._held else self._find(key)
+        base = place.base
+        words = self._words
+        told = 0
+        self._mutexes.lock(place.mutex)
+        try:
+            if words[base] == place.tag:
+                words[base + C_WAITING] &= ~self._bit
+                if words[base + C_RESERVED] & self._bit:
+                    words[base + self._column] -= 1
+                    words[base + C_TOTAL] -= 1
+                    self._has_taken(base)
+                if words[base + C_WAITING]:
+                    told = hand_over(self._memory, self._record, base, place.region)
+        finally:
+            self._mutexes.release(place.mutex)
+        if told:
+            self._wake(told)
+
+    def note_refused(self, key: str) -> None:
+        """Count a request that has to wait, which was not asked for by `take`: for the limits over replicas."""
+        if self._shared:
+            place = self._held[key][0] if key in self._held else self._find(key)
+            self._mutexes.lock(place.mutex)
+            try:
+                self._note(place.base, place.region, False)
+            finally:
+                self._mutexes.release(place.mutex)
+
+    # -- parts -------------------------------------------------------------------------------------------------
+
+    def _has_taken(self, base: int) -> None:
+        self._words[base + C_LATE] &= ~self._bit
+        self._words[base + C_RESERVED] &= ~self._bit
+
+    def _take_over(self, base: int, region: int) -> bool:
+        """Take a place from a process that was given one and has not taken it in time."""
+        words = self._words
+        now = self._seconds()
+        if now - self._floats[base + C_LATE_AT] < RESERVED_FOR:
+            return False
+        late = words[base + C_LATE]
+        if not late:
+            words[base + C_LATE] = words[base + C_RESERVED]
+            self._floats[base + C_LATE_AT] = now
+            return False
+        bit = late & -late
+        theirs = base + C_COLUMNS + bit.bit_length() - 1
+        mine = base + self._column
+        done = self._memory.undo_log(region, base + C_WAITING, base + C_RESERVED, base + C_LATE, theirs, mine)
+        words[base + C_WAITING] &= ~bit  # until it says again that it waits
+        words[base + C_RESERVED] &= ~bit
+        words[base + C_LATE] = late & ~bit
+        words[theirs] -= 1
+        words[mine] += 1
+        words[done] = 0
+        return True
+
+    def _note(self, base: int, region: int, admitted: bool) -> None:
+        """Count what was asked for, for the agent of the limits over replicas."""
+        words = self._words
+        words[base + (S_TAKEN if admitted else S_REFUSED)] += 1
+        words[layout.REGIONS_AT + region * layout.REGION_WORDS + R_USED] |= self._slots.block(base)
+
+    def _tag(self, key: str) -> int:
+        return tag_of(hash_after(self._prefix, key), self._owner)
+
+    def _find(self, key: str) -> Place:
+        place = self._places.get(key)
+        if place is None:
+            place = self._slots.place(self._tag(key), self._owner, self._seconds())
+            if place is None:
+                return self._overflow
+            if len(self._places) >= _REMEMBERED:
+                self._places.clear()
+            self._places[key] = place
+        return place
+
+
+def hand_over(memory: Memory, record: int, base: int, region: int) -> int:
+    """Give free places to processes that wait for them, one to each, in turn; return the bits of these processes.
+
+    The mutex of the slot is held.
+    """
+    words = memory.words
+    maximum = words[base + C_OWN_MAXIMUM]
+    if maximum == ALL_ONES:
+        maximum = words[record + D_MAXIMUM]
+    told = 0
+    while words[base + C_TOTAL] < maximum:
+        reserved = words[base + C_RESERVED]
+        wanting = words[base + C_WAITING] & ~reserved
+        if not wanting:
+            break
+        after = wanting >> words[base + C_LAST] + 1 << words[base + C_LAST] + 1  # columns after the last one's
+        bit = (after or wanting) & -(after or wanting)
+        column = bit.bit_length() - 1
+        theirs = base + C_COLUMNS + column
+        done = memory.undo_log(region, base + C_RESERVED, base + C_LAST, base + C_TOTAL, theirs)
+        words[base + C_RESERVED] = reserved | bit
+        words[base + C_LAST] = column
+        words[base + C_TOTAL] += 1
+        words[theirs] += 1
+        words[done] = 0
+        told |= bit
+    return told

@@ -1,0 +1,201 @@
+"""The limits that count in shared memory: a record for each, with the parameters that all processes use.
+
+A record belongs to a limit's name, kind and `per`. It outlives reloads, and is used for another limit only when no
+process counts by it and no other record is free; the slots of the former limit are then told by their owner word, and
+dropped.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mcproxy.dispatch.shared_memory import layout
+from mcproxy.dispatch.shared_memory.layout import (
+    D_IDENTITY,
+    D_KEPT,
+    D_KIND,
+    D_MAXIMUM,
+    D_OVERFLOW,
+    D_OWNER,
+    D_PARAMETERS,
+    D_SET_COUNT,
+    D_SET_WORDS,
+    D_SETS,
+    D_SHARED,
+    D_USERS,
+    P_BURST,
+    P_FLOOR,
+    P_LEVEL,
+    P_NEEDED,
+    P_RATE,
+    P_TIME,
+)
+from mcproxy.dispatch.shared_memory.memory import Memory
+from mcproxy.dispatch.shared_memory.shares import LimitId, Share, identity_hash, overflow_hash
+
+# As in token_bucket.py: the tolerance with which a token is granted, in tokens and in seconds.
+_CLOSE = 1e-6
+_CLOSE_TIME = 1e-6
+
+
+class DirectoryFullError(Exception):
+    """There are more limits than the memory has records for."""
+
+
+class Directory:
+    """The records of limits. Only its methods change them."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._words, self._floats = memory.words, memory.floats
+
+    def open(self, limit: LimitId, share: Share, now: float, *, shared: bool, column: int | None) -> int:
+        """Return where the record of a limit is; make it with the parameters of `share` if there is none.
+
+        `column` is that of a process that counts by it; None: the record is kept without. Raises DirectoryFullError.
+        """
+        self._memory.mutexes.lock(layout.DIRECTORY_MUTEX)
+        try:
+            base = self.find(limit, shared=shared)
+            if base is None:
+                base = self._unused()
+                self._make(base, limit, share, now, shared)
+            if column is None:
+                self._words[base + D_KEPT] = 1
+            else:
+                self._words[base + D_USERS] |= 1 << column
+        finally:
+            self._memory.mutexes.release(layout.DIRECTORY_MUTEX)
+        return base
+
+    def find(self, limit: LimitId, *, shared: bool) -> int | None:
+        """Return where the record of a limit is, or None."""
+        identity = identity_hash(limit, shared)
+        first = layout.DIRECTORY_AT + D_IDENTITY
+        identities = self._words[first : first + layout.RECORDS * layout.RECORD_WORDS : layout.RECORD_WORDS].tolist()
+        if identity not in identities:
+            return None
+        return layout.DIRECTORY_AT + identities.index(identity) * layout.RECORD_WORDS
+
+    def close(self, base: int, column: int | None) -> None:
+        """A process counts by a record no longer; its slots stay until another limit needs it."""
+        self._memory.mutexes.lock(layout.DIRECTORY_MUTEX)
+        try:
+            if column is None:
+                self._words[base + D_KEPT] = 0
+            else:
+                self._words[base + D_USERS] &= ~(1 << column)
+        finally:
+            self._memory.mutexes.release(layout.DIRECTORY_MUTEX)
+
+    def reclaim(self, column: int) -> None:
+        """A process has ended: it counts by no record any more."""
+        for number in range(layout.RECORDS):
+            base = layout.DIRECTORY_AT + number * layout.RECORD_WORDS
+            if self._words[base + D_USERS] >> column & 1:
+                self.close(base, column)
+
+    def resize(self, base: int, rate: float, burst: float, now: float) -> None:
+        """Change rate and burst of a limit's buckets; each keeps its tokens, cut to the new size."""
+        words, floats = self._words, self._floats
+        mutexes = self._memory.mutexes
+        mutexes.lock(layout.DIRECTORY_MUTEX)
+        try:
+            at = words[base + D_PARAMETERS]
+            if floats[at + P_RATE] == rate and floats[at + P_BURST] == burst:
+                return
+            number = (at - base - D_SETS) // D_SET_WORDS
+            after = base + D_SETS + (number + 1) % D_SET_COUNT * D_SET_WORDS
+            write_parameters(floats, after, at, rate, burst, now)
+            mutexes.release(layout.DIRECTORY_MUTEX)  # a barrier: what was written is seen before it is in force
+            mutexes.lock(layout.DIRECTORY_MUTEX)
+            words[base + D_PARAMETERS] = after
+        finally:
+            mutexes.release(layout.DIRECTORY_MUTEX)
+
+    def set_maximum(self, base: int, maximum: int | None) -> bool:
+        """Change the maximum of a limit's counts; return whether that raised it."""
+        before = self._words[base + D_MAXIMUM]
+        after = self._words[base + D_MAXIMUM] = layout.NO_MAXIMUM if maximum is None else maximum
+        return after > before
+
+    def is_kept(self, base: int) -> bool:
+        """Whether the agent of the limits over replicas keeps a record."""
+        return self._words[base + D_KEPT] == 1
+
+    def is_shared(self, base: int) -> bool:
+        """Whether a record is that of a limit over replicas."""
+        return self._words[base + D_SHARED] == 1
+
+    def _unused(self) -> int:
+        """Return a record that was never used, else one that nobody uses. Raises DirectoryFullError."""
+        words = self._words
+        records = range(layout.DIRECTORY_AT, layout.BUCKETS_AT, layout.RECORD_WORDS)
+        for base in records:
+            if not words[base + D_IDENTITY]:
+                return base
+        for base in records:
+            if not words[base + D_USERS] and not words[base + D_KEPT]:
+                return base
+        raise DirectoryFullError(f"there are more than {layout.RECORDS} limits that count in shared memory")
+
+    def _make(self, base: int, limit: LimitId, share: Share, now: float, shared: bool) -> None:
+        words, floats = self._words, self._floats
+        number = (base - layout.DIRECTORY_AT) // layout.RECORD_WORDS
+        words[base + D_IDENTITY] = 0xFFFF_FFFF_FFFF_FFFF  # nobody's, until all is written
+        owner = words[base + D_OWNER] = ((words[base + D_OWNER] >> 16) + 1 << 16) | number
+        for at in (D_USERS, D_KEPT):
+            words[base + at] = 0
+        words[base + D_SHARED] = int(shared)
+        counts = limit.kind != "bucket"
+        words[base + D_KIND] = layout.OF_COUNTS if counts else layout.OF_BUCKETS
+        self.set_maximum(base, share.maximum)
+        first = words[base + D_PARAMETERS] = base + D_SETS
+        write_parameters(floats, first, 0, share.rate, share.burst, now)
+        slot = base + D_OVERFLOW
+        clear_slot(words, floats, slot, owner, counts=counts)
+        words[slot + layout.S_TAG] = tag_of(overflow_hash(limit), owner)
+        words[base + D_IDENTITY] = identity_hash(limit, shared)
+
+
+def write_parameters(floats: memoryview[float], to: int, before: int, rate: float, burst: float, now: float) -> None:
+    """Write rate and burst for a level that goes on from that of the parameters at `before` (0: from nothing)."""
+    level, floor = 0.0, -math.inf
+    if before:
+        level = level_at(floats, before, now)
+        floor = max(floats[before + P_FLOOR], level - floats[before + P_BURST])
+    floats[to + P_LEVEL] = level
+    floats[to + P_TIME] = now
+    floats[to + P_RATE] = rate
+    floats[to + P_BURST] = burst
+    floats[to + P_FLOOR] = floor
+    floats[to + P_NEEDED] = 1.0 - max(_CLOSE, min(_CLOSE_TIME * rate, 0.5))
+
+
+def level_at(floats: memoryview[float], parameters: int, now: float) -> float:
+    """Return the level of a set of parameters at a time."""
+    return floats[parameters + P_LEVEL] + (now - floats[parameters + P_TIME]) * floats[parameters + P_RATE]
+
+
+def clear_slot(words: memoryview[int], floats: memoryview[float], base: int, owner: int, *, counts: bool) -> None:
+    """Write all of a slot but its tag: a full bucket, or nothing in flight."""
+    words[base + layout.S_OWNER] = owner
+    words[base + layout.S_TAKEN] = words[base + layout.S_REFUSED] = 0
+    if counts:
+        words[base + layout.C_OWN_MAXIMUM] = layout.ALL_ONES
+        for at in (layout.C_TOTAL, *range(layout.C_WAITING, layout.COUNT_WORDS)):
+            words[base + at] = 0
+    else:
+        floats[base + layout.B_LEVEL] = -math.inf
+        words[base + layout.B_PARAMETERS] = 0
+
+
+def tag_of(hashed: int, owner: int) -> int:
+    """Return the tag of a key's slot. Reversible: see `hash_of`."""
+    tag = (hashed + owner * 0x9E3779B97F4A7C15) & layout.ALL_ONES
+    return tag if tag >= layout.FIRST_TAG else tag + layout.FIRST_TAG
+
+
+def hash_of(tag: int, owner: int) -> int:
+    """Return the 64 bits of the key of a slot."""
+    return (tag - owner * 0x9E3779B97F4A7C15) & layout.ALL_ONES

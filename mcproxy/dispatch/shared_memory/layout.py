@@ -1,0 +1,104 @@
+"""Where what lies in the memory that the processes of a daemon share. Everything is counted in words of 8 bytes.
+
+    header     what the memory is, and the process id of each column
+    mutexes    one of the directory, one of each region of both tables
+    regions    what belongs to a region beside its slots: the undo log, the blocks that were used
+    directory  a record for each limit: its parameters, and the slot that is shared by keys without room
+    buckets    slots of token buckets
+    counts     slots of requests in flight
+
+A slot belongs to one key of one limit. The slots are divided into regions; a key may only be in a window of one region,
+whose mutex covers all that is read and written of it. A word is stored at once (an aligned store of 8 bytes), so a
+process that is killed leaves each word old or new, and nothing between.
+
+The memory is sparse: what no key has used yet takes none.
+"""
+
+from __future__ import annotations
+
+#: What the first word says. It changes with the layout: memory of another version of the program is not touched.
+MAGIC = 0x6D6370726F780001
+WORD = 8
+COLUMNS = 64  # processes: workers from 0 on, and the keeper
+KEEPER_COLUMN = COLUMNS - 1
+ALL_ONES = (1 << 64) - 1
+
+# -- header ----------------------------------------------------------------------------------------------------
+H_MAGIC, H_MULTIPLIER, H_CREATOR = 0, 1, 2
+H_PIDS = 8  # one word for each column; 0: no process
+HEADER_WORDS = 128
+
+# -- mutexes ---------------------------------------------------------------------------------------------------
+#: Bytes for one: a pthread_mutex_t has 40 (x86_64; musl) or 48 (aarch64), and two in one cache line would disturb each
+#: other.
+MUTEX_BYTES = 64
+REGIONS = 64  # of each table
+DIRECTORY_MUTEX = 0
+BUCKETS_MUTEX = 1
+COUNTS_MUTEX = BUCKETS_MUTEX + REGIONS
+MUTEXES = COUNTS_MUTEX + REGIONS
+MUTEXES_AT = HEADER_WORDS
+
+# -- regions ---------------------------------------------------------------------------------------------------
+R_USED = 0  # a bit for each of 64 blocks of slots that was used since the last `demands` (limits over replicas only)
+R_UNDO = 1  # the number of words in the undo log, then pairs: where, and the old value
+UNDO_MAX = 6
+REGION_WORDS = 16
+REGIONS_AT = MUTEXES_AT + MUTEXES * MUTEX_BYTES // WORD
+
+# -- parameters of a bucket (floats) ---------------------------------------------------------------------------
+#: Levels are counted in tokens: at the time P_TIME the level was P_LEVEL, and it rises by P_RATE a second. A bucket's
+#: own level (B_LEVEL) is that at which it has been, or would have been, empty: it holds the difference, at most
+#: P_BURST.
+P_LEVEL, P_TIME, P_RATE, P_BURST = 0, 1, 2, 3
+P_FLOOR = 4  # no bucket's level is below: who had a full, smaller bucket does not get what was added
+P_NEEDED = 5  # tokens that are taken for a whole one
+PARAMETER_WORDS = 6
+
+# -- directory -------------------------------------------------------------------------------------------------
+D_IDENTITY = 0  # hash of name, kind and `per`; 0: never used
+D_OWNER = 1  # what the slots of the limit have in S_OWNER: the number of the record, and of its use
+D_USERS = 2  # a bit for each column that counts by it
+D_KEPT = 3  # 1: the shares of replicas are given by it, so it stays without users
+D_SHARED = 4  # 1: over replicas
+D_PARAMETERS = 5  # where the set in force begins
+D_MAXIMUM = 6
+D_KIND = 7  # 1: token buckets, 2: counts
+OF_BUCKETS, OF_COUNTS = 1, 2
+D_SETS = 8  # four sets: one in force, the others may still be read by who began before a change
+D_SET_WORDS = 8
+D_SET_COUNT = 4
+D_OVERFLOW = D_SETS + D_SET_WORDS * D_SET_COUNT  # a slot, for keys without room
+RECORDS = 1024
+
+# -- slots -----------------------------------------------------------------------------------------------------
+S_TAG = 0  # hash of limit and key, mixed with the owner
+S_OWNER = 1
+S_TAKEN, S_REFUSED = 2, 3  # since the last `demands`
+FREE, DROPPED = 0, 1  # tags: never used (a search ends here), and no longer (it goes on)
+FIRST_TAG = 2
+WINDOW = 32  # slots of its region in which a key may be
+
+B_LEVEL = 4
+B_PARAMETERS = 5  # 0: those of the limit; else where the key's own are
+B_SETS = 6  # two
+BUCKET_WORDS = B_SETS + 2 * PARAMETER_WORDS
+BUCKETS = 1 << 18  # twice what may be used before windows fill up: as many keys as `token_bucket.LIMIT`
+
+C_TOTAL = 4
+C_OWN_MAXIMUM = 5  # ALL_ONES: that of the limit
+C_WAITING = 6  # a bit for each column with a queue
+C_RESERVED = 7  # a bit for each column that a place was given to and that has not taken it yet; it counts as its own
+C_LATE = 8  # those of these bits that were set already at C_LATE_AT, and have not been cleared since
+C_LATE_AT = 9  # a time (float)
+C_LAST = 10  # the column that was given a place last
+C_COLUMNS = 11
+COUNT_WORDS = C_COLUMNS + COLUMNS
+COUNTS = 1 << 16
+NO_MAXIMUM = 1 << 62
+
+RECORD_WORDS = D_OVERFLOW + COUNT_WORDS
+DIRECTORY_AT = REGIONS_AT + 2 * REGIONS * REGION_WORDS
+BUCKETS_AT = DIRECTORY_AT + RECORDS * RECORD_WORDS
+COUNTS_AT = BUCKETS_AT + BUCKETS * BUCKET_WORDS
+WORDS = COUNTS_AT + COUNTS * COUNT_WORDS

@@ -1,0 +1,112 @@
+"""The memory that the processes of a daemon share, and the making whole of it after one of them died.
+
+Whoever changes several words of other processes' writes the old values into the region's undo log first. Who gets the
+mutex of a process that died puts them back. Totals are counted anew.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import secrets
+
+from mcproxy.dispatch.shared_memory import layout
+from mcproxy.dispatch.shared_memory.mutexes import Mutexes
+
+
+class MemoryMismatch(ValueError):
+    """A descriptor is not that of shared memory of this version of the program."""
+
+
+class Memory:
+    """The mapped memory. For the reactor's thread only: a thread that waits for another one's mutex would stop both."""
+
+    def __init__(self, fd: int) -> None:
+        """Map what `create` has made. Raises MemoryMismatch, OSError."""
+        size = layout.WORDS * layout.WORD
+        if os.fstat(fd).st_size != size:
+            raise MemoryMismatch("the descriptor of the shared limits is not their memory")
+        self.fd = fd
+        self._map = mmap.mmap(fd, size)
+        view = memoryview(self._map)
+        self.words: memoryview[int] = view.cast("Q")
+        #: The same memory, as floats.
+        self.floats: memoryview[float] = view.cast("d")
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._map)) + layout.MUTEXES_AT * layout.WORD
+        self.mutexes = Mutexes(address, layout.MUTEXES, self._repair, self._is_ours)
+
+    @classmethod
+    def create(cls) -> Memory:
+        """Make empty memory, and map it. Raises OSError."""
+        fd = os.memfd_create("mcproxy-limits", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, layout.WORDS * layout.WORD)
+            memory = cls(fd)
+            memory.words[layout.H_MULTIPLIER] = secrets.randbits(64) | 1
+            memory.words[layout.H_CREATOR] = os.getpid()
+            memory.mutexes.initialize()
+            memory.words[layout.H_MAGIC] = layout.MAGIC
+        except BaseException:
+            os.close(fd)
+            raise
+        return memory
+
+    @classmethod
+    def attach(cls, fd: int, column: int) -> Memory:
+        """Map what another process has made, as the process of a column. Raises MemoryMismatch, OSError."""
+        memory = cls(fd)
+        if memory.words[layout.H_MAGIC] != layout.MAGIC:
+            raise MemoryMismatch("the memory of the shared limits is that of another version of the program")
+        memory.words[layout.H_PIDS + column] = os.getpid()
+        return memory
+
+    def undo_log(self, region: int, *places: int) -> int:
+        """Note the words at `places`, which are about to change; return where to write 0 when that is done."""
+        words = self.words
+        log = layout.REGIONS_AT + region * layout.REGION_WORDS + layout.R_UNDO
+        assert len(places) <= layout.UNDO_MAX
+        at = log
+        for place in places:
+            words[at + 1] = place
+            words[at + 2] = words[place]
+            at += 2
+        words[log] = len(places)
+        return log
+
+    def _repair(self, mutex: int) -> None:
+        """Make whole what a mutex covers, after the process that held it died."""
+        if mutex == layout.DIRECTORY_MUTEX:
+            return  # a record comes to life with its last word
+        region = mutex - layout.BUCKETS_MUTEX
+        words = self.words
+        log = layout.REGIONS_AT + region * layout.REGION_WORDS + layout.R_UNDO
+        for at in range(log + 1, log + 1 + 2 * words[log], 2):
+            words[words[at]] = words[at + 1]
+        words[log] = 0
+        if region >= layout.REGIONS:
+            for base in count_slots(words, region - layout.REGIONS):
+                columns = base + layout.C_COLUMNS
+                words[base + layout.C_TOTAL] = sum(words[columns : columns + layout.COLUMNS])
+
+    def _is_ours(self, pid: int) -> bool:
+        words = self.words
+        return pid == words[layout.H_CREATOR] or pid in words[layout.H_PIDS : layout.H_PIDS + layout.COLUMNS].tolist()
+
+
+def count_slots(words: memoryview[int], region: int) -> list[int]:
+    """Return where the slots of a region of the counts begin that are in use; those of the directory's too."""
+    size = layout.COUNTS // layout.REGIONS * layout.COUNT_WORDS
+    first = layout.COUNTS_AT + region * size
+    tags = words[first : first + size : layout.COUNT_WORDS].tolist()
+    used = [first + number * layout.COUNT_WORDS for number, tag in enumerate(tags) if tag > layout.DROPPED]
+    return used + overflow_slots(words, region, layout.OF_COUNTS)
+
+
+def overflow_slots(words: memoryview[int], region: int, kind: int) -> list[int]:
+    """Return where the slots of keys without room are that the mutex of a region covers."""
+    first = layout.DIRECTORY_AT + region * layout.RECORD_WORDS
+    records = range(
+        first, layout.DIRECTORY_AT + layout.RECORDS * layout.RECORD_WORDS, layout.RECORD_WORDS * layout.REGIONS
+    )
+    return [base + layout.D_OVERFLOW for base in records if words[base + layout.D_KIND] == kind]

@@ -1,0 +1,148 @@
+"""Mutexes between processes that survive the death of who holds them (PTHREAD_MUTEX_ROBUST of the C library).
+
+The kernel notes for each thread which robust mutexes it holds; when it ends, however it ends, the next one to lock gets
+the mutex with EOWNERDEAD and repairs what it covers. A holder that is stopped (SIGSTOP) would block all others for as
+long; it is killed instead, which loses what it serves, and nothing of what the others do.
+
+A mutex is held for microseconds: so locking tries a few times before it sleeps, and keeps the interpreter's lock,
+without which a thread of this process could run while the mutex is held.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+from threading import get_native_id
+from typing import Any
+
+from mcproxy.dispatch.shared_memory.layout import MUTEX_BYTES
+
+_PROCESS_SHARED = 1  # PTHREAD_PROCESS_SHARED, of glibc and musl
+_ROBUST = 1  # PTHREAD_MUTEX_ROBUST
+_TID_MASK = 0x3FFFFFFF  # FUTEX_TID_MASK: the kernel reads the holder's thread id from the mutex
+_TRIES = 30
+# Seconds of waiting, after which it is looked whether the holder is stopped; twice, so that a short stop kills nobody.
+_PATIENCE = 0.1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class MutexError(OSError):
+    """The C library refused an operation on a mutex."""
+
+
+class Mutexes:
+    """An array of mutexes in shared memory.
+
+    `try_lock` and `unlock` are the C library's functions, for who cannot afford a call more: ``if code :=
+    try_lock(mutex):
+    self.lock_slowly(number, code)``. Both take what `pointers` has.
+    """
+
+    def __init__(
+        self, address: int, count: int, repair: Callable[[int], None], may_kill: Callable[[int], bool]
+    ) -> None:
+        """`repair(number)` makes whole what a mutex covers, while it is held, after a holder died.
+
+        `may_kill(pid)` says whether a stopped holder is a process of ours.
+        """
+        library = ctypes.PyDLL(None)  # the C library of this process, whichever it is; PyDLL: see above
+        self._library = library
+        self.try_lock: Callable[[Any], int] = library.pthread_mutex_trylock
+        self.unlock: Callable[[Any], int] = library.pthread_mutex_unlock
+        self._timed_lock = library.pthread_mutex_timedlock
+        self._consistent = library.pthread_mutex_consistent
+        self.pointers = [ctypes.c_void_p(address + number * MUTEX_BYTES) for number in range(count)]
+        self._repair = repair
+        self._may_kill = may_kill
+        self._holder_at = 0
+
+    def initialize(self) -> None:
+        """Make all of them, unlocked. Once, by who has made the memory. Raises MutexError."""
+        library = self._library
+        attributes = ctypes.create_string_buffer(MUTEX_BYTES)
+        self._check(library.pthread_mutexattr_init(attributes))
+        self._check(library.pthread_mutexattr_setpshared(attributes, _PROCESS_SHARED))
+        self._check(library.pthread_mutexattr_setrobust(attributes, _ROBUST))
+        for pointer in self.pointers:
+            self._check(library.pthread_mutex_init(pointer, attributes))
+        self._check(library.pthread_mutexattr_destroy(attributes))
+
+    def lock(self, number: int) -> None:
+        """Lock one. Raises MutexError."""
+        code = self.try_lock(self.pointers[number])
+        if code:
+            self.lock_slowly(number, code)
+
+    def release(self, number: int) -> None:
+        """Unlock one that this thread holds."""
+        self.unlock(self.pointers[number])
+
+    def lock_slowly(self, number: int, code: int) -> None:
+        """Lock one after `try_lock` has returned `code`, which is not 0. Raises MutexError."""
+        pointer = self.pointers[number]
+        for _ in range(_TRIES):
+            if code != errno.EBUSY:
+                break
+            code = self.try_lock(pointer)
+        suspect = 0  # the process id of a holder that was found stopped once
+        while code in (errno.EBUSY, errno.ETIMEDOUT):
+            until = time.time() + _PATIENCE  # the C library's clock for this
+            code = self._timed_lock(pointer, ctypes.byref(_Timespec(int(until), int(until % 1 * 1e9))))
+            if code == errno.ETIMEDOUT:
+                suspect = self._look_at_holder(pointer, suspect)
+        if code == errno.EOWNERDEAD:
+            self._repair(number)
+            code = self._consistent(pointer)
+        self._check(code)
+
+    def _look_at_holder(self, pointer: ctypes.c_void_p, suspect: int) -> int:
+        """Return the holder if it is stopped, else 0; kill it if it was the one last time."""
+        holder = self._holder(pointer)
+        if not holder or not self._may_kill(holder) or not _is_stopped(holder):
+            return 0
+        if holder == suspect:
+            os.kill(holder, signal.SIGKILL)
+        return holder
+
+    def _holder(self, pointer: ctypes.c_void_p) -> int:
+        """Return the thread that holds a mutex, 0 if none does; for a process's main thread that is its id."""
+        assert pointer.value is not None
+        if not self._holder_at:
+            self._holder_at = 1 + self._find_holder_word()
+        word = ctypes.c_uint32.from_address(pointer.value + self._holder_at - 1)
+        return word.value & _TID_MASK
+
+    def _find_holder_word(self) -> int:
+        """Return at which byte the C library keeps the holder's id: 0 in glibc, 4 in musl. Raises MutexError."""
+        mutex = ctypes.create_string_buffer(MUTEX_BYTES)
+        probe = Mutexes(ctypes.addressof(mutex), 1, self._repair, self._may_kill)
+        probe.initialize()
+        probe.lock(0)
+        try:
+            mine = get_native_id()
+            for at in (0, 4, 8):
+                if ctypes.c_uint32.from_buffer(mutex, at).value & _TID_MASK == mine:
+                    return at
+        finally:
+            probe.release(0)
+        raise MutexError(errno.ENOTSUP, "this C library does not say who holds a mutex")
+
+    @staticmethod
+    def _check(code: int) -> None:
+        if code:
+            raise MutexError(code, f"a mutex between processes failed: {os.strerror(code)}")
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+    except OSError:
+        return False  # it has ended meanwhile: the kernel gives the mutex to the next one

@@ -1,0 +1,206 @@
+"""The shared limits as their owner sees them: the supervisor, or the one process that has limits over replicas."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+
+from mcproxy.dispatch.shared_memory import layout
+from mcproxy.dispatch.shared_memory.counts import hand_over
+from mcproxy.dispatch.shared_memory.demands import Demands
+from mcproxy.dispatch.shared_memory.directory import Directory, level_at, tag_of, write_parameters
+from mcproxy.dispatch.shared_memory.layout import (
+    ALL_ONES,
+    B_LEVEL,
+    B_PARAMETERS,
+    B_SETS,
+    C_COLUMNS,
+    C_LATE,
+    C_OWN_MAXIMUM,
+    C_RESERVED,
+    C_TOTAL,
+    C_WAITING,
+    D_OWNER,
+    D_PARAMETERS,
+    P_BURST,
+    P_RATE,
+    PARAMETER_WORDS,
+    S_OWNER,
+)
+from mcproxy.dispatch.shared_memory.memory import Memory, count_slots
+from mcproxy.dispatch.shared_memory.shares import Demand, LimitId, Share
+from mcproxy.dispatch.shared_memory.slots import BucketSlots, CountSlots, Place, SlotTable
+from mcproxy.dispatch.shared_memory.tables import tell
+
+
+class SharedMemory:
+    """The memory, and what wakes the processes that count in it. For the reactor's thread only."""
+
+    def __init__(self, memory: Memory, wakers: tuple[int, ...], seconds: Callable[[], float]) -> None:
+        self.memory = memory
+        #: An eventfd for each column; a process listens to its own, and writes to the others'.
+        self.wakers = wakers
+        self._seconds = seconds
+        self._directory = Directory(memory)
+        self._buckets, self._counts = BucketSlots(memory), CountSlots(memory)
+        self._demands = Demands(memory)
+        self._returning: dict[LimitId, set[int]] = {}  # keys whose share is to be that of all others, once full again
+
+    @classmethod
+    def create(cls, seconds: Callable[[], float] = time.monotonic) -> SharedMemory:
+        """Make the memory, with nothing in it. `seconds` is one clock of all processes. Raises OSError."""
+        memory = Memory.create()
+        wakers = tuple(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(layout.COLUMNS))
+        return cls(memory, wakers, seconds)
+
+    @staticmethod
+    def attach(fd: int, column: int) -> Memory:
+        """Return the memory that another process has made, for the tables of the process of a column.
+
+        Raises MemoryMismatch, OSError.
+        """
+        return Memory.attach(fd, column)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the memory, for the processes that count in it."""
+        return self.memory.fd
+
+    def close(self) -> None:
+        """Close the descriptors; the memory stays with the processes that have mapped it."""
+        for fd in (self.memory.fd, *self.wakers):
+            os.close(fd)
+
+    def reclaim(self, column: int) -> None:
+        """The process of a column has ended: what it had in flight is so no more, and who waits for that is told."""
+        words = self.memory.words
+        words[layout.H_PIDS + column] = 0
+        told = 0
+        for region in range(layout.REGIONS):
+            mutex = layout.COUNTS_MUTEX + region
+            self.memory.mutexes.lock(mutex)
+            try:
+                for base in count_slots(words, region):
+                    if words[base + C_COLUMNS + column] or words[base + C_WAITING] >> column & 1:
+                        told |= self._take_off(base, layout.REGIONS + region, column)
+            finally:
+                self.memory.mutexes.release(mutex)
+        self._directory.reclaim(column)
+        tell(self.wakers, told)
+
+    def demands(self, limit: LimitId) -> list[Demand]:
+        """Return what was asked for since the last call, and what is in flight, of a limit over replicas."""
+        record = self._directory.find(limit, shared=True)
+        return [] if record is None else self._demands.of(record)
+
+    def default_share(self, limit: LimitId, share: Share) -> None:
+        """Set what each key without a share of its own may have. Tokens are kept, cut to the new burst.
+
+        Raises DirectoryFullError.
+        """
+        record = self._directory.find(limit, shared=True)
+        if record is None or not self._directory.is_kept(record):
+            record = self._directory.open(limit, share, self._seconds(), shared=True, column=None)
+        if limit.kind == "bucket":
+            self._directory.resize(record, share.rate, share.burst, self._seconds())
+            for key in tuple(self._returning.get(limit, ())):
+                self.grant(limit, key, None)
+        elif self._directory.set_maximum(record, share.maximum):
+            self._hand_over_all(record)
+
+    def forget(self, limit: LimitId) -> None:
+        """The agent gives no more shares of a limit."""
+        record = self._directory.find(limit, shared=True)
+        if record is not None:
+            self._directory.close(record, None)
+        self._returning.pop(limit, None)
+
+    def grant(self, limit: LimitId, key: int, share: Share | None) -> None:
+        """Set the share of one key (`key_hash`); None: that of all others. Without room for it, it has that, too.
+
+        A rise brings no tokens, they come with the rate; a fall cuts them. Unknown limits are ignored.
+        """
+        record = self._directory.find(limit, shared=True)
+        if record is None:
+            return
+        slots: SlotTable = self._buckets if limit.kind == "bucket" else self._counts
+        owner = self.memory.words[record + D_OWNER]
+        tag = tag_of(key, owner)
+        place: Place | None = slots.overflow(record)
+        assert place is not None
+        if place.tag != tag:
+            place = slots.place(tag, owner, self._seconds(), make=share is not None)
+        if place is None:
+            return
+        told = 0
+        self.memory.mutexes.lock(place.mutex)
+        try:
+            if self.memory.words[place.base] != tag:
+                return  # another key has taken the slot at this moment
+            if limit.kind == "bucket":
+                self._set_rate(limit, key, record, place, share)
+            else:
+                maximum = None if share is None else share.maximum
+                own = layout.NO_MAXIMUM if maximum is None else maximum
+                self.memory.words[place.base + C_OWN_MAXIMUM] = ALL_ONES if share is None else own
+                told = hand_over(self.memory, record, place.base, place.region)
+        finally:
+            self.memory.mutexes.release(place.mutex)
+        tell(self.wakers, told)
+
+    def _set_rate(self, limit: LimitId, key: int, record: int, place: Place, share: Share | None) -> None:
+        words, floats = self.memory.words, self.memory.floats
+        base = place.base
+        own, general = words[base + B_PARAMETERS], words[record + D_PARAMETERS]
+        now = self._seconds()
+        returning = self._returning.setdefault(limit, set())
+        returning.discard(key)
+        if share is None:
+            if not own:
+                return
+            if floats[base + B_LEVEL] <= level_at(floats, own, now) - floats[own + P_BURST]:
+                done = self.memory.undo_log(place.region, base + B_LEVEL, base + B_PARAMETERS)
+                floats[base + B_LEVEL] = -math.inf  # it is full, and needs no slot any more
+                words[base + B_PARAMETERS] = 0
+                words[done] = 0
+                return
+            # The level is counted from another beginning than the limit's, and so are tokens taken in advance.
+            returning.add(key)
+            share = Share(floats[general + P_RATE], floats[general + P_BURST])
+        if own and floats[own + P_RATE] == share.rate and floats[own + P_BURST] == share.burst:
+            return
+        after = base + B_SETS + (PARAMETER_WORDS if own == base + B_SETS else 0)
+        write_parameters(floats, after, own or general, share.rate, share.burst, now)
+        words[base + B_PARAMETERS] = after
+
+    def _take_off(self, base: int, region: int, column: int) -> int:
+        """Take off what a process had in one slot; return the bits of the processes that were given places."""
+        words, keep = self.memory.words, ~(1 << column)
+        total, theirs = base + C_TOTAL, base + C_COLUMNS + column
+        changed = (total, theirs, base + C_WAITING, base + C_RESERVED, base + C_LATE)
+        done = self.memory.undo_log(region, *changed)
+        words[total] -= words[theirs]
+        words[theirs] = 0
+        for at in (C_WAITING, C_RESERVED, C_LATE):
+            words[base + at] &= keep
+        words[done] = 0
+        record = layout.DIRECTORY_AT + (words[base + S_OWNER] & 0xFFFF) * layout.RECORD_WORDS
+        return hand_over(self.memory, record, base, region)
+
+    def _hand_over_all(self, record: int) -> None:
+        """A maximum was raised for all keys: tell those that wait."""
+        words = self.memory.words
+        owner = words[record + D_OWNER]
+        told = 0
+        for region in range(layout.REGIONS):
+            mutex = layout.COUNTS_MUTEX + region
+            self.memory.mutexes.lock(mutex)
+            try:
+                for base in count_slots(words, region):
+                    if words[base + S_OWNER] == owner and words[base + C_WAITING]:
+                        told |= hand_over(self.memory, record, base, layout.REGIONS + region)
+            finally:
+                self.memory.mutexes.release(mutex)
+        tell(self.wakers, told)

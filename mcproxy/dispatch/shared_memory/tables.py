@@ -1,0 +1,154 @@
+"""The tables of one of several processes: limits that all of them share. See `limit_tables.LimitTables`."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.interfaces import IReactorTime, IReadDescriptor
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from mcproxy.config import model
+from mcproxy.dispatch.limiter import InFlightLimiter, TokenBucketLimiter
+from mcproxy.dispatch.shared_memory.buckets import SharedBuckets
+from mcproxy.dispatch.shared_memory.counts import SharedCounts
+from mcproxy.dispatch.shared_memory.directory import Directory
+from mcproxy.dispatch.shared_memory.limiters import SharedInFlightLimiter, SharedTokenBucketLimiter
+from mcproxy.dispatch.shared_memory.memory import Memory
+from mcproxy.dispatch.shared_memory.shares import LimitId, Share
+from mcproxy.dispatch.shared_memory.slots import BucketSlots, CountSlots
+
+log = Logger()
+
+#: Of a limit over replicas, what this machine admits before its agent has said anything.
+_FIRST_SHARE = 0.05
+
+
+class SharedTables:
+    """Makes limiters that count in shared memory. For the reactor's thread only."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        column: int,
+        wakers: Sequence[int],
+        reactor: Any,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`wakers` are the eventfds of all columns. `seconds` is one clock of all processes."""
+        self._memory = memory
+        self._column = column
+        self._seconds = seconds
+        self._directory = Directory(memory)
+        self._buckets, self._counts = BucketSlots(memory), CountSlots(memory)
+        self._with_queues: set[SharedInFlightLimiter] = set()
+        self._wakers = wakers
+        self._told = _Told(wakers[column], self._was_told)
+        self._reactor = reactor
+        reactor.addReader(self._told)
+        #: How many tables count by a record, which this process is a user of as long as there are any.
+        self._users: dict[int, int] = {}
+
+    def token_bucket(self, config: model.FlowControl, clock: IReactorTime) -> TokenBucketLimiter:
+        """Return a limiter; its buckets are those of the other processes."""
+        limit = LimitId(config.name, "bucket", config.per)
+        buckets = self.buckets(limit, config.qps, config.burst, shared=config.shared)
+        return SharedTokenBucketLimiter(buckets, config.queue, clock, self._seconds)
+
+    def in_flight(self, config: model.FlowControl, clock: IReactorTime, *, long_running: bool) -> InFlightLimiter:
+        """Return a limiter; what other processes have in flight counts."""
+        limit = LimitId(config.name, "long" if long_running else "short", config.per)
+        counts = self.counts(limit, config.max_long_running if long_running else config.max, shared=config.shared)
+        return SharedInFlightLimiter(counts, config.queue, clock, self._with_queues)
+
+    def buckets(self, limit: LimitId, qps: float, burst: int, *, shared: bool = False) -> SharedBuckets:
+        """Return the buckets of a limit. Raises DirectoryFullError."""
+        share = Share(qps, burst)
+        if shared and burst:
+            share = Share(qps * _FIRST_SHARE, max(1.0, burst * _FIRST_SHARE))
+        record = self._open(limit, share, shared)
+        buckets = SharedBuckets(self._memory, self._buckets, self._directory, record, limit, qps, burst)
+        weakref.finalize(buckets, self._close, record).atexit = False
+        return buckets
+
+    def counts(self, limit: LimitId, maximum: int | None, *, shared: bool = False) -> SharedCounts:
+        """Return the counts of a limit. Raises DirectoryFullError."""
+        first = max(1, int(maximum * _FIRST_SHARE)) if shared and maximum else maximum
+        record = self._open(limit, Share(maximum=first), shared)
+        counts = SharedCounts(
+            self._memory,
+            self._counts,
+            self._directory,
+            record,
+            limit,
+            maximum,
+            column=self._column,
+            seconds=self._seconds,
+            wake=self._tell,
+        )
+        weakref.finalize(counts, self._close, record).atexit = False
+        return counts
+
+    def close(self) -> None:
+        """Listen no longer to what other processes tell."""
+        self._reactor.removeReader(self._told)
+
+    def _open(self, limit: LimitId, share: Share, shared: bool) -> int:
+        record = self._directory.open(limit, share, self._seconds(), shared=shared, column=self._column)
+        self._users[record] = self._users.get(record, 0) + 1
+        return record
+
+    def _close(self, record: int) -> None:
+        self._users[record] -= 1
+        if not self._users[record]:
+            del self._users[record]
+            self._directory.close(record, self._column)
+
+    def _tell(self, columns: int) -> None:
+        tell(self._wakers, columns)
+
+    def _was_told(self) -> None:
+        for limiter in list(self._with_queues):
+            limiter.was_told()
+
+
+def tell(wakers: Sequence[int], columns: int) -> None:
+    """Wake the processes of the columns whose bits are set."""
+    while columns:
+        bit = columns & -columns
+        columns ^= bit
+        try:
+            os.eventfd_write(wakers[bit.bit_length() - 1], 1)
+        except BlockingIOError:
+            pass  # it was told 2^64 times, and has not looked
+
+
+@implementer(IReadDescriptor)
+class _Told:
+    """The eventfd of this process, for the reactor."""
+
+    def __init__(self, fd: int, told: Callable[[], None]) -> None:
+        self._fd = fd
+        self._on_told = told
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def logPrefix(self) -> str:
+        return "limits"
+
+    def doRead(self) -> None:
+        try:
+            os.eventfd_read(self._fd)
+        except BlockingIOError:
+            return
+        self._on_told()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Called by the reactor when `doRead` raised, which it has logged: what waits looks at intervals."""
