@@ -158,6 +158,10 @@ class LineObserver:
             if admitted:
                 self._write_event(event)
 
+    def write_line(self, line: str) -> None:
+        """Write a line that another process has formatted."""
+        self._write(line)
+
     def write_summaries(self, *, now: bool = False) -> None:
         """Write the summaries of suppressed lines whose period has ended (`now`: all of them)."""
         with self._lock:

@@ -19,7 +19,7 @@ from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import collector, signals
 from mcproxy.daemon.lifecycle import Daemon, Dependencies, LogFiles, Service
-from mcproxy.daemon.logging import SUMMARY_INTERVAL, start_logging
+from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
 from mcproxy.daemon.worker_count import worker_count
@@ -60,7 +60,7 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     notifier = Notifier.from_environment(os.environ, pid=os.getpid())
     observer = start_logging(loaded.config.logging.level)
     reactor = _choose_reactor()
-    service, log_files = _make_service(reactor, loaded.config, sockets, make_service)
+    service, log_files = _make_service(reactor, loaded.config, sockets, make_service, observer)
 
     dependencies = Dependencies(
         reactor=reactor,
@@ -82,7 +82,7 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
 
 
 def _make_service(
-    reactor: Any, config: Config, systemd: SystemdSockets, make_service: MakeService
+    reactor: Any, config: Config, systemd: SystemdSockets, make_service: MakeService, observer: LineObserver
 ) -> tuple[Service, LogFiles]:
     """Return the proxy in this process, or in several, with the log files of either."""
     if worker_count(config.daemon) == 1:
@@ -91,7 +91,7 @@ def _make_service(
         return make_service(reactor, parts=parts, access_log_opener=access_logs.open), access_logs
     from mcproxy.daemon.processes.supervisor import LogFilesOfChildren, Processes
 
-    processes = Processes(reactor, systemd_sockets=systemd)
+    processes = Processes(reactor, systemd_sockets=systemd, write_line=observer.write_line)
     return processes, LogFilesOfChildren(processes.children)
 
 

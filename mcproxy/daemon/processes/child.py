@@ -33,6 +33,7 @@ from mcproxy.daemon.processes.children import Role
 from mcproxy.daemon.processes.interpreter import GROUP_SIGNALS
 from mcproxy.daemon.processes.keeper import Keeper, keeper_config
 from mcproxy.daemon.processes.orphan import Orphan
+from mcproxy.daemon.processes.shares import config_of_process
 from mcproxy.daemon.service import PreparedConfig, Service
 from mcproxy.net.reactor import install
 from mcproxy.observe.access import AccessLogs
@@ -51,6 +52,7 @@ class ChildProcess:
         self._sockets = InheritedSockets()
         self._service: Service | None = None
         self._keeper: Keeper | None = None
+        self._index: int | None = None  # a worker's
         self._prepared: PreparedConfig | None = None
         self._orphan: Orphan | None = None
         self._ending = False
@@ -93,6 +95,7 @@ class ChildProcess:
             index=message["index"],
             column=message["column"],
         )
+        self._index = start.index if start.role == Role.WORKER else None
         self._observer.set_level(message["level"])
         parts = make_parts(start)
         self._service = Service(self._reactor, parts=parts, access_log_opener=self._access_logs.open)
@@ -104,7 +107,7 @@ class ChildProcess:
         config_file, *sockets = message.fds
         self._sockets.prepare(zip(message["addresses"], sockets, strict=True))
         try:
-            config = passed_config.read(config_file)
+            config = config_of_process(passed_config.read(config_file), self._index, message["workers"])
             if self._keeper is not None:
                 config = keeper_config(config)
             self._prepared = await self.service.prepare(config)

@@ -11,6 +11,8 @@ from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.processes.channel import Channel
 from mcproxy.daemon.processes.children import Role
+from mcproxy.daemon.processes.common_log import CommonLog
+from mcproxy.daemon.processes.health_exchange import ChannelHealth
 from mcproxy.daemon.processes.keeper import WorkerAggregates
 
 
@@ -33,7 +35,9 @@ class Start:
 
 def make_parts(start: Start) -> ProcessParts:
     """Return the parts; handlers of their messages are registered with the channel."""
-    start.channel.on("lead", lambda message: None)
+    start.observer.divert = CommonLog(start.channel).divert
+    health = ChannelHealth(start.channel, start.reactor)
+    start.channel.on("lead", lambda message: health.lead(message["leads"]))
     if start.role == Role.KEEPER:
-        return ProcessParts(sockets=start.sockets)
-    return ProcessParts(sockets=start.sockets, make_aggregates=WorkerAggregates.maker(start.channel))
+        return ProcessParts(sockets=start.sockets, health=health)
+    return ProcessParts(sockets=start.sockets, make_aggregates=WorkerAggregates.maker(start.channel), health=health)

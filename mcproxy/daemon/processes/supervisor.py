@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import os
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,9 @@ from mcproxy.daemon.errors import DaemonError, describe
 from mcproxy.daemon.listening_sockets import PreparedSockets, SocketTable
 from mcproxy.daemon.processes import passed_config
 from mcproxy.daemon.processes.children import Child, Children, Role
+from mcproxy.daemon.processes.common_log import CommonLogs
 from mcproxy.daemon.processes.errors import ProcessError, ProcessLost
+from mcproxy.daemon.processes.health_relay import HealthRelay
 from mcproxy.daemon.processes.interpreter import describe_end
 from mcproxy.daemon.processes.keeper import KeeperLinks, needs_keeper
 from mcproxy.daemon.processes.slot import Slot
@@ -73,7 +75,8 @@ class Applied:
 class Processes:
     """All processes but the supervisor."""
 
-    def __init__(self, reactor: Any, *, systemd_sockets: SystemdSockets) -> None:
+    def __init__(self, reactor: Any, *, systemd_sockets: SystemdSockets, write_line: Callable[[str], None]) -> None:
+        """`write_line` writes a line of a child to the log."""
         self._reactor = reactor
         self._sockets = SocketTable(systemd_sockets)
         self._slots: dict[str, Slot] = {}
@@ -84,6 +87,8 @@ class Processes:
         self._started_at = reactor.seconds()
         self.children = Children(reactor)
         KeeperLinks(self.children)
+        self._common_logs = CommonLogs(self.children, reactor, write_line)
+        self._health = HealthRelay(self.children, reactor)
         self.children.on("leaving", lambda child, message: self._leaving(child))
         reactor.addSystemEventTrigger("after", "shutdown", self.children.end_all, END_TIMEOUT)
 
@@ -245,6 +250,8 @@ class Processes:
         if before is not None:
             os.close(before.file)
         new.prepared.clear()
+        self._health.configured(new.config)
+        self._common_logs.reloaded()
         self._choose_leader()
 
     async def _commit_child(self, slot: Slot, child: Child) -> None:
