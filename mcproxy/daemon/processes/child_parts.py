@@ -14,6 +14,7 @@ from mcproxy.daemon.processes.children import Role
 from mcproxy.daemon.processes.common_log import CommonLog
 from mcproxy.daemon.processes.health_exchange import ChannelHealth
 from mcproxy.daemon.processes.keeper import WorkerAggregates
+from mcproxy.dispatch.shared_memory import SharedTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,12 @@ def make_parts(start: Start) -> ProcessParts:
     start.observer.divert = CommonLog(start.channel).divert
     health = ChannelHealth(start.channel, start.reactor)
     start.channel.on("lead", lambda message: health.lead(message["leads"]))
+    tables = SharedTables.of_process(start.descriptors, start.column, start.reactor)
     if start.role == Role.KEEPER:
-        return ProcessParts(sockets=start.sockets, health=health)
-    return ProcessParts(sockets=start.sockets, make_aggregates=WorkerAggregates.maker(start.channel), health=health)
+        return ProcessParts(sockets=start.sockets, health=health, limit_tables=tables)
+    return ProcessParts(
+        sockets=start.sockets,
+        make_aggregates=WorkerAggregates.maker(start.channel),
+        health=health,
+        limit_tables=tables,
+    )

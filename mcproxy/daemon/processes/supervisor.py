@@ -33,6 +33,7 @@ from mcproxy.daemon.processes.interpreter import describe_end
 from mcproxy.daemon.processes.keeper import KeeperLinks, needs_keeper
 from mcproxy.daemon.processes.slot import Slot
 from mcproxy.daemon.worker_count import worker_count
+from mcproxy.dispatch.shared_memory import SharedMemory
 from mcproxy.net.bind import SystemdSockets
 
 log = Logger()
@@ -85,7 +86,9 @@ class Processes:
         self._drain_timeout = 0.0
         self._cut: Counter[str] = Counter()
         self._started_at = reactor.seconds()
+        self._limits = SharedMemory.create()
         self.children = Children(reactor)
+        self.children.on_lost(lambda child: self._limits.reclaim(child.column))
         KeeperLinks(self.children)
         self._common_logs = CommonLogs(self.children, reactor, write_line)
         self._health = HealthRelay(self.children, reactor)
@@ -297,7 +300,7 @@ class Processes:
             "column": child.column,
             "level": level,
         }
-        return fields, {}
+        return fields, self._limits.descriptors
 
     async def _configure(self, child: Child, applied: Applied) -> None:
         """Let a child prepare a configuration. Raises ProcessLost, or what the child raised."""

@@ -21,9 +21,6 @@ from mcproxy.dispatch.shared_memory.memory import Memory
 from mcproxy.dispatch.shared_memory.shares import Demand
 from mcproxy.dispatch.shared_memory.slots import BucketSlots, CountSlots
 
-# Blocks of a region, each with a bit of R_USED.
-_BLOCKS = 64
-
 
 class Demands:
     """Collects demands of all limits, and hands them out by limit."""
@@ -62,7 +59,7 @@ class Demands:
                 try:
                     blocks, words[used] = words[used], 0
                     first = table.first + number * size * table.slot_words
-                    words[used] = self._read_blocks(blocks, first, table.slot_words, size // _BLOCKS)
+                    words[used] = self._read_blocks(blocks, first, table.slot_words, size // layout.BLOCKS)
                 finally:
                     self._memory.mutexes.release(mutex)
 

@@ -41,8 +41,10 @@ MUTEXES_AT = HEADER_WORDS
 
 # -- regions ---------------------------------------------------------------------------------------------------
 R_USED = 0  # a bit for each of 64 blocks of slots that was used since the last `demands` (limits over replicas only)
-R_UNDO = 1  # the number of words in the undo log, then pairs: where, and the old value
+R_GIVEN = 1  # a bit for each block with a slot that was ever given to a key: the others are not to be touched
+R_UNDO = 2  # the number of words in the undo log, then pairs: where, and the old value
 UNDO_MAX = 6
+BLOCKS = 64
 REGION_WORDS = 16
 REGIONS_AT = MUTEXES_AT + MUTEXES * MUTEX_BYTES // WORD
 

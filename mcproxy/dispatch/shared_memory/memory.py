@@ -96,10 +96,16 @@ class Memory:
 
 def count_slots(words: memoryview[int], region: int) -> list[int]:
     """Return where the slots of a region of the counts begin that are in use; those of the directory's too."""
-    size = layout.COUNTS // layout.REGIONS * layout.COUNT_WORDS
-    first = layout.COUNTS_AT + region * size
-    tags = words[first : first + size : layout.COUNT_WORDS].tolist()
-    used = [first + number * layout.COUNT_WORDS for number, tag in enumerate(tags) if tag > layout.DROPPED]
+    given = words[layout.REGIONS_AT + (layout.REGIONS + region) * layout.REGION_WORDS + layout.R_GIVEN]
+    in_block = layout.COUNTS // layout.REGIONS // layout.BLOCKS * layout.COUNT_WORDS
+    first = layout.COUNTS_AT + region * in_block * layout.BLOCKS
+    used = [
+        base
+        for block in range(layout.BLOCKS)
+        if given >> block & 1
+        for base in range(first + block * in_block, first + (block + 1) * in_block, layout.COUNT_WORDS)
+        if words[base] > layout.DROPPED
+    ]
     return used + overflow_slots(words, region, layout.OF_COUNTS)
 
 

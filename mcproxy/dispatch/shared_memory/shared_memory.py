@@ -55,18 +55,15 @@ class SharedMemory:
         wakers = tuple(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(layout.COLUMNS))
         return cls(memory, wakers, seconds)
 
-    @staticmethod
-    def attach(fd: int, column: int) -> Memory:
-        """Return the memory that another process has made, for the tables of the process of a column.
-
-        Raises MemoryMismatch, OSError.
-        """
-        return Memory.attach(fd, column)
-
     @property
     def fd(self) -> int:
         """The descriptor of the memory, for the processes that count in it."""
         return self.memory.fd
+
+    @property
+    def descriptors(self) -> dict[str, int]:
+        """The descriptors that a process needs to count in it, by name: see `SharedTables.of_process`."""
+        return {"limits": self.fd, **{f"wake-{column}": fd for column, fd in enumerate(self.wakers)}}
 
     def close(self) -> None:
         """Close the descriptors; the memory stays with the processes that have mapped it."""

@@ -86,7 +86,7 @@ class SlotTable(ABC):
         if base < self.first:
             return 0
         size = self._in_region * self.slot_words
-        return 1 << (base - self.first) % size * 64 // size
+        return 1 << (base - self.first) % size * layout.BLOCKS // size
 
     @abstractmethod
     def _is_needed(self, base: int, record: int, now: float) -> bool:
@@ -125,12 +125,12 @@ class SlotTable(ABC):
         words = self._words
         for base in self._window(region, start):
             if words[base] <= layout.DROPPED:
-                return self._give(base, tag, owner)
+                return self._give(region, base, tag, owner)
         if now < self._search_again[region]:
             return None
         for base in self._window(region, start):
             if not self._still_needed(base, now):
-                return self._give(base, tag, owner)
+                return self._give(region, base, tag, owner)
         self._search_again[region] = now + _SEARCH_EVERY
         return None
 
@@ -139,7 +139,9 @@ class SlotTable(ABC):
         record = layout.DIRECTORY_AT + (owner & 0xFFFF) * layout.RECORD_WORDS
         return self._words[record + D_OWNER] == owner and self._is_needed(base, record, now)
 
-    def _give(self, base: int, tag: int, owner: int) -> int:
+    def _give(self, region: int, base: int, tag: int, owner: int) -> int:
+        state = layout.REGIONS_AT + (self.first_region + region) * layout.REGION_WORDS
+        self._words[state + layout.R_GIVEN] |= self.block(base)
         if self._words[base] != layout.FREE:
             self._words[base] = layout.DROPPED
         clear_slot(self._words, self._floats, base, owner, counts=self.counts)

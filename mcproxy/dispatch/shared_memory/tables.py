@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime, IReadDescriptor
@@ -15,6 +15,7 @@ from zope.interface import implementer
 
 from mcproxy.config import model
 from mcproxy.dispatch.limiter import InFlightLimiter, TokenBucketLimiter
+from mcproxy.dispatch.shared_memory import layout
 from mcproxy.dispatch.shared_memory.buckets import SharedBuckets
 from mcproxy.dispatch.shared_memory.counts import SharedCounts
 from mcproxy.dispatch.shared_memory.directory import Directory
@@ -54,6 +55,16 @@ class SharedTables:
         reactor.addReader(self._told)
         #: How many tables count by a record, which this process is a user of as long as there are any.
         self._users: dict[int, int] = {}
+
+    @classmethod
+    def of_process(cls, descriptors: Mapping[str, int], column: int, reactor: Any) -> SharedTables:
+        """Return the tables of the process of a column, over the memory of another (`SharedMemory.descriptors`).
+
+        Raises MemoryMismatch, OSError.
+        """
+        memory = Memory.attach(descriptors["limits"], column)
+        wakers = [descriptors[f"wake-{number}"] for number in range(layout.COLUMNS)]
+        return cls(memory, column=column, wakers=wakers, reactor=reactor)
 
     def token_bucket(self, config: model.FlowControl, clock: IReactorTime) -> TokenBucketLimiter:
         """Return a limiter; its buckets are those of the other processes."""
