@@ -89,9 +89,10 @@ def _make_service(
         access_logs = AccessLogs(reactor)
         parts = ProcessParts(sockets=LocalSockets(systemd))
         return make_service(reactor, parts=parts, access_log_opener=access_logs.open), access_logs
+    from mcproxy.daemon.listening_sockets import SocketTable
     from mcproxy.daemon.processes.supervisor import LogFilesOfChildren, Processes
 
-    processes = Processes(reactor, systemd_sockets=systemd, write_line=observer.write_line)
+    processes = Processes(reactor, sockets=SocketTable(systemd), write_line=observer.write_line)
     return processes, LogFilesOfChildren(processes.children)
 
 

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -34,6 +35,7 @@ from mcproxy.daemon.processes.interpreter import GROUP_SIGNALS
 from mcproxy.daemon.processes.keeper import Keeper, keeper_config
 from mcproxy.daemon.processes.orphan import Orphan
 from mcproxy.daemon.processes.shares import config_of_process
+from mcproxy.daemon.processes.shutdown import Shutdown
 from mcproxy.daemon.service import PreparedConfig, Service
 from mcproxy.net.reactor import install
 from mcproxy.observe.access import AccessLogs
@@ -51,10 +53,11 @@ class ChildProcess:
         self._access_logs = AccessLogs(reactor, name)
         self._sockets = InheritedSockets()
         self._service: Service | None = None
-        self._keeper: Keeper | None = None
-        self._index: int | None = None  # a worker's
         self._prepared: PreparedConfig | None = None
         self._orphan: Orphan | None = None
+        self._keeper: Keeper | None = None
+        self._index: int | None = None  # a worker's
+        self._shutdown = Shutdown(reactor)
         self._ending = False
         handlers = {
             "start": self._start,
@@ -64,9 +67,10 @@ class ChildProcess:
             "discard": self._discard,
             "figures": self._figures,
             "reopen_logs": lambda message: self._access_logs.reopen(),
-            "begin_shutdown": lambda message: self.service.begin_shutdown(),
-            "drain": lambda message: self.service.drain(message["seconds"]),
-            "stop_accepting": lambda message: self.service.stop_accepting(),
+            "save": lambda message: self.service.save(),
+            "begin_shutdown": lambda message: self._shutdown.begin(self.service),
+            "drain": lambda message: self._shutdown.drain(self.service, message["seconds"]),
+            "stop_accepting": lambda message: self._shutdown.stop_accepting(self.service),
             "finish": self._finish,
             "retire": self._retire,
             "abort": lambda message: self.end(at_once=True),
@@ -95,8 +99,8 @@ class ChildProcess:
             index=message["index"],
             column=message["column"],
         )
-        self._index = start.index if start.role == Role.WORKER else None
         self._observer.set_level(message["level"])
+        self._index = start.index if start.role == Role.WORKER else None
         parts = make_parts(start)
         self._service = Service(self._reactor, parts=parts, access_log_opener=self._access_logs.open)
         if start.role == Role.KEEPER:
@@ -106,10 +110,13 @@ class ChildProcess:
     async def _prepare(self, message: Message) -> None:
         config_file, *sockets = message.fds
         self._sockets.prepare(zip(message["addresses"], sockets, strict=True))
+        config = config_of_process(passed_config.read(config_file), self._index, message["workers"])
+        if self._keeper is not None:
+            config = keeper_config(config)
+        elif message["retiring"]:  # it has the addresses that it has
+            here = {address for address, _ in self.service.listening}
+            config = replace(config, listeners=tuple(each for each in config.listeners if str(each.bind) in here))
         try:
-            config = config_of_process(passed_config.read(config_file), self._index, message["workers"])
-            if self._keeper is not None:
-                config = keeper_config(config)
             self._prepared = await self.service.prepare(config)
         except BaseException:
             self._sockets.discard()
@@ -134,11 +141,13 @@ class ChildProcess:
         return {"open": self.service.running, **self.service.figures}
 
     async def _finish(self, message: Message) -> Fields:
+        self._shutdown.ends = True
         await self.service.finish()
         self.end()
         return {"cut": dict(self.service.cut)}
 
     async def _retire(self, message: Message) -> Fields:
+        self._shutdown.ends = True
         addresses = {address for address, _ in self.service.listening}
         await self.service.retire(message["seconds"], handed_over=addresses)
         self.end()
@@ -153,16 +162,17 @@ class ChildProcess:
         elif self._service is None or self._service.runtime is None:
             self.end(at_once=True)
         else:
-            self._channel.tell("leaving")
+            assert self._service.runtime is not None
+            self._channel.tell("leaving", seconds=self._service.runtime.config.daemon.drain_timeout)
 
     def _supervisor_lost(self) -> None:
-        if self._ending:
+        if self._ending or self._shutdown.ends:
             return
         if self._service is None or self._service.runtime is None:
             self.end(at_once=True)
             return
         self._discard(Message("discard", {}))
-        self._orphan = Orphan(self._reactor, self._service, self.end)
+        self._orphan = Orphan(self._reactor, self._service, self._shutdown, self.end)
 
     def end(self, *, at_once: bool = False) -> None:
         """End the process; `at_once`: with everything that it carries."""

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.daemon.predecessor import status_of
+from mcproxy.daemon.processes.shutdown import Shutdown
 from mcproxy.daemon.service import Service
 
 log = Logger()
@@ -28,9 +29,10 @@ _REPORT = 60.0
 class Orphan:
     """What a child does without its supervisor."""
 
-    def __init__(self, reactor: Any, service: Service, end: Callable[..., None]) -> None:
+    def __init__(self, reactor: Any, service: Service, shutdown: Shutdown, end: Callable[..., None]) -> None:
         """`end` ends the process; with `at_once=True`, with everything that it carries."""
         assert service.runtime is not None
+        self._shutdown = shutdown
         self._reactor = reactor
         self._service = service
         self._end = end
@@ -38,7 +40,10 @@ class Orphan:
         self._stopping = False
         self._reporting = LoopingCall(self._report)
         self._reporting.clock = reactor
-        if self._daemon.control_socket is None:
+        if shutdown.begun:
+            log.error("the supervisor has died as it was stopping, this process goes on with that")
+            self.stop()
+        elif self._daemon.control_socket is None:
             log.error(
                 "the supervisor has died, this process drains and ends",
                 cause="without daemon.controlSocket no other daemon can be found",
@@ -58,10 +63,7 @@ class Orphan:
         self._run(self._stop())
 
     async def _stop(self) -> None:
-        self._service.begin_shutdown()
-        await self._service.drain(self._daemon.drain_timeout)
-        self._service.stop_accepting()
-        await self._service.finish()
+        await self._shutdown.complete(self._service, self._daemon.drain_timeout)
         self._ended()
 
     async def _wait_for_successor(self) -> None:

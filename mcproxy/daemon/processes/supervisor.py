@@ -2,24 +2,20 @@
 
 The supervisor reads and checks files, opens listening sockets, and moves no client's bytes. Every call goes to all
 children. A configuration is applied in two steps: each child prepares it beside the one in force; when all have, all
-commit it, the keeper first; where one cannot, all discard it. A child that ends is replaced: its successor gets the
-same name, sockets and configuration.
+commit it, the keeper first; where one cannot, all discard it. A child that ends is replaced (`processes.slots`).
 """
 
 from __future__ import annotations
 
-import enum
 import os
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList, TimeoutError
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
-from mcproxy import __version__
 from mcproxy.config import model
 from mcproxy.daemon import figures
 from mcproxy.daemon.errors import DaemonError, describe
@@ -32,33 +28,23 @@ from mcproxy.daemon.processes.health_relay import HealthRelay
 from mcproxy.daemon.processes.interpreter import describe_end
 from mcproxy.daemon.processes.keeper import KeeperLinks, needs_keeper
 from mcproxy.daemon.processes.slot import Slot
+from mcproxy.daemon.processes.slots import Phase, Slots
+from mcproxy.daemon.processes.waiting import outcomes
 from mcproxy.daemon.worker_count import worker_count
 from mcproxy.dispatch.shared_memory import SharedMemory
-from mcproxy.net.bind import SystemdSockets
 
 log = Logger()
 
 PREPARE_TIMEOUT = 120.0
 """Seconds that a child may take to prepare a configuration; one that takes longer is killed."""
-REPLACED_WITHIN = 30.0
-"""Seconds that a reload waits for the successor of a child that has ended."""
 FIGURES_TIMEOUT = 5.0
 """Seconds that a child may take to report its figures; without them, status has those of the others."""
 END_TIMEOUT = 3.0
 """Seconds that a child may take to end once it has nothing left to do, or at once."""
-LEAVING_DELAY = 0.25
-"""Seconds before a child that was sent SIGTERM is replaced: if all processes were, the supervisor stops by then."""
-
-
-class Phase(enum.Enum):
-    RUNNING = enum.auto()
-    DRAINING = enum.auto()
-    """Everything is still accepted, so whoever ends is still replaced."""
-    FINISHING = enum.auto()
 
 
 @dataclass(eq=False, slots=True)
-class Applied:
+class Generation:
     """A configuration as the children get it; in force, or prepared."""
 
     config: model.Config
@@ -71,18 +57,18 @@ class Applied:
     """The children that have prepared it."""
     added: list[Slot] = field(default_factory=list)
     """Slots that it has more than the one in force."""
+    removed: list[Slot] = field(default_factory=list)
+    """Slots that only the one in force has; their children get it too, for what they end with it."""
 
 
 class Processes:
     """All processes but the supervisor."""
 
-    def __init__(self, reactor: Any, *, systemd_sockets: SystemdSockets, write_line: Callable[[str], None]) -> None:
+    def __init__(self, reactor: Any, *, sockets: SocketTable, write_line: Callable[[str], None]) -> None:
         """`write_line` writes a line of a child to the log."""
         self._reactor = reactor
-        self._sockets = SocketTable(systemd_sockets)
-        self._slots: dict[str, Slot] = {}
-        self._applied: Applied | None = None
-        self._phase = Phase.RUNNING
+        self._sockets = sockets
+        self._in_force: Generation | None = None
         self._drain_timeout = 0.0
         self._cut: Counter[str] = Counter()
         self._started_at = reactor.seconds()
@@ -90,27 +76,26 @@ class Processes:
         self.children = Children(reactor)
         self.children.on_lost(lambda child: self._limits.reclaim(child.column))
         KeeperLinks(self.children)
-        self._common_logs = CommonLogs(self.children, reactor, write_line)
+        self._slots = Slots(
+            reactor, self.children, start=self._start_child, configure=self._catch_up, drain=self._drain_late
+        )
         self._health = HealthRelay(self.children, reactor)
-        self.children.on("leaving", lambda child, message: self._leaving(child))
+        self._common_logs = CommonLogs(self.children, reactor, write_line)
         reactor.addSystemEventTrigger("after", "shutdown", self.children.end_all, END_TIMEOUT)
 
     # -- what the lifecycle asks ------------------------------------------------------------------------------------
 
     @property
     def running(self) -> int:
-        """Open requests, watches and tunnels, as the children said within the last second.
-
-        A request that the keeper has is a worker's, too.
-        """
+        """Open requests, watches and tunnels, as the workers said within the last second."""
         return sum(child.open for child in self.children if child.role is Role.WORKER)
 
     async def collect_figures(self) -> dict[str, Any]:
-        """Connections and requests of each listener and cluster, summed, and the processes, for JSON."""
+        """Return connections and requests of each listener and cluster, summed, and the processes, for JSON."""
         children = list(self.children)
         asked = [child.channel.ask("figures", timeout=FIGURES_TIMEOUT) for child in children]
         answers: list[dict[str, Any]] = []
-        for child, answer in zip(children, await _all(asked), strict=True):
+        for child, answer in zip(children, await outcomes(asked), strict=True):
             if isinstance(answer, dict):
                 child.open = answer.pop("open")
                 answers.append(answer)
@@ -118,91 +103,102 @@ class Processes:
 
     async def start(self, config: model.Config) -> None:
         """Start all processes with `config`; raises with nothing left open."""
-        try:
-            await self.apply(config)
-        except BaseException:
-            self._phase = Phase.FINISHING
-            self._kill_all()
-            self._sockets.close()
-            raise
+        await self.apply(config)
 
     async def apply(self, config: model.Config) -> None:
         """Apply a new configuration in all processes; raises with nothing changed in any."""
-        await self._commit(await self._prepare(config))
+        await self.commit(await self.prepare(config))
+
+    async def save(self) -> None:
+        """Save the state of aggregates, for a daemon that takes over."""
+        await self._ask_all("save", self._slots.serving(Role.KEEPER))
+
+    @property
+    def listening(self) -> list[tuple[str, int]]:
+        """The addresses in force and their listening descriptors, which stay this process's."""
+        return self._sockets.all
 
     def begin_shutdown(self) -> None:
         """Fail readiness, and close kept connections with the next response. Everything is still accepted."""
-        self._phase = Phase.DRAINING
+        self._slots.phase = Phase.DRAINING
         self.children.tell_all("begin_shutdown")
 
     async def drain(self, timeout: float) -> None:
         """Refuse new tunnels and followed logs and wait for the open ones, at most `timeout` seconds; then cut them."""
         self._drain_timeout = timeout
-        await self._ask_all("drain", self._serving(), seconds=timeout)
+        await self._ask_all("drain", self._slots.serving(), seconds=timeout)
 
     def stop_accepting(self) -> None:
         """Close the listening sockets."""
-        self._phase = Phase.FINISHING
-        for slot in self._slots.values():
-            slot.give_up()
-            if slot.child is not None and not slot.serving:
-                slot.child.kill()
+        self._slots.finish()
         self._sockets.close()  # before the workers', the last of which accepts what is queued
-        for child in self._serving(Role.WORKER):
+        for child in self._slots.serving(Role.WORKER):
             child.channel.tell("stop_accepting")
 
     async def finish(self) -> None:
         """End watches cleanly, wait for short requests, both within fixed times, and close everything."""
-        self._cut.update(await self._finish(self._serving(Role.WORKER)))
-        await self._finish(self._serving(Role.KEEPER))  # the workers' requests needed it
+        self._cut.update(await self._finish(self._slots.serving(Role.WORKER)))
+        await self._finish(self._slots.serving(Role.KEEPER))  # the workers' requests needed it
         for child in self.children:  # those that retire
             child.channel.tell("abort")
-        await _all([_ended(child, END_TIMEOUT, self._reactor) for child in self.children])
+        await outcomes(self._see_end(child) for child in self.children)
+
+    async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
+        """End what is open, for another daemon that serves the addresses `handed_over` from the same sockets."""
+        workers, keepers = self._slots.serving(Role.WORKER), self._slots.serving(Role.KEEPER)
+        self._slots.finish()
+        self._sockets.close(handed_over=handed_over)
+        await outcomes(self._slots.retire(child, timeout) for child in workers)
+        await self._finish(keepers)
+        await outcomes(self._see_end(child) for child in self.children)
 
     @property
     def cut(self) -> Mapping[str, int]:
         """The number of requests that were cut in all processes, by kind."""
-        return self._cut
+        return self._cut + self._slots.cut
 
     def abort(self) -> None:
         """End everything at once. The children have `END_TIMEOUT` for it, at the end of the reactor."""
-        self._phase = Phase.FINISHING
-        for slot in self._slots.values():
-            slot.give_up()
-        self.children.tell_all("abort")
+        self._slots.finish()
+        for child in self.children:
+            child.channel.tell("abort")
         self._sockets.close()
 
     # -- step one ---------------------------------------------------------------------------------------------------
 
-    async def _prepare(self, config: model.Config) -> Applied:
-        """Let all children prepare `config`; raises what the first of them raised, with nothing changed in any."""
+    async def prepare(self, config: model.Config) -> Generation:
+        """Let all children prepare `config`; raises what the first of them raised, with nothing changed in any.
+
+        `commit` or `discard` must follow.
+        """
         workers = worker_count(config.daemon)
         sockets = self._sockets.prepare([listener.bind for listener in config.listeners], workers)
         try:
-            new = Applied(config, workers, passed_config.write(config), sockets)
+            new = Generation(config, workers, passed_config.write(config), sockets)
         except BaseException:
             sockets.discard()
             raise
-        wanted = [Slot(Role.WORKER, index) for index in range(workers)]
-        if needs_keeper(config):
-            wanted.insert(0, Slot(Role.KEEPER, 0))
-        new.added = [slot for slot in wanted if slot.name not in self._slots]
-        kept = [self._slots[slot.name] for slot in wanted if slot.name in self._slots]
-        outcomes = await _all(self._prepare_slot(slot, new) for slot in (*kept, *new.added))
-        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        wanted = {slot.name: slot for slot in _wanted_slots(config, workers)}
+        new.added = [slot for name, slot in wanted.items() if name not in self._slots]
+        new.removed = [slot for slot in self._slots.all() if slot.name not in wanted]
+        kept = [slot for slot in self._slots.all() if slot.name in wanted]
+        preparing = [self._prepare_slot(slot, new) for slot in (*kept, *new.added)]
+        results = await outcomes([*preparing, *(self._prepare_removed(slot, new) for slot in new.removed)])
+        errors = [result for result in results if isinstance(result, BaseException)]
         if errors:
-            await self._discard(new)
+            await self.discard(new)
             raise _most_telling(errors)
         return new
 
-    async def _prepare_slot(self, slot: Slot, new: Applied) -> None:
+    async def _prepare_slot(self, slot: Slot, new: Generation) -> None:
         """Let the slot's child prepare `new`; one that ends meanwhile is replaced and asked again, once."""
         for last in (False, True):
-            child = await (self._spawn(slot) if slot in new.added else self._child_serving(slot))
             try:
-                await self._configure(child, new)
+                child = await (self._slots.spawn(slot) if slot in new.added else self._slots.serving_in(slot))
+                await self._prepare_child(child, new)
             except ProcessLost:
-                status = await child.when_ended()
+                if slot.child is not None:
+                    status = await slot.child.when_ended()
                 if last:
                     raise DaemonError(
                         f"{slot.name} ended while it prepared the configuration, twice: {describe_end(status)}",
@@ -212,15 +208,19 @@ class Processes:
                 new.prepared[slot] = child
                 return
 
-    async def _child_serving(self, slot: Slot) -> Child:
+    async def _prepare_removed(self, slot: Slot, new: Generation) -> None:
+        """Let a child that is about to retire prepare `new`; nothing replaces it if it ends."""
+        child = slot.child
+        if child is None or not slot.serving:
+            return
         try:
-            return await slot.child_serving().addTimeout(REPLACED_WITHIN, self._reactor)
-        except TimeoutError:
-            raise DaemonError(
-                f"{slot.name} has ended, and its successor does not start", todo="see the lines of both in the log"
-            ) from None
+            await self._prepare_child(child, new)
+        except ProcessLost:
+            return
+        new.prepared[slot] = child
 
-    async def _discard(self, new: Applied) -> None:
+    async def discard(self, new: Generation) -> None:
+        """Undo `prepare`."""
         for slot in new.added:
             if slot.child is not None:
                 slot.child.kill()
@@ -229,221 +229,106 @@ class Processes:
             for slot, child in new.prepared.items()
             if slot not in new.added
         ]
-        await _all(asked)
+        await outcomes(asked)
         assert new.sockets is not None
         new.sockets.discard()
         os.close(new.file)
 
     # -- step two ---------------------------------------------------------------------------------------------------
 
-    async def _commit(self, new: Applied) -> None:
+    async def commit(self, new: Generation) -> None:
         """Put `new` in force. It never fails: a child that cannot is replaced by one that has `new`."""
-        before, self._applied = self._applied, new
+        before, self._in_force = self._in_force, new
         assert new.sockets is not None
         new.sockets.commit()
         new.sockets = None
         for slot in new.added:
-            self._slots[slot.name] = slot
-        removed = [slot for slot in self._slots.values() if slot not in new.prepared]
+            self._slots.add(slot)
         for role in (Role.KEEPER, Role.WORKER):
-            await _all(self._commit_child(slot, child) for slot, child in new.prepared.items() if slot.role is role)
-        for slot in removed:
-            del self._slots[slot.name]
-            self._retire(slot)
+            await outcomes(self._commit_slot(slot, child) for slot, child in new.prepared.items() if slot.role is role)
+        for slot in new.removed:
+            self._slots.remove(slot, new.config.daemon.drain_timeout)
+        starting = [slot for slot in self._slots.all() if slot.child is not None and not slot.serving]
+        await outcomes(self._slots.serving_in(slot) for slot in starting)  # they may have the old one for a moment yet
         if before is not None:
             os.close(before.file)
         new.prepared.clear()
+        self._slots.choose_leader()
         self._health.configured(new.config)
         self._common_logs.reloaded()
-        self._choose_leader()
 
-    async def _commit_child(self, slot: Slot, child: Child) -> None:
+    async def _commit_slot(self, slot: Slot, child: Child) -> None:
         if slot.child is not child:  # it has ended since it prepared
-            if slot in self._slots.values() and slot.child is None and slot.waiting is None:
-                self._replace(slot, 0.0)
+            if slot.child is None and slot.waiting is None:
+                self._slots.replace(slot, 0.0)
             return
         try:
             await child.channel.ask("commit", timeout=None)
         except ProcessLost:
             return
         except Exception as error:
-            self._log_error("a process could not commit the configuration, it is replaced", slot, error)
+            self._slots.log_error("a process could not commit the configuration, it is replaced", slot, error)
             child.kill()
             return
         if slot.child is child:
             slot.serves()
 
-    # -- children ---------------------------------------------------------------------------------------------------
+    # -- one child --------------------------------------------------------------------------------------------------
 
-    async def _spawn(self, slot: Slot) -> Child:
-        """Start a child in a slot; it has no configuration yet. Raises OSError, ProcessLost."""
-        child = slot.child = self.children.spawn(slot.role, slot.index)
-        child.when_ended().addCallback(lambda status: self._ended(slot, child, status))
-        fields, descriptors = self._start_fields(child)
-        answer = await self.children.start(child, list(descriptors.values()), descriptors=list(descriptors), **fields)
-        if answer["version"] != __version__:
-            log.error(
-                "the program was replaced under a running daemon",
-                process=slot.name,
-                cause=f"this is {__version__}, its new process is {answer['version']}",
-                todo="run `mcproxy upgrade`, which replaces all of it",
-            )
-        return child
-
-    def _start_fields(self, child: Child) -> tuple[dict[str, Any], dict[str, int]]:
-        """Return what `start` tells a child, and the descriptors that it passes, by name."""
-        level = "info" if self._applied is None else self._applied.config.logging.level
+    async def _start_child(self, child: Child) -> str:
+        """Tell a new child what it is, and return its version."""
         fields = {
             "role": child.role,
             "name": child.name,
             "index": child.index,
             "column": child.column,
-            "level": level,
+            "level": "info" if self._in_force is None else self._in_force.config.logging.level,
         }
-        return fields, self._limits.descriptors
+        descriptors = self._limits.descriptors
+        answer = await self.children.start(child, list(descriptors.values()), descriptors=list(descriptors), **fields)
+        return str(answer["version"])
 
-    async def _configure(self, child: Child, applied: Applied) -> None:
+    async def _prepare_child(self, child: Child, generation: Generation) -> None:
         """Let a child prepare a configuration. Raises ProcessLost, or what the child raised."""
-        sockets = self._sockets.of_worker(child.index, applied.sockets) if child.role is Role.WORKER else []
+        worker = child.role is Role.WORKER and child.index < generation.workers
+        sockets = self._sockets.of_worker(child.index, generation.sockets) if worker else []
         try:
             await child.channel.ask(
                 "prepare",
-                [applied.file, *(descriptor for _, descriptor in sockets)],
+                [generation.file, *(descriptor for _, descriptor in sockets)],
                 timeout=PREPARE_TIMEOUT,
                 addresses=[address for address, _ in sockets],
-                workers=applied.workers,
+                workers=generation.workers,
+                retiring=child.role is Role.WORKER and not worker,
             )
         except ProcessError:
             child.kill()
             raise
 
-    def _ended(self, slot: Slot, child: Child, status: int) -> None:
-        """A child was reaped."""
-        in_force = self._slots.get(slot.name) is slot
-        if slot.child is child:
-            slot.empty()
-            if in_force and self._phase is not Phase.FINISHING:
-                delay = slot.delay(self._reactor.seconds() - child.started_at)
-                slot.restarts += 1
-                log.error(
-                    "process has ended, it is replaced",
-                    process=child.name,
-                    pid=child.pid,
-                    open=child.open,
-                    seconds=delay,
-                    cause=describe_end(status),
-                )
-                self._replace(slot, delay)
-        if child is self.children.leader:
-            self._choose_leader()
+    async def _catch_up(self, child: Child) -> None:
+        """Put the configuration in force in a child, also if it becomes another one meanwhile."""
+        generation: Generation | None = None
+        while generation is not self._in_force:
+            generation = self._in_force
+            assert generation is not None
+            await self._prepare_child(child, generation)
+            decided = "commit" if generation is self._in_force else "discard"
+            await child.channel.ask(decided, timeout=None)
 
-    def _replace(self, slot: Slot, delay: float) -> None:
-        """Start a new child in a slot after `delay` seconds, with the configuration that is in force by then."""
-
-        def start() -> None:
-            slot.waiting = None
-            Deferred.fromCoroutine(self._start_successor(slot)).addErrback(
-                lambda failure: log.failure("replacing a process failed", failure=failure, process=slot.name)
-            )
-
-        slot.waiting = self._reactor.callLater(delay, start)
-
-    async def _start_successor(self, slot: Slot) -> None:
-        try:
-            child = await self._spawn(slot)
-        except ProcessLost:
-            return  # `_ended` has started the next one
-        except OSError as error:
-            slot.empty()
-            self._log_error("a process cannot be started", slot, error)
-            self._replace(slot, max(1.0, slot.delay(0.0)))
-            return
-        applied: Applied | None = None
-        try:
-            while applied is not self._applied:
-                applied = self._applied
-                assert applied is not None
-                await self._configure(child, applied)
-                await child.channel.ask("commit", timeout=None)
-        except ProcessLost:
-            return
-        except Exception as error:
-            self._log_error("the successor of a process cannot serve", slot, error)
-            child.kill()
-            return
-        if slot.child is not child:
-            return
-        if self._phase is Phase.DRAINING:
-            child.channel.tell("begin_shutdown")
-            child.channel.tell("drain", seconds=self._drain_timeout)
-        slot.serves()
-        log.info("process serves", process=slot.name, pid=child.pid)
-        self._choose_leader()
-
-    def _leaving(self, child: Child) -> None:
-        """A child was sent SIGTERM: another one takes its place."""
-
-        def replace() -> None:
-            slot = next((slot for slot in self._slots.values() if slot.child is child), None)
-            if slot is not None and self._phase is Phase.RUNNING:
-                log.info("process was told to end, it is replaced", process=child.name, pid=child.pid)
-                slot.restarts += 1
-                self._retire(slot)
-                self._replace(slot, 0.0)
-
-        self._reactor.callLater(LEAVING_DELAY, replace)
-
-    def _retire(self, slot: Slot) -> None:
-        """Let the child of a slot end what it has; others serve its addresses."""
-        slot.give_up()
-        child = slot.child
-        slot.empty()
-        if child is None:
-            return
-        child.retiring = True
-        assert self._applied is not None
-        Deferred.fromCoroutine(self._retired(child, self._applied.config.daemon.drain_timeout)).addErrback(
-            lambda failure: log.failure("a process could not retire", failure=failure, process=child.name)
-        )
-        if child is self.children.leader:
-            self._choose_leader()
-
-    async def _retired(self, child: Child, timeout: float) -> None:
-        try:
-            answer = await child.channel.ask("retire", timeout=None, seconds=timeout)
-        except ProcessLost:
-            return
-        log.info("process has retired", process=child.name, pid=child.pid, cut=sum(answer["cut"].values()))
-
-    def _choose_leader(self) -> None:
-        """Let the leader stay, or else the first worker that serves be it."""
-        serving = self._serving(Role.WORKER)
-        before = self.children.leader
-        if before in serving:
-            return
-        leader = self.children.leader = serving[0] if serving else None
-        if before is not None:
-            before.channel.tell("lead", leads=False)
-        if leader is not None:
-            leader.channel.tell("lead", leads=True)
-
-    def _serving(self, role: Role | None = None) -> list[Child]:
-        """Return the children that have a configuration in force, by index."""
-        return [
-            slot.child
-            for slot in sorted(self._slots.values(), key=lambda slot: (slot.role, slot.index))
-            if slot.serving and slot.child is not None and role in (None, slot.role)
-        ]
+    def _drain_late(self, child: Child) -> None:
+        child.channel.tell("begin_shutdown")
+        child.channel.tell("drain", seconds=self._drain_timeout)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
     async def _ask_all(self, kind: str, children: Iterable[Child], **fields: Any) -> list[dict[str, Any]]:
         """Ask all, and return the answers; a child that has ended has none, and an error is logged."""
         asked = list(children)
+        work: list[Coroutine[Deferred[Any], Any, Any]] = [
+            child.channel.ask(kind, timeout=None, **fields) for child in asked
+        ]
         answers: list[dict[str, Any]] = []
-        for child, answer in zip(
-            asked, await _all(child.channel.ask(kind, timeout=None, **fields) for child in asked), strict=True
-        ):
+        for child, answer in zip(asked, await outcomes(work), strict=True):
             if isinstance(answer, dict):
                 answers.append(answer)
             elif not isinstance(answer, ProcessLost):
@@ -455,18 +340,20 @@ class Processes:
         cut = Counter[str]()
         for answer in await self._ask_all("finish", children):
             cut.update(answer["cut"])
-        await _all(_ended(child, END_TIMEOUT, self._reactor) for child in children)
+        await outcomes(self._see_end(child) for child in children)
         return cut
 
-    def _kill_all(self) -> None:
-        for slot in self._slots.values():
-            slot.give_up()
-        for child in self.children:
+    async def _see_end(self, child: Child) -> None:
+        """Wait until a child has ended; one that takes too long is killed."""
+        try:
+            await child.when_ended().addTimeout(END_TIMEOUT, self._reactor)
+        except TimeoutError:
+            log.error("process does not end, it is killed", process=child.name, pid=child.pid)
             child.kill()
 
     def _processes(self) -> list[dict[str, Any]]:
+        """Return what status shows of each process, the supervisor first."""
         now = self._reactor.seconds()
-        restarts = {slot.child: slot.restarts for slot in self._slots.values() if slot.child is not None}
         supervisor = {
             "name": "supervisor",
             "pid": os.getpid(),
@@ -476,26 +363,24 @@ class Processes:
             "leader": False,
             "open": 0,
         }
-        return [
-            supervisor,
-            *(
-                {
-                    "name": child.name,
-                    "pid": child.pid,
-                    "role": str(child.role),
-                    "uptimeSeconds": round(now - child.started_at, 1),
-                    "restarts": restarts.get(child, 0),
-                    "leader": child is self.children.leader,
-                    "open": child.open,
-                }
-                for child in sorted(self.children, key=lambda child: (child.role, child.index, child.started_at))
-            ),
+        children = [
+            {
+                "name": child.name,
+                "pid": child.pid,
+                "role": str(child.role),
+                "uptimeSeconds": round(now - child.started_at, 1),
+                "restarts": self._slots.restarts(child),
+                "leader": child is self.children.leader,
+                "open": child.open,
+            }
+            for child in sorted(self.children, key=lambda child: (child.role, child.index, child.started_at))
         ]
+        return [supervisor, *children]
 
-    def _log_error(self, what: str, slot: Slot, error: Exception) -> None:
-        cause, todo = describe(error) or (str(error), "report this bug, with the log")
-        trace = getattr(error, "trace", "")
-        log.error(what, process=slot.name, cause=cause, todo=todo, **({"traceback": trace} if trace else {}))
+
+def _wanted_slots(config: model.Config, workers: int) -> list[Slot]:
+    keepers = [Slot(Role.KEEPER, 0)] if needs_keeper(config) else []
+    return [*keepers, *(Slot(Role.WORKER, index) for index in range(workers))]
 
 
 class LogFilesOfChildren:
@@ -509,23 +394,6 @@ class LogFilesOfChildren:
 
     def close(self) -> None:
         """Nothing: each process closes its own."""
-
-
-async def _all(work: Iterable[Coroutine[Deferred[Any], Any, Any]]) -> list[Any]:
-    """Await everything, and return each result, or the exception that it raised."""
-    results: list[tuple[bool, Any]] = await DeferredList(
-        [Deferred.fromCoroutine(each) for each in work], consumeErrors=True
-    )
-    return [result.value if isinstance(result, Failure) else result for _, result in results]
-
-
-async def _ended(child: Child, timeout: float, reactor: Any) -> None:
-    """Wait until a child has ended; one that takes longer than `timeout` seconds is killed."""
-    try:
-        await child.when_ended().addTimeout(timeout, reactor)
-    except TimeoutError:
-        log.error("process does not end, it is killed", process=child.name, pid=child.pid)
-        child.kill()
 
 
 def _most_telling(errors: Sequence[BaseException]) -> BaseException:

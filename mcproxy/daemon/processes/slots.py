@@ -1,0 +1,237 @@
+"""Keeps the slots of a daemon's processes filled: a child that ends is replaced, one of the workers leads.
+
+A successor has the name, the sockets and the configuration of the child that has ended, whose permits in shared memory
+were given back before.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.logger import Logger
+
+from mcproxy import __version__
+from mcproxy.daemon.errors import DaemonError, describe
+from mcproxy.daemon.processes.channel import Message
+from mcproxy.daemon.processes.children import Child, Children, Role
+from mcproxy.daemon.processes.errors import ProcessLost
+from mcproxy.daemon.processes.interpreter import describe_end
+from mcproxy.daemon.processes.slot import Slot
+
+log = Logger()
+
+REPLACED_WITHIN = 30.0
+"""Seconds that a reload waits for the successor of a child that has ended."""
+LEAVING_DELAY = 0.25
+"""Seconds before a child that was sent SIGTERM is replaced: if all processes were, the supervisor stops by then."""
+
+
+class Phase(enum.Enum):
+    RUNNING = enum.auto()
+    DRAINING = enum.auto()
+    """Everything is still accepted, so whoever ends is still replaced."""
+    FINISHING = enum.auto()
+
+
+class Slots:
+    """The slots of the configuration in force, by name."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        children: Children,
+        *,
+        start: Callable[[Child], Awaitable[str]],
+        configure: Callable[[Child], Awaitable[None]],
+        drain: Callable[[Child], None],
+    ) -> None:
+        """`start` tells a new child what it is, and returns its version; `configure` puts the configuration in force
+        in it; `drain` tells it of the shutdown that has begun. The first two raise ProcessLost, and what it raised."""
+        self._reactor = reactor
+        self._children = children
+        self._start = start
+        self._configure = configure
+        self._drain = drain
+        self._slots: dict[str, Slot] = {}
+        self.phase = Phase.RUNNING
+        self.cut: Counter[str] = Counter()
+        """The requests that children have cut which retired, by kind."""
+        children.on("leaving", self._leaving)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._slots
+
+    def __getitem__(self, name: str) -> Slot:
+        return self._slots[name]
+
+    def all(self) -> list[Slot]:
+        return list(self._slots.values())
+
+    def add(self, slot: Slot) -> None:
+        """Keep a slot filled from now on."""
+        self._slots[slot.name] = slot
+
+    def serving(self, role: Role | None = None) -> list[Child]:
+        """Return the children that have the configuration in force, by index."""
+        return [
+            slot.child
+            for slot in sorted(self._slots.values(), key=lambda slot: (slot.role, slot.index))
+            if slot.serving and slot.child is not None and role in (None, slot.role)
+        ]
+
+    def restarts(self, child: Child) -> int:
+        """Return how many children its slot had before."""
+        return next((slot.restarts for slot in self._slots.values() if slot.child is child), 0)
+
+    # -- a child's life ---------------------------------------------------------------------------------------------
+
+    async def spawn(self, slot: Slot) -> Child:
+        """Start a child in a slot; it has no configuration yet. Raises OSError, ProcessLost."""
+        child = slot.child = self._children.spawn(slot.role, slot.index)
+        child.when_ended().addCallback(lambda status: self._ended(slot, child, status))
+        version = await self._start(child)
+        if version != __version__:
+            log.error(
+                "the program was replaced under a running daemon",
+                process=slot.name,
+                cause=f"the supervisor is {__version__}, its new process {version}",
+                todo="run `mcproxy upgrade`, which replaces all of it",
+            )
+        return child
+
+    async def serving_in(self, slot: Slot) -> Child:
+        """Return the slot's child once it has the configuration in force. Raises DaemonError if that takes too long."""
+        try:
+            return await slot.child_serving().addTimeout(REPLACED_WITHIN, self._reactor)
+        except TimeoutError:
+            raise DaemonError(
+                f"{slot.name} has ended, and its successor does not start", todo="see the lines of both in the log"
+            ) from None
+
+    def replace(self, slot: Slot, delay: float) -> None:
+        """Start a new child in a slot after `delay` seconds, with the configuration that is in force by then."""
+
+        def start() -> None:
+            slot.waiting = None
+            Deferred.fromCoroutine(self._start_successor(slot)).addErrback(
+                lambda failure: log.failure("replacing a process failed", failure=failure, process=slot.name)
+            )
+
+        slot.waiting = self._reactor.callLater(delay, start)
+
+    async def _start_successor(self, slot: Slot) -> None:
+        try:
+            child = await self.spawn(slot)
+        except ProcessLost:
+            return  # `_ended` has started the next one
+        except OSError as error:
+            slot.empty()
+            self.log_error("a process cannot be started", slot, error)
+            self.replace(slot, max(1.0, slot.delay(0.0)))
+            return
+        try:
+            await self._configure(child)
+        except ProcessLost:
+            return
+        except Exception as error:
+            self.log_error("the successor of a process cannot serve", slot, error)
+            child.kill()
+            return
+        if slot.child is not child:
+            return
+        if self.phase is Phase.DRAINING:
+            self._drain(child)
+        slot.serves()
+        log.info("process serves", process=slot.name, pid=child.pid)
+        self.choose_leader()
+
+    def _ended(self, slot: Slot, child: Child, status: int) -> None:
+        """A child was reaped."""
+        in_force = self._slots.get(slot.name) is slot
+        if slot.child is child:
+            slot.empty()
+            if in_force and self.phase is not Phase.FINISHING:
+                delay = slot.delay(self._reactor.seconds() - child.started_at)
+                slot.restarts += 1
+                log.error(
+                    "process has ended, it is replaced",
+                    process=child.name,
+                    pid=child.pid,
+                    open=child.open,
+                    seconds=delay,
+                    cause=describe_end(status),
+                )
+                self.replace(slot, delay)
+        if child is self._children.leader:
+            self.choose_leader()
+
+    def _leaving(self, child: Child, message: Message) -> None:
+        """A child was sent SIGTERM: another one takes its place."""
+
+        def replace() -> None:
+            slot = next((slot for slot in self._slots.values() if slot.child is child), None)
+            if slot is not None and self.phase is Phase.RUNNING:
+                log.info("process was told to end, it is replaced", process=child.name, pid=child.pid)
+                slot.restarts += 1
+                self._retire(slot, message["seconds"])
+                self.replace(slot, 0.0)
+
+        self._reactor.callLater(LEAVING_DELAY, replace)
+
+    def remove(self, slot: Slot, timeout: float) -> None:
+        """Have no such slot any more; its child ends what it has, tunnels within `timeout` seconds."""
+        del self._slots[slot.name]
+        self._retire(slot, timeout)
+
+    def _retire(self, slot: Slot, timeout: float) -> None:
+        slot.give_up()
+        child = slot.child
+        slot.empty()
+        if child is None:
+            return
+        child.retiring = True
+        Deferred.fromCoroutine(self.retire(child, timeout)).addErrback(
+            lambda failure: log.failure("a process could not retire", failure=failure, process=child.name)
+        )
+        if child is self._children.leader:
+            self.choose_leader()
+
+    async def retire(self, child: Child, timeout: float) -> None:
+        """Let a child end what it has, for others that serve its addresses; tunnels have `timeout` seconds."""
+        try:
+            answer = await child.channel.ask("retire", timeout=None, seconds=timeout)
+        except ProcessLost:
+            return
+        self.cut.update(answer["cut"])
+        log.info("process has retired", process=child.name, pid=child.pid, cut=sum(answer["cut"].values()))
+
+    def choose_leader(self) -> None:
+        """Let the leader stay, or else the first worker that serves be it."""
+        serving = self.serving(Role.WORKER)
+        before = self._children.leader
+        if before in serving:
+            return
+        leader = self._children.leader = serving[0] if serving else None
+        if before is not None:
+            before.channel.tell("lead", leads=False)
+        if leader is not None:
+            leader.channel.tell("lead", leads=True)
+
+    def finish(self) -> None:
+        """Replace nobody any more; a child that does not serve yet is killed."""
+        self.phase = Phase.FINISHING
+        for slot in self._slots.values():
+            slot.give_up()
+            if slot.child is not None and not slot.serving:
+                slot.child.kill()
+
+    def log_error(self, what: str, slot: Slot, error: Exception) -> None:
+        """Log what went wrong in a child; a bug with its traceback."""
+        cause, todo = describe(error) or (str(error), "report this bug, with the log")
+        trace = getattr(error, "trace", "")
+        more = {"trace": trace} if trace else {}
+        log.error(what, process=slot.name, cause=cause, todo=todo, **more)
