@@ -56,6 +56,11 @@ class HTTP2Client:
             self.peer.dataReceived(data)
             assert self.peer.problem is None
 
+    @property
+    def local_port(self) -> int:
+        port: int = self._socket.tls.getsockname()[1]
+        return port
+
     def __enter__(self) -> HTTP2Client:
         return self
 
