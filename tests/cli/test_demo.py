@@ -227,6 +227,21 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_workers_of_the_demo_end_with_it(tmp_path: Path) -> None:
+    temporary, home = tmp_path / "temporary", tmp_path / "home"
+    temporary.mkdir()
+    with Demo("--workers", "2", temporary=temporary) as demo:
+        demo.wait_ready()
+        proxy = demo.children[0]
+        started = [*demo.children, *children(proxy)]
+        assert len(children(proxy)) == 3  # two workers and the keeper
+        assert run_command(demo.commands[5], home).returncode == 0  # pods of both clusters
+        demo.process.send_signal(signal.SIGTERM)
+        assert demo.end() == (0, "")
+    assert not any(alive(pid) for pid in started)
+    assert list(temporary.iterdir()) == []
+
+
 def test_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     with Demo(temporary=tmp_path) as demo:
         deadline = time.monotonic() + PATIENCE
