@@ -80,11 +80,14 @@ class SharedCounts:
 
     @property
     def max(self) -> int | None:
-        """The maximum for each key, as the file of this process says. Setting it sets it for all processes.
+        """The maximum for each key, in all processes. Of a limit over replicas: that of the file.
 
-        Of a limit over replicas the share of this machine counts, which its agent sets.
+        Of those the share of this machine counts, which its agent sets.
         """
-        return self._maximum
+        if self._shared:
+            return self._maximum
+        maximum = self._words[self._record + D_MAXIMUM]
+        return None if maximum == layout.NO_MAXIMUM else maximum
 
     @max.setter
     def max(self, maximum: int | None) -> None:

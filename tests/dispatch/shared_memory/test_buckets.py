@@ -24,7 +24,7 @@ changes = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.one_of(takes, takes, takes, pauses, refunds, changes), max_size=120))
 def test_three_processes_decide_as_one_table(steps: list[tuple[str, int, object]]) -> None:
     with machine() as processes:

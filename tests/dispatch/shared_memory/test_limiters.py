@@ -1,0 +1,258 @@
+"""Queues of several processes for one limit."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from mcproxy.config.model import FlowControl, Per, Queue
+from mcproxy.dispatch.flow_control import InFlightController
+from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.shared_memory import LimitId, layout
+from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, held, inflight
+from tests.dispatch.shared_memory.machine import Machine, machine
+from tests.dispatch.test_flow_controls_random import RandomTraffic
+
+
+def flows(processes: Machine, column: int, *controls: FlowControl) -> FlowControls:
+    built = FlowControls.build(controls, processes.clock, tables=processes.tables(column))
+    built.activate()
+    return built
+
+
+def test_who_waits_in_one_process_is_admitted_by_what_ends_in_another() -> None:
+    with machine() as processes:
+        one, two = (
+            flows(processes, column, inflight(max=1, queue=QUEUE)).limits_for(["interactive"], "east")
+            for column in range(2)
+        )
+        permit = held(one.try_acquire("alice", False))
+        waiting = Waiting(two)
+        processes.advance(1.0)
+        assert not waiting.over
+        permit.release()
+        assert not waiting.over
+        processes.readers.run()  # it is told, and does not wait for its next look
+        assert waiting.permit is not None
+        waiting.permit.release()
+        assert held(one.try_acquire("alice", False))
+
+
+def test_what_arrives_all_the_time_in_one_process_does_not_keep_out_who_waits_in_another() -> None:
+    with machine() as processes:
+        busy, quiet = (
+            flows(processes, column, inflight(max=2, queue=QUEUE)).limits_for(["interactive"], "east")
+            for column in range(2)
+        )
+        running = [held(busy.try_acquire("alice", False)) for _ in range(2)]
+        waiting = Waiting(quiet)
+        arriving = []
+        for _ in range(3):  # each that ends is followed by another at once
+            arriving.append(Waiting(busy))
+            running.pop(0).release()
+            processes.advance(0.01)
+            running += [one.permit for one in arriving if one.permit is not None and one.permit not in running]
+        assert waiting.permit is not None
+        for permit in (*running, waiting.permit):
+            permit.release()
+        for one in arriving:
+            one.cancel()
+
+
+def test_a_token_that_is_waited_for_does_not_go_to_what_arrives_elsewhere() -> None:
+    with machine() as processes:
+        busy, quiet = (
+            flows(processes, column, bucket(qps=1, burst=1, queue=QUEUE)).limits_for(["bulk"], "east")
+            for column in range(2)
+        )
+        held(busy.try_acquire("alice", False))
+        waiting = Waiting(quiet)
+        for _ in range(110):
+            processes.advance(0.01)
+            if busy.try_acquire("alice", False) is not None:
+                break
+        assert waiting.permit is not None
+        assert not processes.clock.getDelayedCalls()
+
+
+def test_who_goes_away_leaves_the_token_to_others() -> None:
+    with machine() as processes:
+        one, two = (
+            flows(processes, column, bucket(qps=1, burst=1, queue=QUEUE)).limits_for(["bulk"], "east")
+            for column in range(2)
+        )
+        held(one.try_acquire("alice", False))
+        waiting = [Waiting(one), Waiting(one)]
+        for each in waiting:
+            each.cancel()
+        processes.advance(1.0)
+        assert two.try_acquire("alice", False) is not None
+
+
+def test_a_stopped_process_does_not_keep_the_others_waiting() -> None:
+    with machine() as processes:
+        one, two = (
+            flows(processes, column, inflight(max=1, queue=QUEUE)).limits_for(["interactive"], "east")
+            for column in (1, 2)
+        )
+        stopped = processes.tables(0).counts(LimitId("interactive", "short", Per.ALL), 1)
+        permit = held(one.try_acquire("alice", False))
+        assert not stopped.take_in_turn("")  # and that was the last thing it did
+        waiting = Waiting(two)
+        permit.release()
+        processes.advance(0.01)
+        for _ in range(50):
+            processes.advance(0.01)
+        assert waiting.permit is not None
+
+
+def test_queues_empty_when_a_process_dies_that_had_all() -> None:
+    with machine() as processes:
+        control = inflight(max=3, queue=QUEUE)
+        dead, alive = (flows(processes, column, control).limits_for(["interactive"], "east") for column in range(2))
+        for _ in range(3):
+            held(dead.try_acquire("alice", False))
+        waiting = [Waiting(alive) for _ in range(3)]
+        processes.memory.reclaim(0)
+        processes.readers.run()
+        assert all(one.permit is not None for one in waiting)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_switch_to_long_running_counts_there_in_all_processes(shared: bool) -> None:
+    with machine() as processes:
+        control = inflight(max=1, max_long_running=1, shared=shared)
+        one, two = (flows(processes, column, control).limits_for(["interactive"], "east") for column in range(2))
+        permit = one.switch_to_long_running(held(one.try_acquire("alice", False)), "alice")
+        short = held(two.try_acquire("alice", False))
+        with pytest.raises(Exception, match="too many requests"):
+            two.try_acquire("alice", True)
+        with pytest.raises(Exception, match="too many requests"):
+            two.switch_to_long_running(short, "alice")
+        permit.release()
+        two.switch_to_long_running(short, "alice").release()
+
+
+def test_a_reload_in_one_process_holds_in_the_other_before_its_own() -> None:
+    with machine() as processes:
+        tables = [processes.tables(column) for column in range(2)]
+        before, after = [inflight(max=1)], [inflight(max=3)]
+        runtimes = [FlowControls.build(before, processes.clock, tables=each) for each in tables]
+        for runtime in runtimes:
+            runtime.activate()
+        new = FlowControls.build(after, processes.clock, runtimes[0], tables[0])
+        old = runtimes[1].limits_for(["interactive"], "east")
+        held(old.try_acquire("alice", False))
+        with pytest.raises(Exception, match="max 1"):
+            old.try_acquire("alice", False)
+        new.activate()
+        assert old.try_acquire("alice", False) is not None
+
+
+def test_a_limit_that_comes_back_has_the_parameters_of_then() -> None:
+    with machine() as processes:
+        tables = processes.tables(0)
+        first = FlowControls.build([inflight(max=1)], processes.clock, tables=tables)
+        first.activate()
+        without = FlowControls.build([], processes.clock, first, tables)
+        without.activate()
+        again = FlowControls.build([inflight(max=2)], processes.clock, without, tables)
+        again.activate()
+        limits = again.limits_for(["interactive"], "east")
+        assert [held(limits.try_acquire("alice", False)) for _ in range(2)]
+
+
+def test_more_limits_over_reloads_than_there_are_records() -> None:
+    with machine() as processes:
+        tables, previous = processes.tables(0), None
+        for number in range(layout.RECORDS // 2 + 50):  # two records each
+            control = inflight(f"limit-{number}", max=1)
+            previous = FlowControls.build([control], processes.clock, previous, tables)
+            previous.activate()
+            permit = held(previous.limits_for([control.name], "east").try_acquire("alice", False))
+            with pytest.raises(Exception, match="too many requests"):
+                previous.limits_for([control.name], "east").try_acquire("alice", False)
+            permit.release()
+
+
+class TrafficOfThree:
+    """Three processes under random load; what they have in flight together never exceeds a maximum."""
+
+    def __init__(self, random: Random, processes: Machine) -> None:
+        self.processes = processes
+        self.maximum = random.choice([1, 2, 3, 5])
+        control = inflight(
+            max=self.maximum, queue=Queue(size=random.choice([1, 3, 20]), timeout=2.0), per=random.choice(list(Per))
+        )
+        self.random = random
+        self.flows = [flows(processes, column, control) for column in range(3)]
+        self.waiting: list[Waiting] = []
+        self.most = 0
+
+    def step(self) -> None:
+        choice = self.random.random()
+        running = [one for one in self.waiting if one.permit is not None]
+        if choice < 0.5:
+            limits = self.random.choice(self.flows).limits_for(["interactive"], "east")
+            self.waiting.append(Waiting(limits, self.random.choice(["alice", "bob"])))
+        elif choice < 0.8 and running:
+            one = self.random.choice(running)
+            assert one.permit is not None
+            one.permit.release()
+            self.waiting.remove(one)
+        elif choice < 0.85:
+            pending = [one for one in self.waiting if not one.over]
+            if pending:
+                self.random.choice(pending).cancel()
+        else:
+            self.processes.advance(self.random.choice([0.0, 0.001, 0.05, 0.3]))
+        self.waiting = [one for one in self.waiting if one.error is None]
+        self.check()
+
+    def check(self) -> None:
+        counts = self._in_flight()
+        for key in ("", "east", "alice", "bob"):
+            total = max(each.count(key) for each in counts)
+            assert total <= self.maximum
+            self.most = max(self.most, total)
+        assert sum(each.in_use for each in counts) == sum(one.permit is not None for one in self.waiting)
+
+    def finish(self) -> None:
+        for _ in range(2000):
+            for one in list(self.waiting):
+                if one.permit is not None:
+                    self.waiting.remove(one)
+                    one.permit.release()  # which may admit others of them
+            self.waiting = [one for one in self.waiting if one.error is None]
+            self.processes.advance(0.05)
+            if not self.waiting:
+                break
+        assert not self.waiting
+        assert not any(each.count(key) for each in self._in_flight() for key in ("", "east", "alice", "bob"))
+        assert not self.processes.clock.getDelayedCalls()
+
+    def _in_flight(self) -> list:  # type: ignore[type-arg]
+        controls = [each.controls["interactive"] for each in self.flows]
+        return [control.short.requests for control in controls if isinstance(control, InFlightController)]
+
+
+@pytest.mark.parametrize("batch", range(3))
+def test_random_load_of_three_processes_keeps_the_maximum_and_ends_with_nothing(batch: int) -> None:
+    for seed in range(batch * 5, batch * 5 + 5):
+        with machine() as processes:
+            traffic = TrafficOfThree(Random(seed), processes)
+            for _ in range(250):
+                traffic.step()
+            assert traffic.most == traffic.maximum
+            traffic.finish()
+
+
+@pytest.mark.parametrize("batch", range(2))
+def test_what_holds_for_the_tables_of_one_process_holds_for_shared_ones(batch: int) -> None:
+    for seed in range(batch * 8, batch * 8 + 8):
+        with machine() as processes:
+            traffic = RandomTraffic(Random(seed), processes.clock, processes.tables(0))
+            for _ in range(200):
+                traffic.step()
+            traffic.finish()
