@@ -140,6 +140,8 @@ class Daemon:
                 return
             await self._service.start(loaded.config)
         except Exception as error:
+            if self.state is not State.STARTING:  # stopped meanwhile, which ended what was starting
+                return
             self._log_failed("mcproxy does not start", error, place_of(error, loaded))
             self._finish(os.EX_CONFIG if is_of_configuration(error) else 1)
             return

@@ -31,7 +31,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.daemon.processes import errors
-from mcproxy.daemon.processes.errors import ProcessError, ProcessLost
+from mcproxy.daemon.processes.errors import ProcessError, ProcessLost, ProcessTimeoutError
 
 log = Logger()
 
@@ -117,8 +117,8 @@ class Channel:
     async def ask(self, kind: str, fds: Sequence[int] = (), *, timeout: float | None, **fields: Any) -> Fields:
         """Send a request and return its answer.
 
-        Raises ProcessLost, ProcessError (after `timeout` seconds too), or the operational error that the other process
-        raised (`processes.errors.decode`).
+        Raises ProcessLost, ProcessTimeoutError after `timeout` seconds, ProcessError for a bug of the other process, or
+        the operational error that it raised (`processes.errors.decode`).
         """
         if self.lost:
             raise ProcessLost
@@ -131,7 +131,7 @@ class Channel:
         try:
             return await answer
         except TimeoutError:
-            raise ProcessError(f"no answer to {kind} within {timeout:g} s") from None
+            raise ProcessTimeoutError(f"no answer to {kind} within {timeout:g} s") from None
         finally:
             self._asked.pop(number, None)
 
@@ -284,9 +284,10 @@ class Channel:
     def _refuse(self, kind: str, number: int | None, error: BaseException) -> None:
         if number is not None:
             self._send({"kind": "error", "to": number, "error": errors.encode(error)}, ())
-            return
+            if errors.is_operational(error):
+                return
         failure = Failure(error)  # type: ignore[no-untyped-call]
-        log.failure("a notice of another process failed", failure=failure, kind=kind, todo="report this bug")
+        log.failure("a message of another process failed", failure=failure, kind=kind, todo="report this bug")
 
     # -- of the reactor ---------------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class ChildProcess:
             "prepare": self._prepare,
             "commit": self._commit,
             "discard": self._discard,
+            "use_sockets": self._use_sockets,
             "figures": self._figures,
             "reopen_logs": lambda message: self._access_logs.reopen(),
             "save": lambda message: self.service.save(),
@@ -131,6 +132,11 @@ class ChildProcess:
         self._sockets.commit(live.socket for live in self.service.listeners)
         self._observer.set_level(prepared.config.logging.level)
 
+    def _use_sockets(self, message: Message) -> None:
+        """Other sockets of the addresses in force than before: some are lent while another worker is away."""
+        self._sockets.prepare(zip(message["addresses"], message.fds, strict=True))
+        self._sockets.commit(live.socket for live in self.service.listeners)
+
     def _discard(self, message: Message) -> None:
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
@@ -148,8 +154,12 @@ class ChildProcess:
 
     async def _retire(self, message: Message) -> Fields:
         self._shutdown.ends = True
+        runtime = self.service.runtime
+        if runtime is None:
+            self.end(at_once=True)
+            return {"cut": {}}
         addresses = {address for address, _ in self.service.listening}
-        await self.service.retire(message["seconds"], handed_over=addresses)
+        await self.service.retire(runtime.config.daemon.drain_timeout, handed_over=addresses)
         self.end()
         return {"cut": dict(self.service.cut)}
 
@@ -162,8 +172,7 @@ class ChildProcess:
         elif self._service is None or self._service.runtime is None:
             self.end(at_once=True)
         else:
-            assert self._service.runtime is not None
-            self._channel.tell("leaving", seconds=self._service.runtime.config.daemon.drain_timeout)
+            self._channel.tell("leaving")
 
     def _supervisor_lost(self) -> None:
         if self._ending or self._shutdown.ends:

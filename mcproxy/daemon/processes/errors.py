@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from typing import Any
 
 from mcproxy.daemon.errors import DaemonError, describe
@@ -15,14 +14,16 @@ class ProcessLost(Exception):
 
 
 class ProcessError(Exception):
-    """The other process could not do what it was asked, by a bug or by its slowness; the text says which.
+    """The other process could not do what it was asked, by a bug, whose traceback is in its own log."""
 
-    `trace` is its traceback, if it raised something that is no operational error.
-    """
 
-    def __init__(self, text: str, trace: str = "") -> None:
-        super().__init__(text)
-        self.trace = trace
+class ProcessTimeoutError(ProcessError):
+    """It has not answered in time."""
+
+
+def is_operational(error: BaseException) -> bool:
+    """Whether an operator can mend it, who reads of it where it was asked for."""
+    return isinstance(error, ProcessLost) or describe(error) is not None
 
 
 def encode(error: BaseException) -> dict[str, Any]:
@@ -34,9 +35,10 @@ def encode(error: BaseException) -> dict[str, Any]:
     described = describe(error)
     if described is not None:
         return {"type": "operational", "text": described[0], "todo": described[1]}
-    trace = getattr(error, "trace", "") or "".join(traceback.format_exception(error))
-    text = str(error) if isinstance(error, ProcessError) else f"{type(error).__name__}: {error}"
-    return {"type": "bug", "text": text, "trace": trace}
+    return {
+        "type": "bug",
+        "text": str(error) if isinstance(error, ProcessError) else f"{type(error).__name__}: {error}",
+    }
 
 
 def decode(fields: dict[str, Any]) -> Exception:
@@ -48,4 +50,4 @@ def decode(fields: dict[str, Any]) -> Exception:
             return OSError(fields["errno"], os.strerror(fields["errno"]), fields["file"])
         case "operational":
             return DaemonError(fields["text"], todo=fields["todo"])
-    return ProcessError(fields["text"], fields["trace"])
+    return ProcessError(fields["text"])

@@ -26,6 +26,8 @@ class Slot:
         self.restarts = 0
         self.waiting: IDelayedCall | None = None
         """The start of the successor."""
+        self.leaving: list[Child] = []
+        """Children that go on serving until their successor does."""
         self._deaths = 0  # in a row
         self._wanting: list[Deferred[Child]] = []
 

@@ -48,14 +48,17 @@ class Slots:
         start: Callable[[Child], Awaitable[str]],
         configure: Callable[[Child], Awaitable[None]],
         drain: Callable[[Child], None],
+        changed: Callable[[], None],
     ) -> None:
         """`start` tells a new child what it is, and returns its version; `configure` puts the configuration in force
-        in it; `drain` tells it of the shutdown that has begun. The first two raise ProcessLost, and what it raised."""
+        in it; `drain` tells it of the shutdown that has begun. The first two raise ProcessLost, and what it raised.
+        `changed` is called when other slots are vacant, for longer than a start takes, than before."""
         self._reactor = reactor
         self._children = children
         self._start = start
         self._configure = configure
         self._drain = drain
+        self._changed = changed
         self._slots: dict[str, Slot] = {}
         self.phase = Phase.RUNNING
         self.cut: Counter[str] = Counter()
@@ -83,6 +86,10 @@ class Slots:
             if slot.serving and slot.child is not None and role in (None, slot.role)
         ]
 
+    def vacant(self) -> list[Slot]:
+        """Return the workers' slots whose next child is not even started yet, after others have ended early."""
+        return [slot for slot in self._slots.values() if slot.role is Role.WORKER and slot.waiting is not None]
+
     def restarts(self, child: Child) -> int:
         """Return how many children its slot had before."""
         return next((slot.restarts for slot in self._slots.values() if slot.child is child), 0)
@@ -91,6 +98,8 @@ class Slots:
 
     async def spawn(self, slot: Slot) -> Child:
         """Start a child in a slot; it has no configuration yet. Raises OSError, ProcessLost."""
+        if self.phase is Phase.FINISHING:
+            raise ProcessLost
         child = slot.child = self._children.spawn(slot.role, slot.index)
         child.when_ended().addCallback(lambda status: self._ended(slot, child, status))
         version = await self._start(child)
@@ -122,6 +131,8 @@ class Slots:
             )
 
         slot.waiting = self._reactor.callLater(delay, start)
+        if delay:
+            self._changed()
 
     async def _start_successor(self, slot: Slot) -> None:
         try:
@@ -148,6 +159,8 @@ class Slots:
         slot.serves()
         log.info("process serves", process=slot.name, pid=child.pid)
         self.choose_leader()
+        self._changed()
+        self._retire_leaving(slot)
 
     def _ended(self, slot: Slot, child: Child, status: int) -> None:
         """A child was reaped."""
@@ -170,40 +183,41 @@ class Slots:
             self.choose_leader()
 
     def _leaving(self, child: Child, message: Message) -> None:
-        """A child was sent SIGTERM: another one takes its place."""
+        """A child was sent SIGTERM: another one takes its place, and then it retires."""
 
         def replace() -> None:
             slot = next((slot for slot in self._slots.values() if slot.child is child), None)
             if slot is not None and self.phase is Phase.RUNNING:
                 log.info("process was told to end, it is replaced", process=child.name, pid=child.pid)
                 slot.restarts += 1
-                self._retire(slot, message["seconds"])
+                slot.empty()
+                slot.leaving.append(child)
                 self.replace(slot, 0.0)
 
         self._reactor.callLater(LEAVING_DELAY, replace)
 
-    def remove(self, slot: Slot, timeout: float) -> None:
-        """Have no such slot any more; its child ends what it has, tunnels within `timeout` seconds."""
+    def remove(self, slot: Slot) -> None:
+        """Have no such slot any more; its child ends what it has."""
         del self._slots[slot.name]
-        self._retire(slot, timeout)
-
-    def _retire(self, slot: Slot, timeout: float) -> None:
         slot.give_up()
-        child = slot.child
+        if slot.child is not None:
+            slot.leaving.append(slot.child)
         slot.empty()
-        if child is None:
-            return
-        child.retiring = True
-        Deferred.fromCoroutine(self.retire(child, timeout)).addErrback(
-            lambda failure: log.failure("a process could not retire", failure=failure, process=child.name)
-        )
-        if child is self._children.leader:
-            self.choose_leader()
+        self._retire_leaving(slot)
 
-    async def retire(self, child: Child, timeout: float) -> None:
-        """Let a child end what it has, for others that serve its addresses; tunnels have `timeout` seconds."""
+    def _retire_leaving(self, slot: Slot) -> None:
+        leaving, slot.leaving = slot.leaving, []
+        for child in leaving:
+            child.retiring = True
+            Deferred.fromCoroutine(self.retire(child)).addErrback(
+                lambda failure: log.failure("a process could not retire", failure=failure)
+            )
+        self.choose_leader()
+
+    async def retire(self, child: Child) -> None:
+        """Let a child end what it has, for others that serve its addresses."""
         try:
-            answer = await child.channel.ask("retire", timeout=None, seconds=timeout)
+            answer = await child.channel.ask("retire", timeout=None)
         except ProcessLost:
             return
         self.cut.update(answer["cut"])
@@ -221,6 +235,12 @@ class Slots:
         if leader is not None:
             leader.channel.tell("lead", leads=True)
 
+    def begin_shutdown(self) -> None:
+        """Replace only those that end. Whoever was to leave does."""
+        self.phase = Phase.DRAINING
+        for slot in self._slots.values():
+            self._retire_leaving(slot)
+
     def finish(self) -> None:
         """Replace nobody any more; a child that does not serve yet is killed."""
         self.phase = Phase.FINISHING
@@ -230,8 +250,6 @@ class Slots:
                 slot.child.kill()
 
     def log_error(self, what: str, slot: Slot, error: Exception) -> None:
-        """Log what went wrong in a child; a bug with its traceback."""
+        """Log what went wrong in a child; it has logged the traceback of a bug."""
         cause, todo = describe(error) or (str(error), "report this bug, with the log")
-        trace = getattr(error, "trace", "")
-        more = {"trace": trace} if trace else {}
-        log.error(what, process=slot.name, cause=cause, todo=todo, **more)
+        log.error(what, process=slot.name, cause=cause, todo=todo)

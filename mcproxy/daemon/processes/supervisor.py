@@ -7,6 +7,7 @@ commit it, the keeper first; where one cannot, all discard it. A child that ends
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from mcproxy.daemon.listening_sockets import PreparedSockets, SocketTable
 from mcproxy.daemon.processes import passed_config
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.daemon.processes.common_log import CommonLogs
-from mcproxy.daemon.processes.errors import ProcessError, ProcessLost
+from mcproxy.daemon.processes.errors import ProcessLost, ProcessTimeoutError
 from mcproxy.daemon.processes.health_relay import HealthRelay
 from mcproxy.daemon.processes.interpreter import describe_end
 from mcproxy.daemon.processes.keeper import KeeperLinks, needs_keeper
@@ -69,6 +70,7 @@ class Processes:
         self._reactor = reactor
         self._sockets = sockets
         self._in_force: Generation | None = None
+        self._preparing: Generation | None = None
         self._drain_timeout = 0.0
         self._cut: Counter[str] = Counter()
         self._started_at = reactor.seconds()
@@ -77,8 +79,14 @@ class Processes:
         self.children.on_lost(lambda child: self._limits.reclaim(child.column))
         KeeperLinks(self.children)
         self._slots = Slots(
-            reactor, self.children, start=self._start_child, configure=self._catch_up, drain=self._drain_late
+            reactor,
+            self.children,
+            start=self._start_child,
+            configure=self._catch_up,
+            drain=self._drain_late,
+            changed=self._lend_sockets,
         )
+        self._lent: dict[Child, list[tuple[str, int]]] = {}
         self._health = HealthRelay(self.children, reactor)
         self._common_logs = CommonLogs(self.children, reactor, write_line)
         reactor.addSystemEventTrigger("after", "shutdown", self.children.end_all, END_TIMEOUT)
@@ -120,13 +128,18 @@ class Processes:
 
     def begin_shutdown(self) -> None:
         """Fail readiness, and close kept connections with the next response. Everything is still accepted."""
-        self._slots.phase = Phase.DRAINING
+        self._slots.begin_shutdown()
         self.children.tell_all("begin_shutdown")
 
     async def drain(self, timeout: float) -> None:
         """Refuse new tunnels and followed logs and wait for the open ones, at most `timeout` seconds; then cut them."""
         self._drain_timeout = timeout
+        until = self._reactor.seconds() + timeout
         await self._ask_all("drain", self._slots.serving(), seconds=timeout)
+        for child in self.children:
+            if child.retiring and (left := until - self._reactor.seconds()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    await child.when_ended().addTimeout(left, self._reactor)
 
     def stop_accepting(self) -> None:
         """Close the listening sockets."""
@@ -148,7 +161,7 @@ class Processes:
         workers, keepers = self._slots.serving(Role.WORKER), self._slots.serving(Role.KEEPER)
         self._slots.finish()
         self._sockets.close(handed_over=handed_over)
-        await outcomes(self._slots.retire(child, timeout) for child in workers)
+        await outcomes(self._slots.retire(child) for child in workers)
         await self._finish(keepers)
         await outcomes(self._see_end(child) for child in self.children)
 
@@ -178,6 +191,7 @@ class Processes:
         except BaseException:
             sockets.discard()
             raise
+        self._preparing = new
         wanted = {slot.name: slot for slot in _wanted_slots(config, workers)}
         new.added = [slot for name, slot in wanted.items() if name not in self._slots]
         new.removed = [slot for slot in self._slots.all() if slot.name not in wanted]
@@ -197,9 +211,8 @@ class Processes:
                 child = await (self._slots.spawn(slot) if slot in new.added else self._slots.serving_in(slot))
                 await self._prepare_child(child, new)
             except ProcessLost:
-                if slot.child is not None:
-                    status = await slot.child.when_ended()
-                if last:
+                status = 0 if slot.child is None else await slot.child.when_ended()
+                if last or self._slots.phase is Phase.FINISHING:
                     raise DaemonError(
                         f"{slot.name} ended while it prepared the configuration, twice: {describe_end(status)}",
                         todo="see its lines in the log",
@@ -221,6 +234,7 @@ class Processes:
 
     async def discard(self, new: Generation) -> None:
         """Undo `prepare`."""
+        self._preparing = None
         for slot in new.added:
             if slot.child is not None:
                 slot.child.kill()
@@ -239,6 +253,7 @@ class Processes:
     async def commit(self, new: Generation) -> None:
         """Put `new` in force. It never fails: a child that cannot is replaced by one that has `new`."""
         before, self._in_force = self._in_force, new
+        self._lent.clear()  # each child has just the sockets that it was given with `new`
         assert new.sockets is not None
         new.sockets.commit()
         new.sockets = None
@@ -247,12 +262,14 @@ class Processes:
         for role in (Role.KEEPER, Role.WORKER):
             await outcomes(self._commit_slot(slot, child) for slot, child in new.prepared.items() if slot.role is role)
         for slot in new.removed:
-            self._slots.remove(slot, new.config.daemon.drain_timeout)
+            self._slots.remove(slot)
         starting = [slot for slot in self._slots.all() if slot.child is not None and not slot.serving]
         await outcomes(self._slots.serving_in(slot) for slot in starting)  # they may have the old one for a moment yet
         if before is not None:
             os.close(before.file)
         new.prepared.clear()
+        self._preparing = None
+        self._lend_sockets()
         self._slots.choose_leader()
         self._health.configured(new.config)
         self._common_logs.reloaded()
@@ -277,12 +294,14 @@ class Processes:
 
     async def _start_child(self, child: Child) -> str:
         """Tell a new child what it is, and return its version."""
+        generation = self._in_force or self._preparing
+        assert generation is not None
         fields = {
             "role": child.role,
             "name": child.name,
             "index": child.index,
             "column": child.column,
-            "level": "info" if self._in_force is None else self._in_force.config.logging.level,
+            "level": generation.config.logging.level,
         }
         descriptors = self._limits.descriptors
         answer = await self.children.start(child, list(descriptors.values()), descriptors=list(descriptors), **fields)
@@ -301,7 +320,7 @@ class Processes:
                 workers=generation.workers,
                 retiring=child.role is Role.WORKER and not worker,
             )
-        except ProcessError:
+        except ProcessTimeoutError:
             child.kill()
             raise
 
@@ -318,6 +337,21 @@ class Processes:
     def _drain_late(self, child: Child) -> None:
         child.channel.tell("begin_shutdown")
         child.channel.tell("drain", seconds=self._drain_timeout)
+
+    def _lend_sockets(self) -> None:
+        """Let the other workers accept what is queued for one that is away for longer than a start takes."""
+        serving = self._slots.serving(Role.WORKER)
+        if not serving or self._preparing is not None:  # then `commit` does it
+            return
+        lent: dict[Child, list[tuple[str, int]]] = {}
+        for number, slot in enumerate(self._slots.vacant()):
+            borrower = serving[number % len(serving)]
+            lent.setdefault(borrower, []).extend(self._sockets.of_worker(slot.index))
+        for child in serving:
+            if lent.get(child) != self._lent.get(child):
+                sockets = [*self._sockets.of_worker(child.index), *lent.get(child, [])]
+                child.channel.tell("use_sockets", [fd for _, fd in sockets], addresses=[each for each, _ in sockets])
+        self._lent = lent
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

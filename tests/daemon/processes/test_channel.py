@@ -126,12 +126,13 @@ async def test_an_operational_error_is_raised_as_it_was(channels: tuple[Channel,
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
-async def test_a_bug_comes_with_its_traceback(channels: tuple[Channel, Channel]) -> None:
+async def test_a_bug_is_an_error_here_and_has_its_traceback_there(channels: tuple[Channel, Channel]) -> None:
     here, there = channels
     there.on("fail", lambda message: {"is": 1 // message["by"]})
-    with pytest.raises(ProcessError, match="ZeroDivisionError") as raised:
+    with capturedLogs() as events, pytest.raises(ProcessError, match="ZeroDivisionError"):
         await here.ask("fail", timeout=5, by=0)
-    assert "test_channel.py" in raised.value.trace
+    (failure,) = [event["log_failure"] for event in events if "log_failure" in event]
+    assert "test_channel.py" in failure.getTraceback()
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
@@ -142,7 +143,7 @@ async def test_a_kind_that_nobody_handles_is_refused_and_logged(channels: tuple[
         here.tell("unknown")
         with pytest.raises(ProcessError, match="unknown"):
             await here.ask("unknown", timeout=5)
-    assert [event["kind"] for event in events if "kind" in event] == ["unknown"]
+    assert [event["kind"] for event in events if "kind" in event] == ["unknown", "unknown"]
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
