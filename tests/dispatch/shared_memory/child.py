@@ -1,0 +1,140 @@
+"""One of several processes that share limits: `python -m tests.dispatch.shared_memory.child COLUMN WHAT ...`.
+
+The descriptors of the memory are in the environment. What it was told to do it says on its standard output when it is
+done; a time on its standard input is when to begin, where that matters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from mcproxy.config.model import Per
+from mcproxy.dispatch.shared_memory import LimitId, SharedTables, layout
+from mcproxy.dispatch.shared_memory.memory import Memory
+
+BUCKET = LimitId("bulk", "bucket", Per.USER)
+COUNT = LimitId("interactive", "short", Per.USER)
+KEYS = ("alice", "bob", "carol")
+
+
+class NoReactor:
+    """The part of a reactor that tables use, for who is never told anything."""
+
+    def addReader(self, reader: Any) -> None: ...
+    def removeReader(self, reader: Any) -> None: ...
+
+
+def say(what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def take_tokens(tables: SharedTables, qps: str, burst: str, seconds: str) -> None:
+    """Take as many as there are; say when each was taken."""
+    buckets = tables.buckets(BUCKET, float(qps), int(burst))
+    say("ready")
+    until = float(sys.stdin.readline()) + float(seconds)
+    taken = []
+    while (now := time.monotonic()) < until:
+        if buckets.take("alice", now):
+            taken.append(now)
+    say(taken)
+
+
+def take_and_release(tables: SharedTables, maximum: str, seconds: str) -> None:
+    """Take and release; say from when to when each was held at least."""
+    counts = tables.counts(COUNT, int(maximum))
+    random = Random(os.getpid())
+    say("ready")
+    until = float(sys.stdin.readline()) + float(seconds)
+    held: list[float] = []
+    spans = []
+    while time.monotonic() < until:
+        if random.random() < 0.55:
+            if counts.take("alice"):
+                held.append(time.monotonic())
+        elif held:
+            spans.append((held.pop(random.randrange(len(held))), time.monotonic()))
+            counts.release("alice")
+    for start in held:
+        spans.append((start, time.monotonic()))
+        counts.release("alice")
+    say(spans)
+
+
+def hold(tables: SharedTables, maximum: str, number: str) -> None:
+    """Take, and have it for ever."""
+    counts = tables.counts(COUNT, int(maximum))
+    say(sum(counts.take("alice") for _ in range(int(number))))
+    time.sleep(3600)
+
+
+def stay_inside(tables: SharedTables, maximum: str, seconds: str) -> None:
+    """Be in the critical section in the middle of a change of another process's words."""
+    counts = tables.counts(COUNT, int(maximum))
+    counts.take("alice")
+    place = counts._find("alice")
+    memory = tables._memory
+    memory.mutexes.lock(place.mutex)
+    total, theirs = place.base + layout.C_TOTAL, place.base + layout.C_COLUMNS
+    done = memory.undo_log(place.region, place.base + layout.C_RESERVED, total, theirs)
+    memory.words[place.base + layout.C_RESERVED] = 1
+    memory.words[total] += 7
+    memory.words[theirs] += 7
+    say("inside")
+    time.sleep(float(seconds))
+    memory.words[theirs] -= 7
+    memory.words[total] -= 7
+    memory.words[place.base + layout.C_RESERVED] = 0
+    memory.words[done] = 0
+    memory.mutexes.release(place.mutex)
+    say("outside")
+    time.sleep(3600)
+
+
+def churn(tables: SharedTables, maximum: str) -> None:
+    """Do everything with counts and buckets, until killed."""
+    counts = tables.counts(COUNT, int(maximum))
+    buckets = tables.buckets(BUCKET, 1e6, 5)
+    random = Random(os.getpid())
+    held: list[str] = []
+    say("ready")
+    while True:
+        key = random.choice(KEYS)
+        choice = random.random()
+        if choice < 0.4:
+            held += [key] * counts.take(key)
+        elif choice < 0.6:
+            held += [key] * counts.take_in_turn(key)
+        elif choice < 0.65:
+            counts.leave(key)
+        elif choice < 0.7:
+            buckets.take_in_turn(key, time.monotonic())
+            buckets.leave(key)
+        elif held:
+            counts.release(held.pop(random.randrange(len(held))))
+
+
+def main() -> None:
+    column, what, *arguments = sys.argv[1:]
+    descriptors = json.loads(os.environ["DESCRIPTORS"])
+    memory = Memory.attach(descriptors["limits"], int(column))
+    wakers = [descriptors[f"wake-{number}"] for number in range(layout.COLUMNS)]
+    tables = SharedTables(memory, column=int(column), wakers=wakers, reactor=NoReactor())
+    tasks: dict[str, Callable[..., None]] = {
+        "take_tokens": take_tokens,
+        "take_and_release": take_and_release,
+        "hold": hold,
+        "stay_inside": stay_inside,
+        "churn": churn,
+    }
+    tasks[what](tables, *arguments)
+
+
+if __name__ == "__main__":
+    main()
