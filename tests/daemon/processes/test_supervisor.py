@@ -1,0 +1,456 @@
+"""What the supervisor tells its children in which order, and what it does about those that end or fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from typing import Any
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
+
+from mcproxy.config import model
+from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.processes.errors import ProcessError
+from mcproxy.net.bind import BindError
+from mcproxy.net.contexts import PairError
+from tests.daemon.processes.scripted import World, config, die, fail, wait, world
+
+__all__ = ["world"]
+
+run = pytest_twisted.ensureDeferred
+OLD, NEW = config(), config(level="debug")
+
+
+def in_force(world: World) -> dict[str, str]:
+    """The level that each living child has in force."""
+    return {child.name: child.in_force.logging.level for child in world.living if child.in_force is not None}
+
+
+class TestStart:
+    @run  # type: ignore[untyped-decorator]
+    async def test_all_prepare_before_any_commits_and_the_keeper_commits_first(self, world: World) -> None:
+        ready: Deferred[None] = Deferred()
+        world.on("keeper", "commit", wait(ready))
+        started = Deferred.fromCoroutine(world.processes.start(config(keeper=True)))
+        await world.until(lambda: "keeper commit" in world.events)
+        await world.settled()
+        assert {"worker-0 prepare", "worker-1 prepare", "keeper prepare"} <= set(world.events)
+        assert "worker-0 commit" not in world.events
+        ready.callback(None)
+        await started
+        assert world.since(0, "commit") == ["keeper commit", "worker-0 commit", "worker-1 commit"]
+
+    @pytest.mark.parametrize("error", [DaemonError("no disk", todo="mount it"), PairError("certificate a: no PEM")])
+    @run  # type: ignore[untyped-decorator]
+    async def test_what_a_child_raises_is_raised_and_all_are_ended(self, world: World, error: Exception) -> None:
+        world.on("worker-1", "prepare", fail(error))
+        with pytest.raises(type(error), match=str(error)):
+            await world.processes.start(OLD)
+        await world.settled()
+        assert world.living == []
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_an_address_in_use_starts_no_process(self, world: World) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            bind = model.TCPBind("127.0.0.1", taken.getsockname()[1])
+            listener = model.Listener(name="a", bind=bind)
+            with pytest.raises(BindError):
+                await world.processes.start(dataclasses.replace(OLD, listeners=(listener,)))
+        assert world.events == []
+
+    @pytest.mark.parametrize("moment", ["start", "prepare"])
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_child_that_ends_is_started_again_once(self, world: World, moment: str) -> None:
+        world.on("worker-0", moment, die)
+        await world.processes.start(OLD)
+        assert in_force(world) == {"worker-0": "info", "worker-1": "info"}
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_child_that_ends_twice_is_the_error(self, world: World) -> None:
+        world.on("worker-0", "prepare", die, die)
+        with pytest.raises(DaemonError, match="worker-0 ended while it prepared the configuration, twice: SIGKILL"):
+            await world.processes.start(OLD)
+        await world.settled()
+        assert world.living == []
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_an_end_while_starting_starts_nobody_any_more(self, world: World) -> None:
+        world.on("worker-0", "prepare", wait(Deferred()))
+        started = Deferred.fromCoroutine(world.processes.start(OLD))
+        await world.until(lambda: "worker-1 prepare" in world.events)
+        world.processes.abort()
+        with pytest.raises(DaemonError):
+            await started
+        await world.settled()
+        assert world.living == []
+        assert world.since(0, "spawned") == ["worker-0 spawned", "worker-1 spawned"]
+
+
+class TestReload:
+    @run  # type: ignore[untyped-decorator]
+    async def test_where_one_cannot_prepare_all_discard(self, world: World) -> None:
+        await world.processes.start(OLD)
+        world.on("worker-1", "prepare", fail(DaemonError("no disk")))
+        with pytest.raises(DaemonError, match="no disk"):
+            await world.processes.apply(NEW)
+        assert world.events[-1] == "worker-0 discard"
+        assert in_force(world) == {"worker-0": "info", "worker-1": "info"}
+        await world.processes.apply(NEW)
+        assert in_force(world) == {"worker-0": "debug", "worker-1": "debug"}
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_bug_in_one_refuses_it_and_kills_nobody(self, world: World) -> None:
+        await world.processes.start(OLD)
+        world.on("worker-1", "prepare", fail(ZeroDivisionError("a bug")))
+        with pytest.raises(ProcessError, match="ZeroDivisionError: a bug"):
+            await world.processes.apply(NEW)
+        await world.settled()
+        assert not any("dies" in event for event in world.events)
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_child_that_ends_as_it_prepares_is_replaced_and_asked_again(self, world: World) -> None:
+        await world.processes.start(OLD)
+        mark = len(world.events)
+        world.on("worker-1", "prepare", die)
+        applied = Deferred.fromCoroutine(world.processes.apply(NEW))
+        await world.until(lambda: "worker-1 dies" in world.events)
+        await world.settled()
+        world.reactor.advance(0)
+        await applied
+        # With the old configuration first, so that it serves even if the reload is refused in the end.
+        assert [event for event in world.since(mark) if event.startswith("worker-1")] == [
+            *("worker-1 prepare", "worker-1 dies", "worker-1 spawned", "worker-1 start"),
+            *("worker-1 prepare", "worker-1 commit", "worker-1 prepare", "worker-1 commit"),
+        ]
+        assert in_force(world) == {"worker-0": "debug", "worker-1": "debug"}
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_child_that_ends_twice_as_it_prepares_refuses_it(self, world: World) -> None:
+        await world.processes.start(OLD)
+        first = world.child("worker-1")
+        world.on("worker-1", "prepare", die, lambda child: None, die)
+        applied = Deferred.fromCoroutine(world.processes.apply(NEW))
+        await world.until(lambda: not first.running)
+        await world.settled()
+        world.reactor.advance(0)
+        with pytest.raises(DaemonError, match="twice"):
+            await applied
+        await world.pass_time(1)
+        assert in_force(world) == {"worker-0": "info", "worker-1": "info"}
+
+    @pytest.mark.parametrize("moment", ["after it has prepared", "commit"])
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_child_that_ends_after_the_decision_is_replaced_with_the_new(
+        self, world: World, moment: str
+    ) -> None:
+        await world.processes.start(OLD)
+        slow: Deferred[None] = Deferred()
+        world.on("worker-0", "prepare", wait(slow))
+        if moment == "commit":
+            world.on("worker-1", "commit", die)
+        applied = Deferred.fromCoroutine(world.processes.apply(NEW))
+        await world.until(lambda: world.events.count("worker-1 prepare") == 2)
+        await world.settled()
+        if moment != "commit":
+            world.child("worker-1").die()
+            await world.settled()
+        slow.callback(None)
+        await applied
+        world.reactor.advance(0)
+        await world.settled()
+        assert in_force(world) == {"worker-0": "debug", "worker-1": "debug"}
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_no_successor_serves_the_old_one_once_the_reload_is_done(self, world: World) -> None:
+        """It was starting with the old one when the others committed the new one."""
+        await world.processes.start(OLD)
+        slow: Deferred[None] = Deferred()
+        late: Deferred[None] = Deferred()
+        world.on("worker-0", "prepare", wait(slow))
+        applied = Deferred.fromCoroutine(world.processes.apply(NEW))
+        await world.until(lambda: world.events.count("worker-1 prepare") == 2)
+        await world.settled()
+        world.on("worker-1", "commit", wait(late))
+        world.child("worker-1").die()
+        await world.settled()
+        world.reactor.advance(0)
+        await world.until(lambda: world.events.count("worker-1 commit") == 2)  # of the old one, by the successor
+        slow.callback(None)
+        await world.settled()
+        assert not applied.called
+        late.callback(None)
+        await applied
+        assert in_force(world) == {"worker-0": "debug", "worker-1": "debug"}
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_more_workers_start_before_any_commits(self, world: World) -> None:
+        await world.processes.start(OLD)
+        mark = len(world.events)
+        await world.processes.apply(config(4, level="debug"))
+        committed = world.events.index("worker-0 commit", mark)
+        assert {"worker-2 prepare", "worker-3 prepare"} <= set(world.events[mark:committed])
+        assert in_force(world) == dict.fromkeys(("worker-0", "worker-1", "worker-2", "worker-3"), "debug")
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_refused_reload_leaves_no_added_worker(self, world: World) -> None:
+        await world.processes.start(OLD)
+        world.on("worker-0", "prepare", fail(DaemonError("no disk")))
+        with pytest.raises(DaemonError):
+            await world.processes.apply(config(4))
+        await world.settled()
+        assert sorted(child.name for child in world.living) == ["worker-0", "worker-1"]
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_fewer_workers_the_others_get_the_new_one_and_retire(self, world: World) -> None:
+        await world.processes.start(config(3))
+        mark = len(world.events)
+        leaving = world.child("worker-2")
+        await world.processes.apply(config(2, level="debug"))
+        await world.settled()
+        assert [event for event in world.since(mark) if event.startswith("worker-2")] == [
+            *("worker-2 prepare", "worker-2 commit", "worker-2 retire", "worker-2 has ended")
+        ]
+        assert leaving.in_force == config(2, level="debug")
+        assert sorted(child.name for child in world.living) == ["worker-0", "worker-1"]
+        await world.pass_time(40)
+        assert len(world.living) == 2
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_the_keeper_comes_and_goes_with_aggregates(self, world: World) -> None:
+        await world.processes.start(OLD)
+        await world.processes.apply(config(keeper=True))
+        assert in_force(world).keys() == {"worker-0", "worker-1", "keeper"}
+        await world.processes.apply(OLD)
+        await world.settled()
+        assert in_force(world).keys() == {"worker-0", "worker-1"}
+
+
+class TestReplacement:
+    @run  # type: ignore[untyped-decorator]
+    async def test_at_once_then_after_1_2_4_seconds_and_so_on(self, world: World) -> None:
+        await world.processes.start(OLD)
+        for delay in (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
+            dead = world.child("worker-0")
+            dead.die()
+            await world.settled()
+            if delay:
+                world.reactor.advance(delay - 0.1)
+                await world.settled()
+                assert not any(child.name == "worker-0" for child in world.living)
+            world.reactor.advance(0.11)
+            await world.settled()
+            assert world.child("worker-0").in_force == OLD
+        await world.pass_time(60)
+        world.child("worker-0").die()
+        await world.settled()
+        world.reactor.advance(0)
+        await world.settled()
+        assert world.child("worker-0").in_force == OLD
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_successor_has_the_sockets_and_others_lend_theirs_while_it_waits(self, world: World) -> None:
+        listener = model.Listener(name="a", bind=model.TCPBind("127.0.0.1", 0))
+        await world.processes.start(dataclasses.replace(OLD, listeners=(listener,)))
+        first, second = world.child("worker-0").sockets, world.child("worker-1").sockets
+        assert {*first}.isdisjoint(second)
+        world.child("worker-1").die()
+        await world.settled()
+        world.reactor.advance(0)
+        await world.settled()
+        assert world.child("worker-1").sockets == second
+        assert world.child("worker-0").sockets == first
+        world.child("worker-1").die()
+        await world.settled()
+        assert world.child("worker-0").sockets == [*first, *second]
+        world.reactor.advance(1)
+        await world.settled()
+        assert world.child("worker-1").sockets == second
+        assert world.child("worker-0").sockets == first
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_permits_come_back_before_the_successor_starts(self, world: World) -> None:
+        await world.processes.start(OLD)
+        world.processes.children.on_lost(lambda child: world.note(child.name, f"lost, column {child.column}"))
+        mark = len(world.events)
+        world.child("worker-1").die()
+        await world.settled()
+        world.reactor.advance(0)
+        await world.settled()
+        assert world.since(mark)[:3] == ["worker-1 dies", "worker-1 lost, column 1", "worker-1 spawned"]
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_another_worker_leads_when_the_leader_ends_and_keeps_that(self, world: World) -> None:
+        await world.processes.start(OLD)
+        leader = world.processes.children.leader
+        assert leader is not None
+        assert leader.name == "worker-0"
+        await world.settled()
+        world.child("worker-0").die()
+        await world.settled()
+        world.reactor.advance(0)
+        await world.settled()
+        leader = world.processes.children.leader
+        assert leader is not None
+        assert leader.name == "worker-1"
+        assert world.leads == [("worker-0", True), ("worker-1", True)]
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_silent_child_is_killed_and_replaced(self, world: World) -> None:
+        await world.processes.start(OLD)
+        await world.pass_time(2)
+        world.child("worker-0").answers_pings = False
+        await world.pass_time(9)
+        assert "worker-0 dies" not in world.events
+        await world.pass_time(3)
+        assert world.events.count("worker-0 dies") == 1
+        assert world.child("worker-0").in_force == OLD
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_supervisor_that_stood_still_blames_nobody(self, world: World) -> None:
+        await world.processes.start(OLD)
+        await world.pass_time(2)
+        world.reactor.advance(60)
+        await world.pass_time(5)
+        assert not any("dies" in event for event in world.events)
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_one_that_was_told_to_end_goes_when_its_successor_serves(self, world: World) -> None:
+        await world.processes.start(OLD)
+        mark = len(world.events)
+        world.child("worker-0").channel.tell("leaving")
+        await world.settled()
+        await world.pass_time(0.5)
+        assert [event for event in world.since(mark) if event.startswith("worker-0")] == [
+            *("worker-0 spawned", "worker-0 start", "worker-0 prepare", "worker-0 commit"),
+            *("worker-0 retire", "worker-0 has ended"),
+        ]
+        assert world.processes.children.leader in list(world.processes.children)
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_where_all_are_told_to_end_nobody_is_replaced(self, world: World) -> None:
+        await world.processes.start(OLD)
+        mark = len(world.events)
+        world.child("worker-0").channel.tell("leaving")
+        await world.settled()
+        world.processes.begin_shutdown()
+        await world.pass_time(1)
+        assert world.since(mark, "spawned", "retire") == []
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_successor_that_cannot_serve_is_tried_again(self, world: World) -> None:
+        await world.processes.start(OLD)
+        world.on("worker-0", "prepare", fail(DaemonError("the disk is full", todo="free space")))
+        with capturedLogs() as events:
+            world.child("worker-0").die()
+            await world.settled()
+            await world.pass_time(1.5)
+        assert world.child("worker-0").in_force == OLD
+        (line,) = [event for event in events if event.get("cause") == "the disk is full"]
+        assert (line["process"], line["todo"]) == ("worker-0", "free space")
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_another_version_of_the_program_is_noticed(self, world: World) -> None:
+        await world.processes.start(OLD)
+        world.version = "9.9"
+        with capturedLogs() as events:
+            world.child("worker-0").die()
+            await world.settled()
+            await world.pass_time(0.5)
+        assert any("mcproxy upgrade" in str(event.get("todo")) for event in events)
+
+
+class TestStop:
+    @run  # type: ignore[untyped-decorator]
+    async def test_the_steps_go_to_all_and_the_keeper_ends_last(self, world: World) -> None:
+        world.cut = {"worker-0": {"watches": 2}, "worker-1": {"watches": 1, "logs": 1}, "keeper": {"watches": 3}}
+        await world.processes.start(config(keeper=True))
+        mark = len(world.events)
+        processes = world.processes
+        processes.begin_shutdown()
+        await processes.drain(5.0)
+        processes.stop_accepting()
+        await processes.finish()
+        steps = [event.split()[1] for event in world.since(mark) if event.startswith("worker-0")]
+        assert steps == ["begin_shutdown", "drain", "stop_accepting", "finish", "has"]
+        assert world.events.index("keeper finish") > max(
+            world.events.index(f"worker-{index} has ended") for index in (0, 1)
+        )
+        assert dict(processes.cut) == {"watches": 3, "logs": 1}
+        assert world.living == []
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_child_that_ends_while_it_drains_is_replaced_and_drains(self, world: World) -> None:
+        """Its address is still listened on, and the kernel gives it connections."""
+        await world.processes.start(OLD)
+        world.processes.begin_shutdown()
+        await world.settled()
+        world.on("worker-0", "drain", die)
+        mark = len(world.events)
+        await world.processes.drain(5.0)
+        world.reactor.advance(0)
+        await world.settled()
+        assert [event for event in world.since(mark) if event.startswith("worker-0")] == [
+            *("worker-0 drain", "worker-0 dies", "worker-0 spawned", "worker-0 start"),
+            *("worker-0 prepare", "worker-0 commit", "worker-0 begin_shutdown", "worker-0 drain"),
+        ]
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_child_that_hangs_in_its_end_is_killed(self, world: World) -> None:
+        await world.processes.start(OLD)
+        world.processes.begin_shutdown()
+        await world.processes.drain(5.0)
+        world.processes.stop_accepting()
+        world.child("worker-1").end = lambda: None  # type: ignore[method-assign]
+        finished = Deferred.fromCoroutine(world.processes.finish())
+        await world.pass_time(4)
+        await finished
+        assert world.events[-1] == "worker-1 dies"
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_at_once_ends_all(self, world: World) -> None:
+        await world.processes.start(config(keeper=True))
+        world.processes.abort()
+        await world.settled()
+        assert world.living == []
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_retiring_for_another_daemon(self, world: World) -> None:
+        await world.processes.start(config(keeper=True))
+        mark = len(world.events)
+        await world.processes.retire(5.0, handed_over=())
+        assert world.living == []
+        assert set(world.since(mark, "retire", "finish")) == {"worker-0 retire", "worker-1 retire", "keeper finish"}
+
+
+class TestFigures:
+    @run  # type: ignore[untyped-decorator]
+    async def test_open_requests_are_those_of_the_workers_since_the_keepers_are_among_them(self, world: World) -> None:
+        world.open = {"worker-0": 3, "worker-1": 4, "keeper": 2}
+        await world.processes.start(config(keeper=True))
+        figures = await world.processes.collect_figures()
+        assert world.processes.running == 7
+        shown: list[dict[str, Any]] = figures["processes"]
+        assert [(each["name"], each["open"], each["leader"]) for each in shown] == [
+            *(("supervisor", 0, False), ("keeper", 2, False), ("worker-0", 3, True), ("worker-1", 4, False))
+        ]
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_child_that_does_not_answer_delays_status_for_five_seconds(self, world: World) -> None:
+        await world.processes.start(OLD)
+        world.on("worker-1", "figures", wait(Deferred()))
+        figures = Deferred.fromCoroutine(world.processes.collect_figures())
+        await world.pass_time(5)
+        assert [each["name"] for each in (await figures)["processes"]] == ["supervisor", "worker-0", "worker-1"]
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_restarts_are_counted(self, world: World) -> None:
+        await world.processes.start(OLD)
+        world.child("worker-1").die()
+        await world.settled()
+        world.reactor.advance(0)
+        await world.settled()
+        shown = (await world.processes.collect_figures())["processes"]
+        assert {each["name"]: each["restarts"] for each in shown} == {"supervisor": 0, "worker-0": 0, "worker-1": 1}
