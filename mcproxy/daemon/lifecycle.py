@@ -31,7 +31,7 @@ from mcproxy.daemon.places import place_of
 from mcproxy.daemon.predecessor import wait_for_predecessor
 from mcproxy.daemon.reload import Reloader, ReloadResult
 from mcproxy.daemon.systemd import Notifier
-from mcproxy.daemon.worker_count import WorkersChangedError, check_reload
+from mcproxy.daemon.worker_count import WorkersChangedError, check_reload, worker_count
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
@@ -380,4 +380,6 @@ def _entries_by_kind(changes: Sequence[Change]) -> dict[str, str]:
 
 
 def _counts(config: Config) -> dict[str, int]:
-    return {"listeners": len(config.listeners), "servers": len(config.servers), "clusters": len(config.clusters)}
+    counts = {"listeners": len(config.listeners), "servers": len(config.servers), "clusters": len(config.clusters)}
+    workers = worker_count(config.daemon)
+    return counts if workers == 1 else {**counts, "workers": workers}

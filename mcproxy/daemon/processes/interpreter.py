@@ -121,3 +121,10 @@ def describe_end(status: int) -> str:
         return f"{signal.Signals(-status).name} ended it"
     except ValueError:
         return f"signal {-status} ended it"
+
+
+def remedy_of_end(status: int) -> str:
+    """Return what an operator can do about a process that ended by itself with this status."""
+    if status == -signal.SIGKILL:
+        return "if nobody killed it, see whether the kernel did for want of memory: journalctl -k"
+    return "report this bug, with its last lines in the log"

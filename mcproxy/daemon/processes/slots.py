@@ -19,7 +19,7 @@ from mcproxy.daemon.errors import DaemonError, describe
 from mcproxy.daemon.processes.channel import Message
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.daemon.processes.errors import ProcessLost
-from mcproxy.daemon.processes.interpreter import describe_end
+from mcproxy.daemon.processes.interpreter import describe_end, remedy_of_end
 from mcproxy.daemon.processes.slot import Slot
 
 log = Logger()
@@ -175,8 +175,9 @@ class Slots:
                     process=child.name,
                     pid=child.pid,
                     open=child.open,
-                    seconds=delay,
+                    afterSeconds=delay,
                     cause=describe_end(status),
+                    todo=remedy_of_end(status),
                 )
                 self.replace(slot, delay)
         if child is self._children.leader:
