@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.net.alpn import HTTP1_1
-from mcproxy.net.errors import ConnectError, ConnectFailed, TLSError
+from mcproxy.net.errors import ConnectError, ConnectFailed, ConnectionRefused, TLSError
 from mcproxy.upstream.endpoint_log import EndpointLog
 from mcproxy.upstream.health_exchange import EndpointState
 from mcproxy.upstream.health_state import Health, HealthState
@@ -74,6 +74,7 @@ class Endpoint:
         )
         self._log = EndpointLog(self)
         self.check_soon: Callable[[], None] | None = None  # set by the health checker
+        self.tell_refused: Callable[[str], None] | None = None  # set where processes share the health
         self._connections = cluster.connections
         self._shared = shared
         self._data_tls = data_tls
@@ -185,9 +186,19 @@ class Endpoint:
         if self._removed or problem is self._counted():
             return
         self._counted = ref(problem)
-        self.silent = True
-        self._status_changed(self.health.connect_failed(problem.cause))
+        if self.tell_refused is not None and isinstance(problem, ConnectionRefused | TLSError):
+            self.tell_refused(problem.cause)
+        self._count_connect_failure(problem.cause)
         self.request_check()
+
+    def record_refused_elsewhere(self, cause: str) -> None:
+        """Count a connection of another process that the endpoint refused; that process has asked for a check."""
+        if not self._removed and self.health.status is Health.READY:
+            self._count_connect_failure(cause)
+
+    def _count_connect_failure(self, cause: str) -> None:
+        self.silent = True
+        self._status_changed(self.health.connect_failed(cause))
 
     def request_check(self) -> None:
         """Schedule a check soon: a request failed in a way that it may have caused itself."""

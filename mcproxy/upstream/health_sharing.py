@@ -1,9 +1,12 @@
 """The health checks of a cluster where several processes share the results (`health_exchange`).
 
 The leader checks, as one process alone does (`health`), and publishes each result. The others count the results as
-their own, beside the failed connections of their own requests, so that all come to the same states; a process that has
-no result yet takes over the whole state that the leader had after its newest one. Thus whoever leads next goes on where
-the former leader was, and a first check that fails takes nothing out that was in.
+their own, so that all come to the same states; a process that has no result yet takes over the whole state that the
+leader had after its newest one. Thus whoever leads next goes on where the former leader was, and a first check that
+fails takes nothing out that was in.
+
+A connection of a request that the endpoint itself refused counts in all processes, as it would in one. One that timed
+out counts where it was tried: the process may have stood still, which says nothing to others.
 """
 
 from __future__ import annotations
@@ -120,7 +123,12 @@ class FollowedEndpoint:
             self._owner.warned = last.warned
             if self._endpoint.health.status is Health.UNCHECKED:
                 self._endpoint.adopt_state(last.after, last.credential)
-        return [exchange.on_result(self.key, self._received), exchange.on_ask(self.key, self._endpoint.request_check)]
+        self._endpoint.tell_refused = self._tell_refused
+        return [
+            exchange.on_result(self.key, self._received),
+            exchange.on_ask(self.key, self._endpoint.request_check),
+            exchange.on_refused(self.key, self._refused_elsewhere),
+        ]
 
     def follow(self) -> None:
         """Send wishes for an early check to the leader from now on."""
@@ -129,6 +137,17 @@ class FollowedEndpoint:
     def stop(self) -> None:
         if self._endpoint.check_soon == self._ask:  # not if a successor has taken the endpoint over
             self._endpoint.check_soon = None
+        if self._endpoint.tell_refused == self._tell_refused:
+            self._endpoint.tell_refused = None
+
+    def _tell_refused(self, cause: str) -> None:
+        """Only what takes it out: whoever has it out sends no requests there."""
+        if self._endpoint.health.status is Health.READY:
+            self._owner.exchange.tell_refused(self.key, self._endpoint.setup, cause)
+
+    def _refused_elsewhere(self, setup: str, cause: str) -> None:
+        if setup == self._endpoint.setup:
+            self._endpoint.record_refused_elsewhere(cause)
 
     def _ask(self) -> None:
         """Ask once for each result: any number of failed connections wants one check."""

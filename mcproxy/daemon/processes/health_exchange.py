@@ -29,8 +29,10 @@ class ChannelHealth:
         self._memory = HealthMemory(clock)
         self._roles: list[Callable[[], None]] = []
         self._results: defaultdict[EndpointKey, list[Callable[[CheckResult], None]]] = defaultdict(list)
+        self._refusals: defaultdict[EndpointKey, list[Callable[[str, str], None]]] = defaultdict(list)
         self._asks: defaultdict[EndpointKey, list[Callable[[], None]]] = defaultdict(list)
         channel.on("health_result", self._result)
+        channel.on("health_refused", self._refused)
         channel.on("health_soon", self._soon)
         channel.on("health_states", self._states)
         channel.when_lost().addCallback(lambda _: self._orphaned())
@@ -56,6 +58,12 @@ class ChannelHealth:
     def on_result(self, endpoint: EndpointKey, notify: Callable[[CheckResult], None]) -> Callable[[], None]:
         return _add(self._results[endpoint], notify)
 
+    def tell_refused(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
+        self._channel.tell("health_refused", cluster=endpoint[0], url=endpoint[1], setup=setup, cause=cause)
+
+    def on_refused(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
+        return _add(self._refusals[endpoint], notify)
+
     def ask(self, endpoint: EndpointKey) -> None:
         self._channel.tell("health_soon", cluster=endpoint[0], url=endpoint[1])
 
@@ -71,6 +79,10 @@ class ChannelHealth:
     def _states(self, message: Message) -> None:
         for fields in message["states"]:
             self._memory.put(CheckResult.from_fields(fields), fields["age"])
+
+    def _refused(self, message: Message) -> None:
+        for notify in tuple(self._refusals.get((message["cluster"], message["url"]), ())):
+            notify(message["setup"], message["cause"])
 
     def _soon(self, message: Message) -> None:
         if self.checks:  # else it was sent before another one was made the leader

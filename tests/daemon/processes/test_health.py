@@ -175,7 +175,35 @@ def test_a_check_whose_time_ran_out_while_the_process_stood_still_is_made_again(
     assert not first.endpoint.ready, "an answer that does not come in its time is a failure"
 
 
-def test_failed_connections_count_where_they_failed_and_ask_for_one_check() -> None:
+def test_refused_connections_count_in_all_processes_as_they_would_in_one() -> None:
+    family, first, second, third = three()
+    rounds(family, 1)
+    refused = [ConnectionRefused("it refused the connection") for _ in range(20)]
+    second.endpoint.record_connect_failure(refused[0])
+    third.endpoint.record_connect_failure(refused[1])
+    assert all(process.endpoint.ready for process in (first, second, third))
+    with capturedLogs() as events:
+        for problem in refused[2:]:
+            second.endpoint.record_connect_failure(problem)
+    assert not any(process.endpoint.ready for process in (first, second, third))
+    assert second.channel.told.count("health_refused") <= CHECK.unhealthy_after
+    assert {event["log_subject"] for event in events} == {("endpoint", "east", "http://10.0.0.1:6443")}
+    rounds(family, 2)
+    assert all(process.endpoint.ready for process in (first, second, third))
+
+
+def test_refusals_of_other_connections_than_a_process_has_do_not_count_there() -> None:
+    family, first, second, _ = three()
+    second.apply(replace(family.config, tls=OTHER_TLS))
+    rounds(family, 1)
+    second.endpoint.record_check(None)
+    for _ in range(3):
+        second.endpoint.record_connect_failure(ConnectionRefused("it refused the connection"))
+    assert not second.endpoint.ready
+    assert first.endpoint.ready
+
+
+def test_connections_that_failed_otherwise_count_where_they_failed_and_ask_for_one_check() -> None:
     family, first, second, third = three()
     rounds(family, 1)
     family.clock.advance(2.0)
