@@ -10,8 +10,10 @@ meanwhile in others, and none needs to tell another. A process that dies while i
 
 from __future__ import annotations
 
+import math
+
 from mcproxy.dispatch.shared_memory import layout
-from mcproxy.dispatch.shared_memory.directory import Directory, tag_of
+from mcproxy.dispatch.shared_memory.directory import Directory, fill_of, level_at, tag_of
 from mcproxy.dispatch.shared_memory.layout import (
     B_LEVEL,
     B_PARAMETERS,
@@ -104,7 +106,7 @@ class SharedBuckets:
             return self._take_in_advance(key, time)
         place, from_level = held
         at = self._parameters_of(place)
-        if self._level(at, time) - from_level < self._floats[at + P_NEEDED]:
+        if level_at(self._floats, at, time) - from_level < self._floats[at + P_NEEDED]:
             return False
         del self._in_advance[key]
         return True
@@ -123,10 +125,8 @@ class SharedBuckets:
     def fill(self, key: str, time: float) -> float:
         """Return how many tokens there are, those apart that were taken in advance."""
         place = self._slots.place(self._tag(key), self._owner, time, make=False)
-        at = self._parameters_of(place)
-        level, floats = self._level(at, time), self._floats
-        own = -float("inf") if place is None else floats[place.base + B_LEVEL]
-        return level - max(own, level - floats[at + P_BURST], floats[at + P_FLOOR])
+        own = -math.inf if place is None else self._floats[place.base + B_LEVEL]
+        return fill_of(self._floats, own, self._parameters_of(place), time)
 
     def wait(self, key: str, time: float) -> float:
         """Return the seconds until there is a token for who waits; 0 if there is one."""
@@ -136,7 +136,7 @@ class SharedBuckets:
             at = self._words[self._parameters]
         else:
             at = self._parameters_of(held[0])
-            tokens = self._level(at, time) - held[1]
+            tokens = level_at(self._floats, at, time) - held[1]
         return max(0.0, 1.0 - tokens) / max(self._floats[at + P_RATE], _SLOWEST)
 
     def note_refused(self, key: str) -> None:
@@ -166,7 +166,7 @@ class SharedBuckets:
             at = self._parameters_of(place)
             if words[place.base] != place.tag or floats[at + P_BURST] < floats[at + P_NEEDED]:
                 return False  # asked again soon
-            level = self._level(at, time)
+            level = level_at(floats, at, time)
             own = max(floats[place.base + B_LEVEL], level - floats[at + P_BURST], floats[at + P_FLOOR])
             floats[place.base + B_LEVEL] = own + 1.0
             if self._shared:
@@ -190,10 +190,6 @@ class SharedBuckets:
         """Return where the parameters of a key are: its own, or the limit's."""
         own = 0 if place is None or self._words[place.base] != place.tag else self._words[place.base + B_PARAMETERS]
         return own or self._words[self._parameters]
-
-    def _level(self, at: int, time: float) -> float:
-        floats = self._floats
-        return floats[at + P_LEVEL] + (time - floats[at + P_TIME]) * floats[at + P_RATE]
 
     def _note(self, base: int, region: int, admitted: bool) -> None:
         """Count what was asked for, for the agent of the limits over replicas."""

@@ -177,6 +177,12 @@ def level_at(floats: memoryview[float], parameters: int, now: float) -> float:
     return floats[parameters + P_LEVEL] + (now - floats[parameters + P_TIME]) * floats[parameters + P_RATE]
 
 
+def fill_of(floats: memoryview[float], own: float, parameters: int, now: float) -> float:
+    """Return how many tokens a bucket has whose own level is `own`."""
+    level = level_at(floats, parameters, now)
+    return min(level - own, level - floats[parameters + P_FLOOR], floats[parameters + P_BURST])
+
+
 def clear_slot(words: memoryview[int], floats: memoryview[float], base: int, owner: int, *, counts: bool) -> None:
     """Write all of a slot but its tag: a full bucket, or nothing in flight."""
     words[base + layout.S_OWNER] = owner

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from mcproxy.dispatch.shared_memory import layout
 from mcproxy.dispatch.shared_memory.counts import hand_over
 from mcproxy.dispatch.shared_memory.demands import Demands
-from mcproxy.dispatch.shared_memory.directory import Directory, level_at, tag_of, write_parameters
+from mcproxy.dispatch.shared_memory.directory import Directory, fill_of, tag_of, write_parameters
 from mcproxy.dispatch.shared_memory.layout import (
     ALL_ONES,
     B_LEVEL,
@@ -157,7 +157,8 @@ class SharedMemory:
         if share is None:
             if not own:
                 return
-            if floats[base + B_LEVEL] <= level_at(floats, own, now) - floats[own + P_BURST]:
+            full = fill_of(floats, -math.inf, general, now)
+            if fill_of(floats, floats[base + B_LEVEL], own, now) >= full >= floats[general + P_BURST]:
                 done = self.memory.undo_log(place.region, base + B_LEVEL, base + B_PARAMETERS)
                 floats[base + B_LEVEL] = -math.inf  # it is full, and needs no slot any more
                 words[base + B_PARAMETERS] = 0
