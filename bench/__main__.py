@@ -26,6 +26,7 @@ from bench import (
     http2_floods,
     http2_watches,
     identity,
+    keeper,
     memory,
     profiling,
     python,
@@ -71,12 +72,12 @@ MEASUREMENTS = (
         "rules",
         "memory",
     ),
-    *(*_AGGREGATES, "aggregate-lists"),
+    *(*_AGGREGATES, "aggregate-lists", "keeper"),
 )
 PROGRAMS = {
     "rules": (),
     "memory": (),
-    **dict.fromkeys(("floods", "http2-watches", *_AGGREGATES), ("taskset", "setpriv")),
+    **dict.fromkeys(("floods", "http2-watches", *_AGGREGATES, "keeper"), ("taskset", "setpriv")),
     "aggregate-lists": ("nginx", "taskset", "setpriv"),
     "http2-floods": ("nginx", "taskset", "setpriv"),
     "workers": ("nginx", "wrk", "taskset", "setpriv"),
@@ -176,6 +177,15 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
             2000 if quick else aggregate_lists.PAGED_PODS,
             5000 if quick else aggregate_lists.SELECTED_PODS,
             min(rounds, 5),
+            rng,
+        ),
+        "keeper": lambda lab: keeper.measure(
+            lab,
+            2000 if quick else keeper.PODS,
+            min(rounds, 5),
+            100 if quick else 1000,
+            100,
+            3 if quick else max(seconds, 20),
             rng,
         ),
     }

@@ -160,6 +160,10 @@ class Run:
         request = WatchRequest(exchange)
         served = Deferred.fromCoroutine(self.watches.serve(cast(Any, request), self.view, request))
         served.addErrback(_failed)
+        self.watch_begun()
+
+    def watch_begun(self) -> None:
+        """With the last watch the changes begin."""
         if len(self.watches) == self._watchers:
             self._reactor.callLater(_SETTLE, self._begin)
 

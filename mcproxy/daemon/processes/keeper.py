@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mcproxy.upstream.shared import Shared
 
 _LINK = "keeper_link"
+_BUFFER = 1024 * 1024  # bytes that the kernel takes for the other side, if it may (net.core.wmem_max)
 
 
 def needs_keeper(config: model.Config) -> bool:
@@ -151,4 +152,5 @@ def _take_links(reactor: Any, channel: Channel, protocol: Callable[[], IProtocol
 def connect_link(reactor: Any, end: socket.socket, protocol: IProtocol) -> None:
     """Connect a protocol to one end of a socket pair, which it owns from now on."""
     end.setblocking(False)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
     PlainStream(reactor, end, "").attach(protocol)

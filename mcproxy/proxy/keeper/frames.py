@@ -84,36 +84,41 @@ def decode_shared(payload: bytes) -> tuple[Sequence[int], bytes]:
 
 
 class FrameReader:
-    """Splits what is received into frames; a frame that is not complete yet is kept in pieces, joined once."""
+    """Splits what is received into frames; the payload of one that comes in pieces is copied once."""
 
-    __slots__ = ("_needed", "_pieces", "_size")
+    __slots__ = ("_begun", "_missing", "_pieces")
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._needed = HEADER_SIZE
+        self._pieces: list[bytes | memoryview] = []
+        self._begun: tuple[int, int] | None = None  # of the frame whose payload the pieces are; None: a header's begin
+        self._missing = 0  # bytes of that payload
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         """Yield the frames that are complete with `data`: kind, stream, payload. Raises FrameError."""
-        if self._pieces:
-            self._pieces.append(data)
-            self._size += len(data)
-            if self._size < self._needed:
+        position = 0
+        pieces, begun = self._pieces, self._begun
+        if begun is not None:
+            position = self._missing
+            if len(data) < position:
+                pieces.append(data)
+                self._missing -= len(data)
                 return
-            data = b"".join(self._pieces)
+            pieces.append(memoryview(data)[:position])
+            self._pieces, self._begun = [], None
+            yield *begun, b"".join(pieces)
+        elif pieces:
+            data = b"".join((*pieces, data))
             self._pieces = []
-        position, end, needed = 0, len(data), HEADER_SIZE
+        end = len(data)
         while end - position >= HEADER_SIZE:
             length, kind, stream = _HEADER.unpack_from(data, position)
             if length > _MAX_PAYLOAD:
                 raise FrameError(f"a frame of {length} bytes")
             begin = position + HEADER_SIZE
-            stop = begin + length
-            if stop > end:
-                needed = HEADER_SIZE + length
-                break
-            position = stop
-            yield kind, stream, data[begin:stop]
+            position = begin + length
+            if position > end:
+                self._begun, self._missing, self._pieces = (kind, stream), position - end, [memoryview(data)[begin:]]
+                return
+            yield kind, stream, data[begin:position]
         if position < end:
-            rest = data[position:] if position else data
-            self._pieces, self._size, self._needed = [rest], len(rest), needed
+            self._pieces = [data[position:]]

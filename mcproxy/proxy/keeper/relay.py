@@ -18,7 +18,7 @@ from mcproxy.net.failures import failure
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
 from mcproxy.proxy.keeper import wire
 from mcproxy.proxy.keeper.frames import FrameError, Kind
-from mcproxy.proxy.keeper.worker import PATIENCE, KeeperLost
+from mcproxy.proxy.keeper.worker import KeeperLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ class RelayHandler:
         """Answer a request, or begin to. Raises StatusError."""
         assert isinstance(request, LocalAggregatedRequest)
         client = self._client
-        until = client.clock.seconds() + PATIENCE
+        until = client.clock.seconds() + client.patience
         while True:
             link = await client.ready(until)
             if request.exchange.ended:

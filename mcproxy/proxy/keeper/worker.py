@@ -59,8 +59,10 @@ class Stream(Protocol):
 class KeeperClient:
     """The connection of this worker to the keeper, whichever process that is now."""
 
-    def __init__(self, clock: IReactorTime) -> None:
+    def __init__(self, clock: IReactorTime, *, patience: float = PATIENCE) -> None:
+        """`patience`: seconds for which a request waits for a keeper."""
         self.clock = clock
+        self.patience = patience
         self.user_bytes: Callable[[UserInfo], bytes] = lru_cache(_USERS)(wire.encode_user)
         self._link: KeeperLink | None = None
         self._waiting: list[Deferred[KeeperLink]] = []
@@ -113,7 +115,7 @@ class KeeperClient:
 
     async def review(self, server: str, cluster: str, user: UserInfo, attributes: Attributes) -> Decision:
         """Return what a member of a server's aggregate would let a user read. Raises ReviewUnavailable."""
-        until = self.clock.seconds() + PATIENCE
+        until = self.clock.seconds() + self.patience
         question = wire.Review(server, cluster, self.user_bytes(user), wire.encode_attributes(attributes))
         while True:
             try:
