@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.e2e.processes import wait_until
 from tests.e2e.workers.faults import KEEPER, LEADER, SUPERVISOR, WORKER, Moment, pids_by_target, strike
 from tests.e2e.workers.load import Load
-from tests.e2e.workers.rounds import Outcome, Reloads, fault_while, load_of, supervisor_dies, upgrade
+from tests.e2e.workers.rounds import RESTART, Outcome, Reloads, fault_while, load_of, supervisor_dies, upgrade
 from tests.e2e.workers.site import Events, Site, WorkersDaemon
 
 OPERATIONS = ("idle", "reload", "supervisor", "upgrade", "start", "drain", "reloads")
@@ -34,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--clients", type=int, default=1, help="of each kind, for each worker")
     parser.add_argument("--no-aggregate", action="store_true")
     parser.add_argument("--stop", action="store_true", help="SIGSTOP in half of the rounds, too (10 s each)")
+    parser.add_argument("--within", type=float, default=RESTART, help="seconds until a successor has to serve")
     options = parser.parse_args(arguments)
     print(f"seed {options.seed}", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="mcproxy-chaos-"))
@@ -60,7 +61,6 @@ def _run(site: Site, directory: Path, what: str, options: argparse.Namespace, ch
         return _report(_start_or_drain(daemon, what, options, chance) for _ in range(options.rounds))
     reloads = Reloads(daemon)
     try:
-        reloads.write()
         daemon.start()
         daemon.wait_until_all_serve()
         with Events(site), load_of(daemon, options.clients) as load:
@@ -106,11 +106,18 @@ def _round(
     if what == "reload":
         targets = [*children, *([SUPERVISOR] if number == signal.SIGSTOP else [])]
         outcome = fault_while(
-            daemon, load, reloads.next, chance.choice(targets), number, Moment.choose(chance, 0.6), "reload"
+            daemon,
+            load,
+            reloads.next,
+            chance.choice(targets),
+            number,
+            Moment.choose(chance, 0.6),
+            "reload",
+            options.within,
         )
         reloads.check(outcome)
         return outcome
-    return fault_while(daemon, load, None, chance.choice(children), number, Moment(0.2), "idle")
+    return fault_while(daemon, load, None, chance.choice(children), number, Moment(0.2), "idle", options.within)
 
 
 def _reloads(daemon: WorkersDaemon, load: Load, reloads: Reloads, rounds: int) -> Outcome:

@@ -27,6 +27,7 @@ def pids_by_target(daemon: WorkersDaemon) -> dict[str, int]:
         if each.name == SUPERVISOR:
             continue
         found[KEEPER if each.name == KEEPER else LEADER if each.leader else WORKER] = each.pid
+    found.setdefault(LEADER, found[SUPERVISOR])  # one process
     return {WORKER: found[LEADER], **found}
 
 

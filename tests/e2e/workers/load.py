@@ -26,6 +26,8 @@ ADMIN_HEADERS = (("Authorization", "Bearer admin"),)
 DRY_RUN = f"{DEMO}/configmaps?dryRun=All"
 BODY = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never"}}).encode()
 JSON = ("Content-Type", "application/json")
+DYING = 0.1
+"""Seconds in which a process that was sent SIGKILL may still accept: it dies when it next leaves the kernel."""
 CLEAN_END = "the watch ended between two events"
 
 
@@ -81,6 +83,7 @@ class LoadClient(ABC):
         self.client: Client | None = None
         self.thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._used = False
+        self._begun = 0.0
 
     def _run(self) -> None:
         while not self.load.stopping.is_set():
@@ -93,7 +96,7 @@ class LoadClient(ABC):
                 self.use(self.client)
             except (OSError, http.client.HTTPException, AssertionError, ValueError) as error:
                 if not self.load.stopping.is_set():
-                    self._broke(getattr(self, "_begun", begun) if self._used else begun, error)
+                    self._broke(self._begun if self._used and self.owner else begun, error)
                     if not self.load.reconnects:
                         return
                     time.sleep(0.02)
@@ -269,6 +272,11 @@ class Load:
         """Return how many open connections each process has, of clients of these kinds (all, if none is given)."""
         return Counter(client.owner for client in self.clients if not kinds or isinstance(client, kinds))
 
+    @staticmethod
+    def now() -> float:
+        """Return the time of the clock that breaks are noted by."""
+        return time.monotonic()
+
     def __enter__(self) -> Load:
         for client in self.clients:
             client.thread.start()
@@ -309,7 +317,7 @@ def _explains(reason: Death | Retirement, found: Break) -> bool:
     if isinstance(reason, Death):
         if found.owner:
             return found.owner == reason.pid and found.ended >= reason.since
-        return found.begun <= reason.since <= found.ended
+        return found.begun <= reason.since + DYING and reason.since <= found.ended
     if found.owner != reason.pid or found.ended < reason.since:
         return False
     if found.client.startswith((Executing.kind, Following.kind)):

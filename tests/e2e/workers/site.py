@@ -19,6 +19,7 @@ from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.processes import TIMEOUT, Daemon, wait_until
 from tests.e2e.workers.family import Family, descriptors, resident, zombies
+from tests.e2e.workers.generation import policy
 from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
@@ -117,15 +118,17 @@ class WorkersDaemon(Daemon):
         workers: int = 2,
         drain: str = "5s",
         aggregate: bool = False,
-        plain: str = "",
+        policies: str = "",
         more: str = "",
         bind: str = "",
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`plain`: more keys of the server; `more`: more servers, then more sections; `bind`: of the listener."""
+        """`policies`: of the server; `more`: more servers, then more sections; `bind`: of the listener."""
         directory.mkdir(exist_ok=True)
         self.site, self.workers, self.drain = site, workers, drain
-        self.aggregate, self.plain, self.more = aggregate, plain, more
+        self.aggregate, self.policies, self.more = aggregate, policies, more
+        self.generation = 0
+        """A number that the file has, and by which it is known which file a process has (`generation`)."""
         self.port = reserved_port()
         self.bind = bind or f"127.0.0.1:{self.port}"
         self.family = Family()
@@ -146,7 +149,7 @@ class WorkersDaemon(Daemon):
             east_ca=clusters["east"].ca,
             west=clusters["west"].url,
             west_ca=clusters["west"].ca,
-            plain=self.plain,
+            plain=policy(self.generation, self.policies),
             more=(AGGREGATE if self.aggregate else "") + self.more,
         )
 
@@ -214,11 +217,13 @@ class WorkersDaemon(Daemon):
     def all_serve(self, workers: int = 0, *, but: frozenset[int] = frozenset()) -> bool:
         """Whether all workers (and the keeper) live and each has a listening socket; none of them is in `but`."""
         try:
-            children = self.processes()
+            children, supervisor = self.processes(), self.pid_of("supervisor")
         except OSError:
             return False
-        found = [each.pid for each in children.values() if each.name.startswith("worker")]
         listening = self.family.listeners(self.port)
+        if (workers or self.workers) == 1:
+            return not children and supervisor not in but and supervisor in listening
+        found = [each.pid for each in children.values() if each.name.startswith("worker")]
         return (
             len(found) == (workers or self.workers)
             and not but & {each.pid for each in children.values()}
