@@ -22,7 +22,7 @@ LINTS = {
     "expired": "a certificate that has expired",
     "expires-soon": "a certificate that expires within 30 days",
     "foreign-crl": "a revocation list of an authority that caFile does not have",
-    "in-clear": "requests that go to a cluster without TLS",
+    "in-clear": "what goes to a cluster, or to Redis, without TLS",
     "matches-nothing": "a rule, or an item of it, that no request matches",
     "missing-crl": "an authority without a valid revocation list: none of its certificates is accepted",
     "no-credentials": "a cluster for which the proxy has no credentials and needs them",

@@ -33,12 +33,14 @@ from mcproxy.config.sections.listeners import build_listeners
 from mcproxy.config.sections.logging import build_logging
 from mcproxy.config.sections.section import Named
 from mcproxy.config.sections.servers import build_servers
+from mcproxy.config.sections.shared_state import check_shared
 
 T = TypeVar("T")
 
 _SETTINGS_WITH_PLACES = (
     ("daemon", "controlSocket"),
     ("daemon", "stateDir"),
+    ("daemon", "sharedState"),
     ("daemon", "workers"),
     ("logging", "access"),
 )
@@ -88,6 +90,7 @@ def _load(context: Context, path: str) -> Loaded:
     virtual = build_servers(context, merged, listeners, clusters, aggregates)
     controls = build_flow_controls(context, merged)
     check_use(context, controls, clusters, virtual)
+    check_shared(context, merged, controls)
     check_listeners(context, listeners, certificates, virtual, merged.setting("daemon", "controlSocket"))
     check_servers(context, virtual, listeners)
     exposure.check(context, virtual, listeners, clusters, sets, authorizers, aggregates)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from mcproxy.config.model import Bind, Endpoint, IPNetwork, SystemdBind, TCPBind, UnixBind
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z")
 _PATH = re.compile(r"(/[!-~]*)?\Z")
+_REDIS_FORM = "write a URL such as rediss://10.0.0.5:6379/0, or unix:///run/redis/redis.sock"
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
@@ -83,6 +85,54 @@ def check_https(url: str, *, query: bool) -> None:
     if not url.isascii() or not url.isprintable() or " " in url:
         raise AddressError("has characters that no URL has", "encode them with %")
     _check_host(host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisAddress:
+    """Where a Redis listens; `socket` is the absolute name of a unix socket."""
+
+    tls: bool = False
+    host: str = ""
+    port: int = 6379
+    socket: str | None = None
+    database: int = 0
+
+
+def parse_redis_url(url: str) -> RedisAddress:
+    """Parse redis://, rediss:// (TLS) or unix:// as Redis' own clients write them; raises AddressError.
+
+    Messages do not repeat the URL, which may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise AddressError("is not a URL", _REDIS_FORM) from None
+    if parts.scheme not in ("redis", "rediss", "unix") or not url.isascii() or not url.isprintable() or " " in url:
+        raise AddressError("is not a URL of a Redis", _REDIS_FORM)
+    if "@" in parts.netloc:
+        raise AddressError("has a user name or password in it", "take it out, and use username and passwordFile")
+    if parts.fragment or "#" in url:
+        raise AddressError("has a fragment", _REDIS_FORM)
+    if parts.scheme == "unix":
+        if parts.netloc or len(parts.path) < 2 or len(parts.path) > 107:
+            raise AddressError("names no unix socket", "write unix:///run/redis/redis.sock, of at most 107 bytes")
+        return RedisAddress(socket=parts.path, database=_database(parts.query.removeprefix("db=")))
+    if not host:
+        raise AddressError("has no host", _REDIS_FORM)
+    _check_host(host)
+    if "?" in url:
+        raise AddressError("has a query", _REDIS_FORM)
+    if parts.netloc.endswith(":") or port == 0:
+        raise AddressError("has no usable port", "write a port from 1 to 65535, or none")
+    database = _database(parts.path.removeprefix("/"))
+    return RedisAddress(tls=parts.scheme == "rediss", host=host, port=port or 6379, database=database)
+
+
+def _database(text: str) -> int:
+    if text and not (text.isdigit() and len(text) <= 4):
+        raise AddressError("names no database", "end it with the number of a database such as /0, or with the port")
+    return int(text or 0)
 
 
 def parse_bind(text: str) -> Bind:

@@ -12,7 +12,6 @@ from tests.config.pki import NOW
 
 CONTRACT = Path(__file__).with_name("contract.yaml")
 NOT_BUILT = [
-    "daemon.sharedState",
     "ingresses",
     "listeners[1].paths",
     "listeners[1].serves",
@@ -39,6 +38,7 @@ def contract(tmp_path: Path) -> Path:
         ("east/ca", ca),
         ("metrics/ca", ca),
         ("tls/idp-ca", ca),
+        ("tls/redis-ca", ca),
         ("tls/clients-ca", clients),
         ("tls/front-proxy-ca", front),
     ):
@@ -49,7 +49,7 @@ def contract(tmp_path: Path) -> Path:
         certificate, key = pki.make(name, names=names, issuer=ca)
         (tmp_path / f"tls/{name}.crt").write_bytes(pki.cert_pem(certificate))
         (tmp_path / f"tls/{name}.key").write_bytes(pki.key_pem(key))
-    for file in ("east/token", "metrics/token"):
+    for file in ("east/token", "metrics/token", "redis-password"):
         (tmp_path / file).write_text("t")
     for file in ("west.kubeconfig", "webhook.kubeconfig"):
         (tmp_path / file).write_text(KUBECONFIG)
@@ -71,6 +71,7 @@ def test_what_it_shows_without_using_it_is_warned_of(contract: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
         load(str(contract), environ={}, now=NOW)
     assert [problem.key for problem in caught.value.warnings] == [
+        "daemon.sharedState",
         "clusters[0].frontProxy",
         "authentication[0].tokenReview.cluster",
         "authentication[0].oidc[0].caFile",

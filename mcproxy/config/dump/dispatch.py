@@ -33,7 +33,7 @@ def _policy(policy: Policy, unnamed: str, one_cluster: bool) -> Document:
 
 
 def flow_control(control: FlowControl) -> Document:
-    document: Document = {"name": control.name, "type": str(control.type), "shared": False}
+    document: Document = {"name": control.name, "type": str(control.type), "shared": control.shared}
     if control.type is FlowControlType.EXEMPT:
         return document
     if control.type is FlowControlType.TOKEN_BUCKET:

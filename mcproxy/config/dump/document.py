@@ -26,6 +26,7 @@ from mcproxy.config.model import (
     Listener,
     Secret,
     Server,
+    SharedState,
     TCPBind,
     UnixBind,
 )
@@ -80,6 +81,7 @@ def _document(config: Config, masked: bool) -> Document:
             "drainTimeout": format_duration(daemon.drain_timeout),
             "workers": daemon.workers,
             "stateDir": daemon.state_dir,
+            "sharedState": _shared_state(daemon.shared_state) if daemon.shared_state is not None else None,
         },
         "listeners": [_listener(listener) for listener in config.listeners],
         "certificates": [_certificate(certificate) for certificate in config.certificates],
@@ -93,6 +95,21 @@ def _document(config: Config, masked: bool) -> Document:
             "level": logging.level,
             "access": {"file": access.file, "format": access.format} if access is not None else None,
         },
+    }
+
+
+def _shared_state(state: SharedState) -> Document:
+    redis = state.redis
+    return {
+        "redis": {
+            "url": redis.url,
+            "caFile": redis.ca.path if redis.ca is not None else None,
+            "certFile": redis.certificate.path if redis.certificate is not None else None,
+            "keyFile": redis.key.path if redis.key is not None else None,
+            "username": redis.username,
+            "passwordFile": redis.password_file,
+            "prefix": redis.prefix,
+        }
     }
 
 

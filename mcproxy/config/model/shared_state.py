@@ -13,7 +13,7 @@ class Redis:
 
     url: str  # as it is written; it holds no secret
     host: str = ""  # of redis:// and rediss://
-    port: int = 6379
+    port: int = 0
     socket: str | None = None  # absolute; of unix://
     database: int = 0
     ca: PEMFile | None = None  # rediss:// alone, and always there

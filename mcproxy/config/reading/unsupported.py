@@ -14,7 +14,6 @@ _KEYS: dict[tuple[str, ...], str] = {
     ("serviceExports",): "leave it out",
     ("serviceDiscovery",): "leave it out",
     ("ingresses",): "leave it out",
-    ("daemon", "sharedState"): "leave it out: limits hold for this daemon alone",
     ("listeners", "[]", "paths"): "leave it out: it belongs to serves: Admin",
     ("servers", "[]", "apiServices"): "leave it out",
     ("logging", "audit"): "leave it out: logging.access logs each request",
@@ -48,9 +47,7 @@ def _walk(document: Document, problems: Problems, node: Node, path: Path, form: 
 
 def _value(document: Document, problems: Problems, node: Scalar, path: Path, form: tuple[str, ...]) -> None:
     value = node.value
-    if form == ("flowControls", "[]", "shared") and value is True:
-        what, right = "a limit over all replicas is not supported yet", "write false, or leave it out"
-    elif form in _VALUES and value in _VALUES[form][0]:
+    if form in _VALUES and value in _VALUES[form][0]:
         what, right = f"{value} is not supported yet", _VALUES[form][1]
     else:
         return

@@ -9,6 +9,7 @@ from mcproxy.config.model import AUTO, Daemon
 from mcproxy.config.reading.merge import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.fields import duration_at
+from mcproxy.config.sections.shared_state import build_shared_state
 
 
 def build_daemon(context: Context, merged: Merged) -> Daemon:
@@ -21,6 +22,7 @@ def build_daemon(context: Context, merged: Merged) -> Daemon:
         drain_timeout=duration_at(merged.setting("daemon", "drainTimeout"), default.drain_timeout),
         workers=_workers(merged.setting("daemon", "workers"), default.workers),
         state_dir=context.path(state) if state is not None else None,
+        shared_state=build_shared_state(context, merged),
     )
 
 

@@ -19,8 +19,8 @@ from mcproxy.config.sections.section import Named, build_all, references
 # The keys of each type; TokenBucket needs qps and burst, MaxRequestsInflight one of max and maxLongRunning.
 _KEYS = {
     FlowControlType.EXEMPT: (),
-    FlowControlType.MAX_REQUESTS_INFLIGHT: ("max", "maxLongRunning", "per", "queue"),
-    FlowControlType.TOKEN_BUCKET: ("qps", "burst", "per", "queue"),
+    FlowControlType.MAX_REQUESTS_INFLIGHT: ("max", "maxLongRunning", "per", "queue", "shared"),
+    FlowControlType.TOKEN_BUCKET: ("qps", "burst", "per", "queue", "shared"),
 }
 _ALL_KEYS = tuple(dict.fromkeys(key for keys in _KEYS.values() for key in keys))
 
@@ -52,13 +52,14 @@ def _flow_control(context: Context, place: Place) -> FlowControl | None:
         burst=fields.integer("burst", 0),
         per=Per(fields.text("per", Per.ALL)),
         queue=_queue(context, queue) if queue is not None else None,
+        shared=Fields(place).boolean("shared", False) and kind is not FlowControlType.EXEMPT,
     )
 
 
 def _check_keys(context: Context, place: Place, kind: FlowControlType) -> None:
     for key in _ALL_KEYS:
         written = place.get(key)
-        if written is not None and key not in _KEYS[kind]:
+        if written is not None and written.value is not False and key not in _KEYS[kind]:  # shared: false says nothing
             right = "take it out" if kind is FlowControlType.EXEMPT else f"write {_form(kind)}"
             context.error(written, f"means nothing to {kind}", right)
     if kind is FlowControlType.TOKEN_BUCKET:

@@ -21,7 +21,8 @@ from tests.config.pki import NOW
 
 FULL = """
 version: 1
-daemon: {controlSocket: run/c.sock, shutdownDelay: 1m30s, drainTimeout: 0, stateDir: state}
+daemon: {controlSocket: run/c.sock, shutdownDelay: 1m30s, drainTimeout: 0, stateDir: state, sharedState: {redis: {url: "rediss://r:1/2",
+  caFile: ca.crt, certFile: client.crt, keyFile: client.key, username: m, passwordFile: token, prefix: p}}}
 listeners:
   - {name: a, bind: "0.0.0.0:6443", tls: {certificates: [k8s], minVersion: "1.3"}, proxyProtocol: {from: [10.0.0.0/8]},
      goawayChance: 0.001, limits: {streams: 7}}
@@ -78,7 +79,8 @@ authorization:
   - {name: "on", subjectAccessReview: {cluster: kube, cacheDenied: 0}}
   - {name: both, rules: [{verbs: ["*"], nonResourceURLs: ["*"]}], subjectAccessReview: {}}
 flowControls:
-  - {name: inflight, type: MaxRequestsInflight, max: 0, maxLongRunning: 5, queue: {size: 1, timeout: 2m30s}}
+  - {name: inflight, type: MaxRequestsInflight, max: 0, maxLongRunning: 5, queue: {size: 1, timeout: 2m30s},
+     shared: true}
   - {name: bucket, type: TokenBucket, qps: 50, burst: 100, per: User}
   - {name: slow, type: TokenBucket, qps: 1e-7, burst: 1, per: Cluster, queue: {size: 5, timeout: 5ms}, shared: false}
   - {name: nothing, type: Exempt}
@@ -214,6 +216,17 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
         "drainTimeout": "0s",
         "workers": 1,
         "stateDir": str(folder / "state"),
+        "sharedState": {
+            "redis": {
+                "url": "rediss://r:1/2",
+                "caFile": str(folder / "ca.crt"),
+                "certFile": str(folder / "client.crt"),
+                "keyFile": str(folder / "client.key"),
+                "username": "m",
+                "passwordFile": str(folder / "token"),
+                "prefix": "p",
+            }
+        },
     }
     assert document["listeners"][0]["limits"]["targetBytes"] == "32Ki"
     assert [each["protocols"] for each in document["listeners"]] == [

@@ -26,7 +26,15 @@ ORACLE = jsonschema.Draft202012Validator(SCHEMA)
 FULL: dict[str, Any] = {
     "version": 1,
     "include": ["conf.d/*.yaml"],
-    "daemon": {"controlSocket": "/run/a", "shutdownDelay": "0s", "drainTimeout": 0, "workers": 1, "stateDir": "/a"},
+    "daemon": {
+        "controlSocket": "/run/a", "shutdownDelay": "0s", "drainTimeout": 0, "workers": 1, "stateDir": "/a",
+        "sharedState": {
+            "redis": {
+                "url": "rediss://a/0", "caFile": "a", "certFile": "a", "keyFile": "b", "username": "u",
+                "passwordFile": "p", "prefix": "mcproxy",
+            }
+        },
+    },
     "listeners": [
         {
             "name": "a",
@@ -300,6 +308,7 @@ DEFAULTS: dict[str, Any] = {
     "aggregates.reads": model.Reads(),
     "aggregates.cache": model.Cache(),
     "aggregates.cache.resources": model.CachedResource(group="", version="", resource=""),
+    "daemon.sharedState.redis": model.Redis(url=""),
     "servers.sessions": model.Sessions(),
     "authorization.subjectAccessReview": model.SubjectAccessReview(),
     "logging.access": model.AccessLog(),
