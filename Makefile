@@ -27,7 +27,7 @@ demo: $(VENV)/made-for-demo
 test: lint suite
 
 suite: $(VENV)/made-for-test
-	@.ci/tools kubectl chromium || echo "make $@: going on without; the tests that need it will fail" >&2
+	@.ci/tools kubectl chromium redis-server || echo "make $@: going on without; the tests that need it will fail" >&2
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15 $(ARGS)
 
 lint: $(VENV)/made-for-test
@@ -37,7 +37,7 @@ lint: $(VENV)/made-for-test
 	$(BIN)/lint-imports --config setup.cfg
 
 bench: $(VENV)/made-for-test
-	@.ci/tools nginx wrk h2load
+	@.ci/tools nginx wrk h2load redis-server
 	$(BIN)/python -m bench $(ARGS)
 
 format: $(VENV)/made-for-test

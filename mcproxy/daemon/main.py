@@ -21,8 +21,10 @@ from mcproxy.daemon import collector, signals
 from mcproxy.daemon.lifecycle import Daemon, Dependencies, LogFiles, Service
 from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
 from mcproxy.daemon.process_parts import ProcessParts
+from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
 from mcproxy.daemon.worker_count import worker_count
+from mcproxy.dispatch.shared_memory import OneProcessTables
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listening_sockets import LocalSockets
 from mcproxy.observe.access import AccessLogs
@@ -87,7 +89,12 @@ def _make_service(
     """Return the proxy in this process, or in several, with the log files of either."""
     if worker_count(config.daemon) == 1:
         access_logs = AccessLogs(reactor)
-        parts = ProcessParts(sockets=LocalSockets(systemd))
+        tables = OneProcessTables(reactor)
+        parts = ProcessParts(
+            sockets=LocalSockets(systemd),
+            limit_tables=tables,
+            shared_limits=SharedLimits(reactor, lambda: tables.memory),
+        )
         return make_service(reactor, parts=parts, access_log_opener=access_logs.open), access_logs
     from mcproxy.daemon.listening_sockets import SocketTable
     from mcproxy.daemon.processes.supervisor import LogFilesOfChildren, Processes

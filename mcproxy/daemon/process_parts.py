@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from mcproxy.daemon.aggregates import LazyAggregates
 from mcproxy.daemon.runtime import AggregatesOwner
+from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
 from mcproxy.upstream.health_exchange import HealthExchange
@@ -33,5 +34,7 @@ class ProcessParts:
     """``(reactor, shared) -> owner``"""
     limit_tables: LimitTables = field(default_factory=LocalTables)
     """Where flow controls count."""
+    shared_limits: SharedLimits | None = None
+    """Limits over replicas; None where another process has them."""
     health: HealthExchange | None = None
     """The way to the processes that share the health of endpoints; None: this one checks for itself."""

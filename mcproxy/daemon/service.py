@@ -234,6 +234,8 @@ class Service:
         self._rights_check.start(runtime)
         if self._parts.health is not None:
             self._parts.health.configured(config)
+        if self._parts.shared_limits is not None:
+            self._parts.shared_limits.configured(config)
         if before is not None:
             before.discard(keep=runtime)
             self._retire(runtime, gone)
@@ -333,7 +335,12 @@ class Service:
         """End watches, wait for short requests within fixed times, and close everything."""
         await self._in_flight.finish()
         await self._flushed(self._all_listeners())
+        await self._leave_replicas()
         self.abort()
+
+    async def _leave_replicas(self) -> None:
+        if self._parts.shared_limits is not None:
+            await self._parts.shared_limits.stop()
 
     @property
     def listening(self) -> list[tuple[str, int]]:
@@ -353,6 +360,7 @@ class Service:
         while self._in_flight.requests:  # the connections that were accepted last have brought more
             await self._in_flight.retire(timeout)
             await self._flushed(self._all_listeners())
+        await self._leave_replicas()
         self.abort()
 
     def abort(self) -> None:
@@ -363,6 +371,8 @@ class Service:
         self._retired.clear()
         self._listeners = {}
         self._rights_check.stop()
+        if self._parts.shared_limits is not None:
+            self._parts.shared_limits.abort()
         self._aggregates.stop()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:

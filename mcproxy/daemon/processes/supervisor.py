@@ -31,6 +31,7 @@ from mcproxy.daemon.processes.keeper import KeeperLinks, needs_keeper
 from mcproxy.daemon.processes.slot import Slot
 from mcproxy.daemon.processes.slots import Phase, Slots
 from mcproxy.daemon.processes.waiting import outcomes
+from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.daemon.worker_count import worker_count
 from mcproxy.dispatch.shared_memory import SharedMemory
 
@@ -75,6 +76,7 @@ class Processes:
         self._cut: Counter[str] = Counter()
         self._started_at = reactor.seconds()
         self._limits = SharedMemory.create()
+        self._shared_limits = SharedLimits(reactor, lambda: self._limits)
         self.children = Children(reactor)
         self.children.on_lost(lambda child: self._limits.reclaim(child.column))
         KeeperLinks(self.children)
@@ -155,6 +157,7 @@ class Processes:
         for child in self.children:  # those that retire
             child.channel.tell("abort")
         await outcomes(self._see_end(child) for child in self.children)
+        await self._shared_limits.stop()
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
         """End what is open, for another daemon that serves the addresses `handed_over` from the same sockets."""
@@ -164,6 +167,7 @@ class Processes:
         await outcomes(self._slots.retire(child) for child in workers)
         await self._finish(keepers)
         await outcomes(self._see_end(child) for child in self.children)
+        await self._shared_limits.stop()
 
     @property
     def cut(self) -> Mapping[str, int]:
@@ -175,6 +179,7 @@ class Processes:
         self._slots.finish()
         for child in self.children:
             child.channel.tell("abort")
+        self._shared_limits.abort()
         self._sockets.close()
 
     # -- step one ---------------------------------------------------------------------------------------------------
@@ -272,6 +277,7 @@ class Processes:
         self._lend_sockets()
         self._slots.choose_leader()
         self._health.configured(new.config)
+        self._shared_limits.configured(new.config)
         self._common_logs.reloaded()
 
     async def _commit_slot(self, slot: Slot, child: Child) -> None:

@@ -1,0 +1,349 @@
+"""The lease agent: asks Redis for leases in the background, and tells the table of limits what this replica may admit.
+
+It runs where the memory of the limits is owned: in the one process of a daemon, or in its supervisor. A thread of its
+own talks to Redis, one exchange at a time; the reactor only hands over questions and takes answers, and requests read
+nothing but the table. While no answer comes for as long as leases last, the limits are divided equally between the
+replicas that were last seen: that is logged once, and its end once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from mcproxy.config import model
+from mcproxy.dispatch.replicas.leases import Leases, Limit
+from mcproxy.dispatch.replicas.script import Ask, Call, leaving, parse, renewal
+from mcproxy.dispatch.shared_memory.shares import Demand, LimitId, Share
+
+log = Logger()
+
+PERIOD = 0.2
+"""Seconds between two exchanges."""
+LASTS = 2.0
+"""Seconds that a lease is good for: as long may Redis be away without anything changing."""
+_RETRY = 1.0  # seconds between two tries while Redis is away
+_LEAVE = 0.5  # seconds that a stop waits for Redis
+
+TODO_DIFFERENT = "give all replicas the same flow control; until then the lower limit holds at all of them"
+
+
+class Table(Protocol):
+    """The limits of this machine (`shared_memory.SharedMemory`)."""
+
+    def demands(self, limit: LimitId) -> list[Demand]:
+        """Return what was asked for, by key, since the last call."""
+
+    def grant(self, limit: LimitId, key: int, share: Share | None) -> None:
+        """Give a key a share of its own; None: the default again."""
+
+    def default_share(self, limit: LimitId, share: Share) -> None:
+        """Set the share of the keys without their own."""
+
+    def forget(self, limit: LimitId) -> None:
+        """Nothing more is said of a limit."""
+
+
+class Engine(Protocol):
+    """Redis (`client.RedisEngine`); used in a thread."""
+
+    def call(self, calls: Sequence[Call]) -> list[Any]:
+        """Return the answer to each call; raises an exception with the attribute `todo` if there is none."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class _LateAnswerError(Exception):
+    """The leases had expired when they came."""
+
+    todo = "see that Redis, and this machine, are not overloaded"
+
+
+class _Exchange:
+    """One round: what was asked of each limit, and when."""
+
+    __slots__ = ("asks", "calls", "engine", "sent")
+
+    def __init__(self, engine: _EngineThread, sent: float, asks: dict[LimitId, list[Ask]], calls: list[Call]) -> None:
+        self.engine, self.sent, self.asks, self.calls = engine, sent, asks, calls
+
+
+class _EngineThread:
+    """One engine and the thread that it is used in; the thread ends with `end`."""
+
+    def __init__(self, reactor: Any, config: model.Redis, make_engine: Callable[[model.Redis], Engine]) -> None:
+        self.config = config
+        self._reactor = reactor
+        self._make_engine = make_engine
+        self._work: SimpleQueue[Callable[[Engine], None] | None] = SimpleQueue()
+        # A daemon thread: a Redis that does not answer must not keep the process from exiting.
+        threading.Thread(target=self._run, name="shared-state", daemon=True).start()
+
+    def call(self, calls: Sequence[Call], done: Callable[[list[Any] | Exception], None]) -> None:
+        """Make the calls in the thread, then call `done` with the answers, or why there are none, in the reactor."""
+
+        def work(engine: Engine) -> None:
+            outcome: list[Any] | Exception
+            try:
+                outcome = engine.call(calls)
+            except Exception as error:
+                outcome = error
+            self._reactor.callFromThread(done, outcome)
+
+        self._work.put(work)
+
+    def end(self) -> None:
+        """Close the engine, once what it does is done."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        engine = self._make_engine(self.config)
+        while (work := self._work.get()) is not None:
+            work(engine)
+        engine.close()
+
+
+class LeaseAgent:
+    """The agent of one replica. `configure` starts it, and applies every later configuration."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        table: Table,
+        member: str,
+        *,
+        make_engine: Callable[[model.Redis], Engine],
+        seconds: Callable[[], float] = time.monotonic,
+        period: float = PERIOD,
+        lasts: float = LASTS,
+    ) -> None:
+        """`member` names this replica among all: no two may have the same, also not one after the other.
+
+        `seconds` is a clock that nobody sets: leases end by it.
+        """
+        self._reactor = reactor
+        self._seconds = seconds
+        self._table = table
+        self._member = member
+        self._make_engine = make_engine
+        self._period, self._lasts = period, lasts
+        self._engine: _EngineThread | None = None
+        self._limits: dict[LimitId, Leases] = {}
+        self._under_way: _Exchange | None = None
+        self._tick_call: IDelayedCall | None = None
+        self._collected = 0.0  # when demands were collected last
+        self._renewed = 0.0  # when the last exchange that was answered was sent
+        self._next_try = 0.0
+        self._failure: Exception | None = None  # of the last exchange
+        self._away = False  # whether the leases have expired
+        self._away_since = 0.0
+        self._reported: dict[LimitId, str] = {}  # limits of which it was logged that replicas differ
+        self._stopped = False
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas as last seen; 0: never heard of any."""
+        return max((leases.members for leases in self._limits.values()), default=0)
+
+    @property
+    def limits(self) -> int:
+        """The number of limits over replicas."""
+        return len(self._limits)
+
+    @property
+    def away(self) -> bool:
+        """Whether the limits are divided equally, for want of Redis."""
+        return self._away
+
+    def configure(self, redis: model.Redis | None, limits: Iterable[Limit]) -> None:
+        """Apply a configuration: where to count together, and what. Without limits nothing is kept there."""
+        now = self._seconds()
+        wanted = {limit.id: limit for limit in limits} if redis is not None else {}
+        self._change_engine(redis if wanted else None, now)
+        gone = [id for id in self._limits if id not in wanted]
+        if gone and self._engine is not None:
+            self._leave(self._engine, gone, lambda _: None)
+        for id in gone:
+            del self._limits[id]
+            self._reported.pop(id, None)
+            self._table.forget(id)
+        for id, limit in wanted.items():
+            if id not in self._limits:
+                self._limits[id] = Leases(limit, self._lasts)
+            elif self._limits[id].limit != limit:
+                self._limits[id].change(limit, now)
+                self._reported.pop(id, None)
+            if self._away:
+                self._limits[id].lost(now)
+            self._apply(id)
+        if self._limits and self._tick_call is None:
+            self._collected = self._renewed = now
+            self._tick_call = self._reactor.callLater(0, self._tick)
+        elif not self._limits and self._tick_call is not None:
+            self._tick_call.cancel()
+            self._tick_call = None
+
+    def abort(self) -> None:
+        """End at once, and leave the leases to expire."""
+        self._stopped = True
+        if self._tick_call is not None:
+            self._tick_call.cancel()
+            self._tick_call = None
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.end()
+
+    def stop(self) -> Deferred[None]:
+        """Leave, so that the others have this replica's part at once; fires when Redis knows, or soon after anyway."""
+        left: Deferred[None] = Deferred()
+        if self._engine is None or self._away:
+            self.abort()
+            left.callback(None)
+            return left
+        timeout = self._reactor.callLater(_LEAVE, left.callback, None)
+
+        def done(_: object) -> None:
+            if timeout.active():
+                timeout.cancel()
+                left.callback(None)
+
+        self._leave(self._engine, list(self._limits), done)
+        self.abort()
+        return left
+
+    def _change_engine(self, redis: model.Redis | None, now: float) -> None:
+        """Use another Redis: it knows no leases, so until its first answer every key has an equal part."""
+        before = self._engine
+        if before is not None and before.config == redis:
+            return
+        if before is not None:
+            self._leave(before, list(self._limits), lambda _: None)
+            before.end()
+            self._expire(now)
+        self._under_way = self._failure = None
+        self._renewed, self._next_try = now, 0.0
+        self._away = self._away and redis is not None
+        self._engine = _EngineThread(self._reactor, redis, self._make_engine) if redis is not None else None
+
+    def _leave(self, engine: _EngineThread, limits: Iterable[LimitId], done: Callable[[object], None]) -> None:
+        engine.call([leaving(engine.config.prefix, id, self._member) for id in limits], done)
+
+    def _tick(self) -> None:
+        self._tick_call = self._reactor.callLater(self._period, self._tick)
+        now = self._seconds()
+        seconds, self._collected = max(now - self._collected, 1e-3), now
+        for id, leases in self._limits.items():
+            leases.demanded(self._table.demands(id), seconds, now)
+        if not self._away and now - self._renewed > self._lasts:
+            if self._failure is None and (self._under_way is None or now - self._under_way.sent <= self._lasts):
+                self._expire(now)  # this process stood still
+            else:
+                self._lose(now)
+        if self._under_way is None and now >= self._next_try:
+            self._exchange(now)
+
+    def _exchange(self, now: float) -> None:
+        engine = self._engine
+        assert engine is not None
+        asks = {id: leases.asks(now) for id, leases in self._limits.items()}
+        for id in asks:
+            self._apply(id)
+        calls = [
+            renewal(
+                engine.config.prefix,
+                id,
+                self._member,
+                self._lasts,
+                leases.limit.amount,
+                leases.limit.label,
+                asks[id],
+                whole=leases.limit.whole,
+                known=leases.established,
+            )
+            for id, leases in self._limits.items()
+        ]
+        exchange = self._under_way = _Exchange(engine, now, asks, calls)
+        engine.call(calls, lambda outcome: self._answered(exchange, outcome))
+
+    def _answered(self, exchange: _Exchange, outcome: list[Any] | Exception) -> None:
+        if self._stopped or exchange is not self._under_way:
+            return  # the engine is another one meanwhile
+        self._under_way = None
+        now = self._seconds()
+        if not isinstance(outcome, Exception):
+            try:
+                answers = [parse(reply) for reply in outcome]
+            except ValueError as error:
+                outcome = error
+        if not isinstance(outcome, Exception) and now - exchange.sent > self._lasts:
+            outcome = _LateAnswerError(f"the answer came after {now - exchange.sent:.1f} s")
+        if isinstance(outcome, Exception):
+            self._failed(outcome, now)
+            return
+        self._failure = None
+        if self._away:
+            self._away = False
+            log.info("the shared state is back", away=round(now - self._away_since, 1), replicas=answers[0].members)
+        self._renewed = exchange.sent
+        for (id, asks), answer in zip(exchange.asks.items(), answers, strict=True):
+            leases = self._limits.get(id)
+            if leases is None:
+                continue  # a reload removed it meanwhile
+            leases.answered(asks, answer, now)
+            self._report_difference(leases)
+            self._apply(id)
+
+    def _failed(self, error: Exception, now: float) -> None:
+        self._failure = error
+        self._next_try = now + (_RETRY if self._away else self._period)
+        if self.replicas == 0:
+            self._lose(now)  # there is no lease to live on
+
+    def _lose(self, now: float) -> None:
+        if self._away:
+            return
+        self._away, self._away_since = True, self._renewed
+        self._expire(now)
+        error = self._failure
+        replicas = self.replicas
+        log.error(
+            "the shared state is away: limits over replicas are divided equally"
+            if replicas
+            else "the shared state is away, and no other replica is known: limits hold for this one alone",
+            replicas=replicas or 1,
+            cause=str(error) if error is not None else f"no answer within {self._lasts:g} s",
+            todo=getattr(error, "todo", "see that Redis runs and answers"),
+        )
+
+    def _expire(self, now: float) -> None:
+        for id, leases in self._limits.items():
+            leases.lost(now)
+            self._apply(id)
+
+    def _report_difference(self, leases: Leases) -> None:
+        id, other = leases.limit.id, leases.differing
+        if not other or self._reported.get(id) == other:
+            return
+        self._reported[id] = other
+        member, _, label = other.partition(" ")
+        log.warn(
+            "replicas have different limits",
+            flowControl=id.name,
+            cause=f"{member} has {label}, this one {leases.limit.label}",
+            todo=TODO_DIFFERENT,
+        )
+
+    def _apply(self, id: LimitId) -> None:
+        changes = self._limits[id].changes()
+        if changes.default is not None:
+            self._table.default_share(id, changes.default)
+        for key, share in changes.keys.items():
+            self._table.grant(id, key, share)

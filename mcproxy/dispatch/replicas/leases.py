@@ -1,0 +1,264 @@
+"""One limit at one replica: what it asks for, what it holds, and what holds without Redis. Pure; time is an argument.
+
+A key without a lease has an equal part of the limit at every replica, so most keys never have one. A replica at which a
+key comes near that part takes a lease, and notes that it wants more; the others then take leases on the key too,
+on as much as they want there, which sets the rest free. When nobody wants more than an equal part any more, the leases
+are given back.
+
+    leases.demanded(demands, seconds)      # what was asked of the table
+    asks = leases.asks(now)                # what to send
+    leases.answered(asks, answer, now)     # what came back
+    leases.lost()                          # no answer while leases lasted: an equal part of everything
+    leases.changes()                       # what the table is to be told
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from mcproxy.dispatch.replicas.demand import KeyDemand
+from mcproxy.dispatch.replicas.script import Answer, Ask, How
+from mcproxy.dispatch.replicas.shares import bucket_share, equal_part, fair_part, idle_part, unknown_part
+from mcproxy.dispatch.shared_memory.shares import Demand, LimitId, Share
+
+#: Keys of one limit on which one replica asks for leases. The others have equal parts.
+MAX_KEYS = 256
+# Of the equal part: a key that wants more takes a lease, one that wants less gives it back.
+_TAKE_ABOVE = 0.7
+_RELEASE_BELOW = 0.5
+# Seconds for which a lease is kept when little more is wanted.
+_KEEP = 3.0
+# Seconds for which a key counts as noted by another replica; every answer says so again.
+_NOTED = 1.0
+# More than what is offered: a rate that is just that of the requests refuses some that come close together.
+_HEADROOM = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A shared limit of the configuration."""
+
+    id: LimitId
+    amount: float  # requests a second, or the maximum in flight
+    burst: int = 0  # of a token bucket
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is counted in whole numbers."""
+        return self.id.kind != "bucket"
+
+    @property
+    def label(self) -> str:
+        """The limit as replicas compare it, and as an operator reads it."""
+        if self.id.kind == "bucket":
+            return f"qps {self.amount:g}, burst {self.burst}"
+        return f"max {self.amount:g}" if self.id.kind == "short" else f"maxLongRunning {self.amount:g}"
+
+
+@dataclass(slots=True)
+class Changes:
+    """What the table is to be told."""
+
+    default: Share | None = None  # of all keys without their own; None: as it was
+    keys: dict[int, Share | None] = field(default_factory=dict)  # None: the default share again
+
+
+class _Key:
+    """A key on which this replica has a lease, or asks for one."""
+
+    __slots__ = ("demand", "keep_until", "lease", "me", "noted_until", "refused", "share", "wants")
+
+    def __init__(self, want: float) -> None:
+        self.demand = KeyDemand(want)
+        self.refused = False  # in the last interval
+        self.lease: float | None = None  # None: the equal part
+        self.share: Share | None = None  # as the table has it; None: the default share
+        self.wants: tuple[float, ...] = ()  # of all with a lease, as last seen; the own one at `me`
+        self.me = 0
+        self.keep_until = 0.0
+        self.noted_until = 0.0
+
+
+class Leases:
+    """The leases of this replica on the keys of one limit. `lasts`: seconds that a lease is good for."""
+
+    def __init__(self, limit: Limit, lasts: float) -> None:
+        self.limit = limit
+        self.members = 0  # as last seen; 0: never heard of any
+        self.differing = ""  # a replica with another limit, as last seen
+        self.established = False  # whether the others know of this replica
+        self._lasts = lasts
+        self._rank = 0
+        self._amount = limit.amount  # the least of all replicas', as last seen
+        self._keys: dict[int, _Key] = {}
+        # (time, part of a key without a lease) of the last `lasts` seconds: the least of them counts, since a part may
+        # only grow when the leases that others have on what was not theirs have ended.
+        self._parts: deque[tuple[float, float]] = deque([(0.0, unknown_part(limit.amount, whole=limit.whole))])
+        self._default: Share | None = None  # as the table has it
+        self._released: list[int] = []
+
+    @property
+    def part(self) -> float:
+        """The part of a key without a lease."""
+        return min(part for _, part in self._parts)
+
+    @property
+    def leased(self) -> int:
+        """The number of keys with a lease."""
+        return sum(key.lease is not None for key in self._keys.values())
+
+    def change(self, limit: Limit, now: float) -> None:
+        """Apply another amount or burst; a lease stays, cut to it, until the next answer."""
+        self.limit, self._amount = limit, limit.amount
+        if self.members and self.established:
+            self._parts = deque([(now, self._equal_part())])
+        else:
+            self._parts = deque([(now, unknown_part(limit.amount, whole=limit.whole))])
+        for key in self._keys.values():
+            if key.lease is not None:
+                key.lease = min(key.lease, limit.amount)
+
+    def demanded(self, demands: Iterable[Demand], seconds: float, now: float) -> None:
+        """Take in what was asked of the table in the last `seconds`."""
+        asked = {demand.key: demand for demand in demands}
+        for name, key in self._keys.items():
+            self._count(key, asked.pop(name, _NOTHING), seconds, now)
+        if self.members < 2:
+            return
+        threshold = self.part * _TAKE_ABOVE
+        for name, demand in asked.items():
+            want = self._offered(demand, seconds)
+            if (demand.refused or want > threshold) and len(self._keys) < MAX_KEYS:
+                self._keys[name] = key = _Key(want)
+                self._count(key, demand, seconds, now)
+
+    def _offered(self, demand: Demand, seconds: float) -> float:
+        offered = demand.in_flight + demand.refused if self.limit.whole else (demand.taken + demand.refused) / seconds
+        return min(offered, self._amount)
+
+    def _count(self, key: _Key, demand: Demand, seconds: float, now: float) -> None:
+        if self.limit.whole:
+            key.demand.add_in_flight(demand.in_flight, demand.refused, seconds, self._amount)
+        else:
+            key.demand.add_rate(demand.taken, demand.refused, seconds, self._amount)
+        if demand.refused or key.demand.want > self._equal_part() * _RELEASE_BELOW + _LITTLE:
+            key.keep_until = now + _KEEP
+
+    def asks(self, now: float) -> list[Ask]:
+        """Return what to ask for.
+
+        What is to become less is less from now on: the answer may be lost, and the rest given to others.
+        """
+        asks = [self._ask(name, key, now) for name, key in self._keys.items()]
+        for ask, key in zip(asks, self._keys.values(), strict=True):
+            held = self.part if key.lease is None else key.lease
+            key.lease = min(held, self.part if ask.how is How.RELEASE else ask.ask)
+        return asks
+
+    def _ask(self, name: int, key: _Key, now: float) -> Ask:
+        whole, members = self.limit.whole, max(1, self.members)
+        want = self._want(key, now)
+        wants = list(key.wants) or [want]
+        wants[key.me] = want
+        # Those without a lease keep their equal parts.
+        without = max(0, members - len(wants))
+        fair = fair_part(
+            self._amount * (members - without) / members,
+            wants,
+            key.me,
+            idle_part(self._amount, members, whole=whole),
+            whole=whole,
+        )
+        how = How.RENEW
+        if want > self._equal_part():
+            how = How.WANT_MORE
+        elif now >= max(key.keep_until, key.noted_until):
+            how = How.RELEASE
+        held = self.part if key.lease is None else key.lease
+        return Ask(name, fair, key.demand.in_flight, held, want, how)
+
+    def _want(self, key: _Key, now: float) -> float:
+        want = key.demand.want
+        if want < _LITTLE:
+            return 0.0
+        if not self.limit.whole:
+            return min(want * _HEADROOM, self._amount)
+        return min(max(want, 1.0) if now < key.keep_until else want, self._amount)
+
+    def answered(self, asks: Sequence[Ask], answer: Answer, now: float) -> None:
+        """Take in the answer to `asks`."""
+        settled = answer.known_for >= self._lasts
+        alone = answer.members == 1 and settled
+        if not self.established and (alone or answer.joined_for >= self._lasts):
+            self.established = True
+            self._parts.clear()
+        # A state that was lost names the members one after the other again.
+        self.members = answer.members if settled else max(answer.members, self.members)
+        self._rank = answer.rank
+        self._amount = min(answer.limit, self.limit.amount)
+        self.differing = answer.differing
+        if self.established:
+            self._remember(self._equal_part(), now)
+        elif self.members > 1:
+            self._parts = deque([(now, unknown_part(self._amount, whole=self.limit.whole))])
+        for ask, granted in zip(asks, answer.granted, strict=True):
+            key = self._keys.get(ask.key)
+            if key is None:
+                continue  # the leases expired meanwhile
+            key.lease, key.wants, key.me = granted.lease, granted.wants, granted.me
+            if granted.lease is None:
+                self._release(ask.key)
+        for name in answer.noted:
+            noted = self._keys.get(name)
+            if noted is None and len(self._keys) < MAX_KEYS:
+                noted = self._keys[name] = _Key(0.0)
+            if noted is not None:
+                noted.noted_until = now + _NOTED
+
+    def lost(self, now: float) -> None:
+        """The leases have expired: until the next answer, every key has an equal part, of the replicas last seen."""
+        for name in list(self._keys):
+            self._release(name)
+        self._parts = deque([(now, self._equal_part())])
+        if self.members:
+            self.established = True
+
+    def _equal_part(self) -> float:
+        return equal_part(self._amount, max(1, self.members), self._rank, whole=self.limit.whole)
+
+    def _remember(self, part: float, now: float) -> None:
+        self._parts.append((now, part))
+        while self._parts[0][0] < now - self._lasts:
+            self._parts.popleft()
+
+    def _release(self, name: int) -> None:
+        if self._keys.pop(name).share is not None:
+            self._released.append(name)
+
+    def changes(self) -> Changes:
+        """Return what has changed since the last call."""
+        changes = Changes()
+        default = self._share_of(self.part)
+        if default != self._default:
+            changes.default = self._default = default
+        for name in self._released:
+            changes.keys[name] = None
+        self._released.clear()
+        for name, key in self._keys.items():
+            if key.lease is not None:
+                share = self._share_of(key.lease)
+                if share != key.share:
+                    changes.keys[name] = key.share = share
+        return changes
+
+    def _share_of(self, part: float) -> Share:
+        if self.limit.whole:
+            return Share(maximum=int(part))
+        return bucket_share(part, self._amount, self.limit.burst, self.members)
+
+
+_NOTHING = Demand(0, 0, 0, 0)
+# A want that is as good as none.
+_LITTLE = 0.01

@@ -1,0 +1,131 @@
+"""The call of `lease.lua` for one limit, and what it answers. Pure.
+
+All keys of a limit have one hash tag, ``{PREFIX:NAME:KIND:PER}``, so that they are in one slot of a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import resources
+from typing import Any
+
+from mcproxy.dispatch.shared_memory.shares import LimitId
+
+
+class How(StrEnum):
+    """What a replica says beside how much it asks for."""
+
+    RENEW = "0"
+    RELEASE = "1"  # give the lease back, for the equal part
+    WANT_MORE = "2"  # note that more than the equal part is wanted: others that want less take a lease on that
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked for one key."""
+
+    key: int
+    ask: float
+    least: float = 0.0  # what is in flight, which no answer can take away
+    held: float = 0.0
+    want: float = 0.0  # shown to the others, which work out their fair parts from it
+    how: How = How.RENEW
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the script."""
+
+    keys: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The answer for one key."""
+
+    lease: float | None  # None: released
+    me: int = 0  # the own place in `wants`
+    wants: tuple[float, ...] = ()  # of all replicas with a lease on the key
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer for one limit."""
+
+    joined_for: float  # seconds since this replica joined
+    known_for: float  # seconds since the state was made
+    members: int
+    rank: int
+    limit: float  # the least that any replica has configured
+    differing: str  # a replica with another limit, and that; "": none
+    noted: tuple[int, ...]  # keys of which some replica wants more
+    granted: tuple[Granted, ...]  # in the order of what was asked
+
+
+def source() -> str:
+    """Return the script."""
+    return resources.files(__package__).joinpath("lease.lua").read_text("utf-8")
+
+
+def renewal(
+    prefix: str,
+    limit: LimitId,
+    member: str,
+    lasts: float,
+    amount: float,
+    label: str,
+    asks: Sequence[Ask],
+    *,
+    whole: bool,
+    known: bool,
+) -> Call:
+    """Return the call that joins, or stays, and asks for leases of `lasts` seconds on keys of a limit of `amount`.
+
+    `whole`: it is counted in whole numbers. `known`: this replica has had an answer before.
+    """
+    tag = _tag(prefix, limit)
+    names = [f"{ask.key:016x}" for ask in asks]
+    arguments = ["renew", member, str(round(lasts * 1000)), repr(amount), str(int(whole)), label, str(int(known))]
+    for name, ask in zip(names, asks, strict=True):
+        arguments += [name, repr(ask.ask), repr(ask.least), repr(ask.held), repr(ask.want), str(ask.how)]
+    return Call((f"{tag}:members", f"{tag}:noted", *(f"{tag}:key:{name}" for name in names)), tuple(arguments))
+
+
+def leaving(prefix: str, limit: LimitId, member: str) -> Call:
+    """Return the call by which a replica leaves: the others have its part at once."""
+    tag = _tag(prefix, limit)
+    return Call((f"{tag}:members", f"{tag}:noted"), ("leave", member, "0", "0", "0", "", "0"))
+
+
+def parse(reply: Any) -> Answer:
+    """Return what the script has answered to a renewal. Raises ValueError for anything else."""
+    try:
+        joined, known, members, rank, limit, differing, noted, granted = reply
+        return Answer(
+            joined_for=int(joined) / 1000,
+            known_for=int(known) / 1000,
+            members=int(members),
+            rank=int(rank),
+            limit=float(limit),
+            differing=str(differing),
+            noted=tuple(int(name, 16) for name in noted),
+            granted=tuple(_granted(item) for item in granted),
+        )
+    except (TypeError, IndexError) as error:
+        raise ValueError(f"not an answer of the script: {error}") from None
+
+
+def _granted(item: Any) -> Granted:
+    lease = item[0]
+    if lease == "default":
+        return Granted(None)
+    return Granted(float(lease), int(item[1]), tuple(float(want) for want in item[2:]))
+
+
+def _tag(prefix: str, limit: LimitId) -> str:
+    # A name may have braces, which would end the tag; replicas of one configuration agree on whatever stands for them.
+    name = limit.name.translate({ord("{"): "(", ord("}"): ")"})
+    return f"{{{prefix}:{name}:{limit.kind}:{limit.per}}}"

@@ -1,0 +1,80 @@
+"""How a limit is divided between replicas: equal parts, and fair ones where they want different amounts. Pure.
+
+Every replica works out the part that it should have; `lease.lua` grants no more of it than is free. A wrong or old
+view of the others can therefore make a part too small for a moment, and never the sum too large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mcproxy.dispatch.shared_memory.shares import Share
+
+#: Of the limit: what a replica admits that does not know the others yet. Counted in whole requests, at least one.
+_UNKNOWN = 0.05
+#: Of an equal part: what remains for a replica that wants nothing while others want more than there is, so that its
+#: first request is admitted without waiting.
+_IDLE = 0.02
+
+
+def equal_part(limit: float, members: int, rank: int, *, whole: bool) -> float:
+    """Return the part of a replica that holds no lease; `lease.lua` reckons with the same."""
+    if not whole:
+        return limit / members
+    part, left = divmod(int(limit), members)
+    return part + 1 if rank < left else part
+
+
+def unknown_part(limit: float, *, whole: bool) -> float:
+    """Return the part of a replica that has joined and not been heard of by the others yet."""
+    part = limit * _UNKNOWN
+    return min(limit, max(1, int(part))) if whole else part
+
+
+def idle_part(limit: float, members: int, *, whole: bool) -> float:
+    """Return the least part under a lease; 0 of a limit too small to keep some of it unused."""
+    part = limit / members * _IDLE
+    if not whole:
+        return part
+    return max(1, int(part)) if limit >= 20 * members else 0
+
+
+def fair_part(limit: float, wants: Sequence[float], me: int, least: float, *, whole: bool) -> float:
+    """Return the fair part of `wants[me]`: each gets what it wants, those that want the most get equally less of it.
+
+    What nobody wants is divided equally. `least` is what each wants at least. The parts add up to `limit`; those of
+    whole numbers, too, if each uses its own place in the same `wants`.
+    """
+    wants = [max(want, least) for want in wants]
+    parts = _level(limit, wants)
+    if not whole:
+        return parts[me]
+    floors = [math.floor(part + 1e-9) for part in parts]
+    left = round(limit) - sum(floors)
+    # One more for those whose part was cut the most, the first of them first.
+    order = sorted(range(len(wants)), key=lambda i: (floors[i] - parts[i], i))
+    return floors[me] + (1 if me in order[:left] else 0)
+
+
+def _level(limit: float, wants: Sequence[float]) -> list[float]:
+    wanted = math.fsum(wants)
+    if wanted <= limit:
+        more = (limit - wanted) / len(wants)
+        return [want + more for want in wants]
+    left, parts = limit, list(wants)
+    for count, i in enumerate(sorted(range(len(wants)), key=lambda i: wants[i])):
+        parts[i] = min(wants[i], left / (len(wants) - count))
+        left -= parts[i]
+    return parts
+
+
+def bucket_share(rate: float, qps: float, burst: int, members: int) -> Share:
+    """Return rate and burst of a bucket that has `rate` of `qps`, of a bucket of `burst` over all `members`.
+
+    Every replica has one token of the burst, since a bucket that holds less admits nothing, and of the rest as much as
+    it has of the rate. So a burst below the number of replicas counts as that number.
+    """
+    if members <= 1 and rate >= qps:
+        return Share(rate=rate, burst=burst)
+    return Share(rate=rate, burst=min(burst, 1.0 + max(0, burst - members) * rate / qps))

@@ -1,0 +1,77 @@
+"""How a limit is divided: the parts add up to it, and nobody has less than its fair part."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.dispatch.replicas.shares import bucket_share, equal_part, fair_part, idle_part, unknown_part
+
+LIMITS = st.floats(1e-3, 1e6)
+WANTS = st.lists(st.floats(0, 1e6), min_size=1, max_size=12)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 64))
+def test_equal_parts_of_whole_numbers_add_up_and_differ_by_one_at_most(limit: int, members: int) -> None:
+    parts = [equal_part(limit, members, rank, whole=True) for rank in range(members)]
+    assert sum(parts) == limit
+    assert max(parts) - min(parts) <= 1
+
+
+@given(LIMITS, WANTS, st.floats(0, 1))
+def test_fair_parts_add_up_to_the_limit(limit: float, wants: list[float], least: float) -> None:
+    parts = [fair_part(limit, wants, me, least, whole=False) for me in range(len(wants))]
+    assert math.fsum(parts) == pytest.approx(limit)
+    assert min(parts) >= 0
+
+
+@given(st.integers(0, 10_000), WANTS, st.integers(0, 3))
+def test_fair_parts_of_whole_numbers_add_up_exactly(limit: int, wants: list[float], least: int) -> None:
+    parts = [fair_part(limit, wants, me, least, whole=True) for me in range(len(wants))]
+    assert sum(parts) == limit
+    assert all(part >= 0 and part == int(part) for part in parts)
+
+
+@given(LIMITS, WANTS)
+def test_nobody_who_wants_more_has_less_than_another_has(limit: float, wants: list[float]) -> None:
+    parts = [fair_part(limit, wants, me, 0.0, whole=False) for me in range(len(wants))]
+    for want, part in zip(wants, parts, strict=True):
+        if part < want * (1 - 1e-9):
+            assert part >= max(parts) * (1 - 1e-9)
+
+
+@given(LIMITS, WANTS)
+def test_who_wants_no_more_than_an_equal_part_has_it(limit: float, wants: list[float]) -> None:
+    for me, want in enumerate(wants):
+        if want <= limit / len(wants):
+            assert fair_part(limit, wants, me, 0.0, whole=False) >= want * (1 - 1e-9)
+
+
+def test_the_one_that_is_loaded_has_nearly_all() -> None:
+    least = idle_part(100, 4, whole=False)
+    assert fair_part(100, [200, 0, 0, 0], 0, least, whole=False) == pytest.approx(98.5)
+    assert fair_part(100, [200, 0, 0, 0], 1, least, whole=False) == pytest.approx(0.5)
+    assert [fair_part(20, [30, 2, 0, 0], me, 0, whole=True) for me in range(4)] == [18, 2, 0, 0]
+
+
+def test_a_replica_with_nothing_to_do_keeps_one_of_a_limit_that_is_large_enough() -> None:
+    assert [idle_part(limit, 4, whole=True) for limit in (79, 80, 800)] == [0, 1, 4]
+
+
+def test_a_replica_that_knows_no_other_admits_a_little() -> None:
+    assert unknown_part(50, whole=False) == 2.5
+    assert [unknown_part(limit, whole=True) for limit in (1, 10, 100)] == [1, 1, 5]
+
+
+@given(st.integers(1, 500), st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_bursts_add_up_to_the_burst_or_one_for_each(burst: int, weights: list[float]) -> None:
+    members, all_weights = len(weights), sum(weights) or 1.0
+    shares = [bucket_share(50 * weight / all_weights, 50, burst, members) for weight in weights]
+    assert sum(share.burst for share in shares) <= max(burst, members) * (1 + 1e-9)
+    assert all(share.burst >= 1 for share in shares)
+
+
+def test_the_only_replica_has_the_whole_burst() -> None:
+    assert bucket_share(50, 50, 100, 1).burst == 100
+    assert bucket_share(25, 50, 100, 1).burst == pytest.approx(50.5)
