@@ -134,3 +134,31 @@ def test_a_warning_of_a_library_is_no_line_of_the_log() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert (ran.stdout, ran.stderr) == ("done\n", "")
+
+
+def test_a_child_has_its_name_in_each_line_before_anything_else() -> None:
+    lines: list[str] = []
+    observer = LineObserver(lines.append, process="worker-1")
+    log = Logger(namespace="mcproxy.upstream", observer=observer)
+    log.info("up", cluster="east")
+    log.info("replaced", process="keeper")
+    assert lines[0].endswith(' level=info event="up" process=worker-1 cluster=east\n')
+    assert lines[1].endswith(' event="replaced" process=keeper\n')
+
+
+def test_a_line_can_be_taken_away_and_one_of_another_process_be_written() -> None:
+    lines: list[str] = []
+    diverted: list[str] = []
+
+    def divert(event: LogEvent, line: str) -> bool:
+        diverted.append(line)
+        return "common" in event
+
+    observer = LineObserver(lines.append)
+    observer.divert = divert
+    log = Logger(namespace="mcproxy.upstream", observer=observer)
+    log.info("mine", common=True)
+    log.info("yours")
+    observer.write_line("theirs\n")
+    assert [line.split("event=")[-1] for line in lines] == ['"yours"\n', "theirs\n"]
+    assert len(diverted) == 2

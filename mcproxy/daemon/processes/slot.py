@@ -26,10 +26,11 @@ class Slot:
         self.restarts = 0
         self.waiting: IDelayedCall | None = None
         """The start of the successor."""
+        self.delayed = False
         self.leaving: list[Child] = []
         """Children that go on serving until their successor does."""
         self._deaths = 0  # in a row
-        self._wanting: list[Deferred[Child]] = []
+        self._wanting: list[Deferred[Child | None]] = []
 
     @property
     def name(self) -> str:
@@ -43,10 +44,15 @@ class Slot:
         self._deaths = 1 if lived >= SETTLED else self._deaths + 1
         return 0.0 if self._deaths == 1 else min(2.0 ** (self._deaths - 2), LONGEST_DELAY)
 
-    def child_serving(self) -> Deferred[Child]:
-        """Return a Deferred that fires with a child that has a configuration in force."""
-        wanted: Deferred[Child] = Deferred()
-        if self.serving and self.child is not None:
+    def child_serving(self) -> Deferred[Child | None]:
+        """Return a Deferred that fires with a child that has a configuration in force, or with None if that takes long.
+
+        So it does once a successor has ended early, too.
+        """
+        wanted: Deferred[Child | None] = Deferred()
+        if self.waiting is not None and self.delayed:
+            wanted.callback(None)
+        elif self.serving:
             wanted.callback(self.child)
         else:
             self._wanting.append(wanted)
@@ -56,10 +62,19 @@ class Slot:
         """Its child has a configuration in force now."""
         assert self.child is not None
         self.serving = True
+        self._tell(self.child)
+
+    def wait(self, start: IDelayedCall, *, delayed: bool) -> None:
+        """Its next child comes with `start`; `delayed`: not at once."""
+        self.waiting, self.delayed = start, delayed
+        if delayed:
+            self._tell(None)
+
+    def _tell(self, child: Child | None) -> None:
         wanting, self._wanting = self._wanting, []
         for wanted in wanting:
             if not wanted.called:
-                wanted.callback(self.child)
+                wanted.callback(child)
 
     def empty(self) -> None:
         """Its child has ended, or is no longer its child."""

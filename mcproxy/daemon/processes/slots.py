@@ -88,7 +88,7 @@ class Slots:
 
     def vacant(self) -> list[Slot]:
         """Return the workers' slots whose next child is not even started yet, after others have ended early."""
-        return [slot for slot in self._slots.values() if slot.role is Role.WORKER and slot.waiting is not None]
+        return [slot for slot in self._slots.values() if slot.role is Role.WORKER and slot.waiting and slot.delayed]
 
     def restarts(self, child: Child) -> int:
         """Return how many children its slot had before."""
@@ -112,14 +112,23 @@ class Slots:
             )
         return child
 
-    async def serving_in(self, slot: Slot) -> Child:
-        """Return the slot's child once it has the configuration in force. Raises DaemonError if that takes too long."""
+    async def serving_in(self, slot: Slot) -> Child | None:
+        """Return the slot's child once it has the configuration in force; None if its start waits, after early ends.
+
+        Raises DaemonError if that takes too long.
+        """
         try:
             return await slot.child_serving().addTimeout(REPLACED_WITHIN, self._reactor)
         except TimeoutError:
             raise DaemonError(
                 f"{slot.name} has ended, and its successor does not start", todo="see the lines of both in the log"
             ) from None
+
+    def hurry(self) -> None:
+        """Start those that wait: the configuration that is in force now may mend what ended the others early."""
+        for slot in self._slots.values():
+            if slot.waiting is not None:
+                slot.waiting.reset(0)
 
     def replace(self, slot: Slot, delay: float) -> None:
         """Start a new child in a slot after `delay` seconds, with the configuration that is in force by then."""
@@ -130,7 +139,7 @@ class Slots:
                 lambda failure: log.failure("replacing a process failed", failure=failure, process=slot.name)
             )
 
-        slot.waiting = self._reactor.callLater(delay, start)
+        slot.wait(self._reactor.callLater(delay, start), delayed=delay > 0)
         if delay:
             self._changed()
 

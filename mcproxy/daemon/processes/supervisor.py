@@ -210,21 +210,29 @@ class Processes:
         return new
 
     async def _prepare_slot(self, slot: Slot, new: Generation) -> None:
-        """Let the slot's child prepare `new`; one that ends meanwhile is replaced and asked again, once."""
+        """Let the slot's child prepare `new`; one that ends meanwhile is replaced and asked again, once.
+
+        One whose predecessors have ended early, and which is not even started, is not waited for: a reload may be what
+        mends it.
+        """
+        cause = ""
         for last in (False, True):
             try:
                 child = await (self._slots.spawn(slot) if slot in new.added else self._slots.serving_in(slot))
+                if child is None:
+                    break
                 await self._prepare_child(child, new)
             except ProcessLost:
-                status = 0 if slot.child is None else await slot.child.when_ended()
+                cause = "it was ended" if slot.child is None else describe_end(await slot.child.when_ended())
                 if last or self._slots.phase is Phase.FINISHING:
-                    raise DaemonError(
-                        f"{slot.name} ended while it prepared the configuration, twice: {describe_end(status)}",
-                        todo="see its lines in the log",
-                    ) from None
+                    break
             else:
                 new.prepared[slot] = child
                 return
+        if cause:
+            raise DaemonError(
+                f"{slot.name} ended while it prepared the configuration: {cause}", todo="see its lines in the log"
+            )
 
     async def _prepare_removed(self, slot: Slot, new: Generation) -> None:
         """Let a child that is about to retire prepare `new`; nothing replaces it if it ends."""
@@ -274,6 +282,7 @@ class Processes:
             os.close(before.file)
         new.prepared.clear()
         self._preparing = None
+        self._slots.hurry()
         self._lend_sockets()
         self._slots.choose_leader()
         self._health.configured(new.config)

@@ -71,7 +71,7 @@ class TestStart:
     @run  # type: ignore[untyped-decorator]
     async def test_a_child_that_ends_twice_is_the_error(self, world: World) -> None:
         world.on("worker-0", "prepare", die, die)
-        with pytest.raises(DaemonError, match="worker-0 ended while it prepared the configuration, twice: SIGKILL"):
+        with pytest.raises(DaemonError, match="worker-0 ended while it prepared the configuration: SIGKILL"):
             await world.processes.start(OLD)
         await world.settled()
         assert world.living == []
@@ -136,10 +136,27 @@ class TestReload:
         await world.until(lambda: not first.running)
         await world.settled()
         world.reactor.advance(0)
-        with pytest.raises(DaemonError, match="twice"):
+        with pytest.raises(DaemonError, match="worker-1 ended while it prepared"):
             await applied
         await world.pass_time(1)
         assert in_force(world) == {"worker-0": "info", "worker-1": "info"}
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_worker_that_ends_again_and_again_is_not_waited_for(self, world: World) -> None:
+        """The new configuration may be what mends it; so it is started with that at once."""
+        await world.processes.start(OLD)
+        for delay in (0.0, 1.0, 2.0):
+            world.child("worker-1").die()
+            await world.settled()
+            world.reactor.advance(delay)
+            await world.settled()
+        world.child("worker-1").die()
+        await world.settled()
+        await world.processes.apply(NEW)
+        assert in_force(world) == {"worker-0": "debug"}
+        world.reactor.advance(0)
+        await world.settled()
+        assert in_force(world) == {"worker-0": "debug", "worker-1": "debug"}
 
     @pytest.mark.parametrize("moment", ["after it has prepared", "commit"])
     @run  # type: ignore[untyped-decorator]
