@@ -10,6 +10,7 @@ from mcproxy.daemon.aggregates import LazyAggregates
 from mcproxy.daemon.runtime import AggregatesOwner
 from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
+from mcproxy.net.client_table import ClientTable
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
 from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.shared import Shared
@@ -36,5 +37,7 @@ class ProcessParts:
     """Where flow controls count."""
     shared_limits: SharedLimits | None = None
     """Limits over replicas; None where another process has them."""
+    client_table: Callable[[str], ClientTable[Any]] = lambda address: ClientTable()
+    """Makes the table of the connections of a listener, by its address."""
     health: HealthExchange | None = None
     """The way to the processes that share the health of endpoints; None: this one checks for itself."""

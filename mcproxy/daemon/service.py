@@ -26,7 +26,6 @@ from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, b
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.listen import Listener, ListenerSettings
-from mcproxy.net.listening_sockets import ListeningSockets
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import refusal
 from mcproxy.proxy.request import Request, RequestKind
@@ -53,7 +52,7 @@ class LiveListener:
         deadlines: Deadlines,
         config: model.Listener,
         runtime: Runtime,
-        sockets: ListeningSockets,
+        parts: ProcessParts,
         random: Callable[[], float],
     ) -> None:
         """`random` returns a float in [0, 1), for `goawayChance`."""
@@ -62,7 +61,8 @@ class LiveListener:
         self._unused: IDelayedCall | None = None
         handle = runtime.pipelines[config.name].handle
         self.factory = ServerFactory(deadlines, config.limits, handle, refusal, random=random)
-        self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, sockets)
+        clients = parts.client_table(str(config.bind))
+        self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, parts.sockets, clients)
 
     def update(self, config: model.Listener, runtime: Runtime) -> None:
         """Apply a new configuration of the same address, from the next request and the next connection on.
@@ -263,7 +263,7 @@ class Service:
                         self._deadlines,
                         listener,
                         runtime,
-                        self._parts.sockets,
+                        self._parts,
                         self._resources.shared.random,
                     )
                     live.open([old for old in self._listeners.values() if _same_port(old, bind, stay)])

@@ -1,5 +1,8 @@
 """The open connections of a listener by client, and the choice of one to close for a new one. Pure.
 
+Where several processes have connections of one listener, each has its table and closes its own connections; how many
+there are is counted over all of them (`Places`).
+
 A client is an IPv4 address, the /64 network of an IPv6 address (one host has all of it, so single addresses would be no
 limit), or all clients of a unix socket together.
 """
@@ -14,6 +17,8 @@ from twisted.internet.interfaces import IAddress
 
 UNIX = "unix:"
 UNKNOWN = ""  # before the PROXY header is read
+ALL = "*"
+_UNLIMITED = frozenset({UNIX, UNKNOWN})  # what `limits.connectionsPerClient` does not count
 
 _CLIENTS_TRIED = 16  # clients whose connections are searched for an idle one
 _CANDIDATES = 32  # idle connections that one search remembers
@@ -68,6 +73,22 @@ class ClientTable(Generic[C]):
             del self._clients[client]
         self._size -= 1
 
+    def move(self, client: str, connection: C, to_client: str, to: C) -> None:
+        """Put `to` in the place of a connection, which has become another object, or whose client is known now."""
+        self.remove(client, connection)
+        self.add(to_client, to)
+
+    def is_full(self, limit: int) -> bool:
+        """Whether there are as many connections as `limit`; if not, one is about to be added."""
+        return self._size >= limit
+
+    def is_full_for(self, client: str, limit: int) -> bool:
+        """Whether a client has as many connections as `limit`; if not, one is about to be added."""
+        return self.count(client) >= limit
+
+    def not_added(self) -> None:
+        """The connection that was about to be added is not."""
+
     def _uncount(self, client: str, count: int) -> None:
         if count:
             clients = self._by_count[count]
@@ -115,6 +136,74 @@ class ClientTable(Generic[C]):
         self._candidates_of = client
         self._candidates = [(since, connection) for since, _, connection in reversed(longest)]
         return self._candidates.pop()[1]
+
+
+class Places(Protocol):
+    """Counts connections of all processes, by client; ALL is all of a listener together."""
+
+    def take(self, client: str, limit: int) -> bool:
+        """Count one more, unless there are as many as `limit`; return whether it was counted."""
+
+    def take_beyond(self, client: str) -> None:
+        """Count one more, whatever their number."""
+
+    def release(self, client: str) -> None:
+        """Count one less."""
+
+
+class ClientTableOfProcess(ClientTable[C]):
+    """The connections of one process of several. Limits hold for all together: to ask for a place is to take it."""
+
+    __slots__ = ("_ahead", "_places")
+
+    def __init__(self, places: Places) -> None:
+        super().__init__()
+        self._places = places
+        self._ahead: list[str] = []  # what has been counted already of the connection that is about to be added
+
+    def add(self, client: str, connection: C) -> None:
+        super().add(client, connection)
+        self._take(ALL)
+        self._take(client)
+
+    def remove(self, client: str, connection: C) -> None:
+        super().remove(client, connection)
+        self._places.release(ALL)
+        self._release(client)
+
+    def move(self, client: str, connection: C, to_client: str, to: C) -> None:
+        super().remove(client, connection)
+        super().add(to_client, to)
+        if to_client != client:
+            self._take(to_client)
+            self._release(client)
+
+    def is_full(self, limit: int) -> bool:
+        return not self._take_ahead(ALL, limit)
+
+    def is_full_for(self, client: str, limit: int) -> bool:
+        return not self._take_ahead(client, limit)
+
+    def not_added(self) -> None:
+        ahead, self._ahead = self._ahead, []
+        for client in ahead:
+            self._places.release(client)
+
+    def _take_ahead(self, client: str, limit: int) -> bool:
+        if not self._places.take(client, limit):
+            return False
+        self._ahead.append(client)
+        return True
+
+    def _take(self, client: str) -> None:
+        if client in self._ahead:
+            self._ahead.remove(client)
+        elif client not in _UNLIMITED:
+            self._places.take_beyond(client)
+
+    def _release(self, client: str) -> None:
+        if client not in _UNLIMITED:
+            self._places.release(client)
 
 
 def client_of(address: IAddress) -> str:

@@ -87,8 +87,10 @@ class Listener:
         settings: ListenerSettings,
         bind: Bind,
         sockets: ListeningSockets | None = None,
+        clients: ClientTable[PendingConnection | Stream] | None = None,
     ) -> None:
-        """`sockets` opens and closes them; without it, this process does."""
+        """`sockets` opens and closes them; without it, this process does. `clients` is a new table of its connections,
+        for limits over several processes."""
         self.bind = bind
         self.settings = settings
         self._reactor = reactor
@@ -99,7 +101,7 @@ class Listener:
         self._shared = self._origin.is_shared(bind)
         self._pending: set[PendingConnection] = set()
         self._streams: set[Stream] = set()
-        self._clients: ClientTable[PendingConnection | Stream] = ClientTable()
+        self._clients: ClientTable[PendingConnection | Stream] = ClientTable() if clients is None else clients
         self._resume_timer: Any = None
         self._warned_at: dict[str, float] = {}
 
@@ -207,16 +209,15 @@ class Listener:
             pending.close()
 
     def no_longer_pending(self, pending: PendingConnection) -> None:
-        """The pending connection has become a stream, or is closed."""
+        """The pending connection is closed."""
         self._pending.remove(pending)
         self._clients.remove(pending.client, pending)
 
     def identified(self, pending: PendingConnection, client: str) -> bool:
         """The PROXY header was read: count the connection with its client; False if it was closed at the limit."""
-        self._clients.remove(pending.client, pending)
         admitted = self._admit(client)
+        self._clients.move(pending.client, pending, client, pending)
         pending.client = client
-        self._clients.add(client, pending)
         if not admitted:
             pending.close()
         return admitted
@@ -226,10 +227,11 @@ class Listener:
         self._streams.remove(stream)
         self._clients.remove(client_of(stream.getPeer()), stream)
 
-    def connect(self, stream: Stream) -> None:
-        """Connect a stream whose handshake is complete to its protocol."""
+    def connect(self, pending: PendingConnection, stream: Stream) -> None:
+        """Connect the stream that a pending connection has become, its handshake complete, to its protocol."""
+        self._pending.remove(pending)
         self._streams.add(stream)
-        self._clients.add(client_of(stream.getPeer()), stream)
+        self._clients.move(pending.client, pending, client_of(stream.getPeer()), stream)
         try:
             protocol = self._factory.build(stream)
         except Exception:
@@ -273,16 +275,18 @@ class Listener:
                 self._accept(sock, name)
             except Exception:  # one connection must not stop the listener
                 log.failure("a new connection on {bind} failed; it is closed", bind=str(self.bind))
+                self._clients.not_added()
                 sock.close()
 
     def _accept(self, sock: socket.socket, name: Any) -> None:
         limit = self.settings.limits.connections
-        if limit and self.connections >= limit and not self._make_room(limit):
+        if limit and self._clients.is_full(limit) and not self._make_room(limit):
             sock.close()
             return
         tune(sock)
         pending = PendingConnection(self._reactor, self, sock, name, self.settings)
         if not self._admit(pending.client):
+            self._clients.not_added()
             sock.close()
             return
         self._pending.add(pending)
@@ -312,7 +316,7 @@ class Listener:
     def _admit(self, client: str) -> bool:
         """Whether the client may have one more connection; at its limit, its longest idle one is closed for it."""
         limit = self.settings.limits.connections_per_client
-        if not limit or client in (UNIX, UNKNOWN) or self._clients.count(client) < limit:
+        if not limit or client in (UNIX, UNKNOWN) or not self._clients.is_full_for(client, limit):
             return True
         idle = self._clients.longest_idle_of(client)
         self._warn(

@@ -175,8 +175,7 @@ class PendingConnection:
         )
 
     def _ready(self, stream: Stream) -> None:
-        self._listener.no_longer_pending(self)
-        self._listener.connect(stream)
+        self._listener.connect(self, stream)
 
     def _reject(self, why: str) -> None:
         """Close the connection; at debug level, since a peer can cause this at will."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 
-from mcproxy.net.client_table import ClientTable, client_of, network
+from mcproxy.net.client_table import ALL, UNIX, UNKNOWN, ClientTable, ClientTableOfProcess, client_of, network
 
 
 class FakeConnection:
@@ -89,3 +91,74 @@ def test_client_is_an_ipv4_address_or_an_ipv6_network_or_a_unix_socket() -> None
     assert network("fe80::1%eth0") == "fe80::/64"
     assert network("other clients") == "other clients"
     assert network("a:b") == "a:b"
+
+
+# -- several processes -----------------------------------------------------------------------------------------
+
+
+class CountedPlaces:
+    """Places of all processes, in memory."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def take(self, client: str, limit: int) -> bool:
+        if self.counts[client] >= limit:
+            return False
+        self.counts[client] += 1
+        return True
+
+    def take_beyond(self, client: str) -> None:
+        self.counts[client] += 1
+
+    def release(self, client: str) -> None:
+        self.counts[client] -= 1
+        assert self.counts[client] >= 0
+
+
+def test_limits_count_the_connections_of_all_processes() -> None:
+    places = CountedPlaces()
+    one: ClientTable[FakeConnection] = ClientTableOfProcess(places)
+    other: ClientTable[FakeConnection] = ClientTableOfProcess(places)
+    first = FakeConnection(None)
+    assert not one.is_full(2)
+    one.add("a", first)
+    assert not other.is_full(2)
+    assert other.is_full_for("a", 1)
+    other.not_added()
+    assert not other.is_full(2)
+    assert not other.is_full_for("b", 1)
+    other.add("b", FakeConnection(None))
+    assert one.is_full(2)
+    assert (len(one), len(other)) == (1, 1)
+    one.remove("a", first)
+    assert not one.is_full(2)
+    one.not_added()
+    assert +places.counts == {ALL: 1, "b": 1}
+
+
+def test_a_connection_that_replaces_an_idle_one_counts_beyond_the_limit() -> None:
+    places = CountedPlaces()
+    one: ClientTable[FakeConnection] = ClientTableOfProcess(places)
+    idle, new = FakeConnection(1.0), FakeConnection(None)
+    one.add("a", idle)
+    assert one.is_full(1)
+    one.add("a", new)
+    one.remove("a", idle)
+    assert +places.counts == {ALL: 1, "a": 1}
+
+
+def test_the_place_stays_taken_while_a_connection_becomes_another_object_and_its_client_is_found() -> None:
+    places = CountedPlaces()
+    table: ClientTable[FakeConnection] = ClientTableOfProcess(places)
+    pending, stream = FakeConnection(1.0), FakeConnection(None)
+    table.add(UNKNOWN, pending)
+    assert not table.is_full_for("a", 1)
+    table.move(UNKNOWN, pending, "a", pending)
+    table.move("a", pending, "a", stream)
+    assert +places.counts == {ALL: 1, "a": 1}
+    assert table.count("a") == 1
+    table.remove("a", stream)
+    assert +places.counts == {}
+    table.add(UNIX, pending)
+    assert +places.counts == {ALL: 1}

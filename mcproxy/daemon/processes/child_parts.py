@@ -15,6 +15,7 @@ from mcproxy.daemon.processes.common_log import CommonLog
 from mcproxy.daemon.processes.health_exchange import ChannelHealth
 from mcproxy.daemon.processes.keeper import WorkerAggregates
 from mcproxy.dispatch.shared_memory import SharedTables
+from mcproxy.net.client_table import ClientTableOfProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,4 +48,5 @@ def make_parts(start: Start) -> ProcessParts:
         make_aggregates=WorkerAggregates.maker(start.channel),
         health=health,
         limit_tables=tables,
+        client_table=lambda address: ClientTableOfProcess(tables.connections(address)),
     )

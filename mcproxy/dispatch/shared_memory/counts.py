@@ -130,6 +130,25 @@ class SharedCounts:
         self._places.pop(key, None)  # another key has the slot
         return self.take(key)
 
+    def take_below(self, key: str, maximum: int) -> bool:
+        """Count one more if that makes no more than `maximum`, whatever the limit's own."""
+        place, count = self._held.get(key) or (self._find(key), 0)
+        words, base = self._words, place.base
+        self._mutexes.lock(place.mutex)
+        try:
+            if words[base] == place.tag:
+                if words[base + C_TOTAL] >= maximum:
+                    return False
+                words[base + self._column] += 1
+                words[base + C_TOTAL] += 1
+                self._held[key] = (place, count + 1)
+                self.in_use += 1
+                return True
+        finally:
+            self._mutexes.release(place.mutex)
+        self._places.pop(key, None)  # another key has the slot
+        return self.take_below(key, maximum)
+
     def release(self, key: str) -> None:
         """Count one less. Raises KeyError if none of this process is in flight."""
         place, count = self._held[key]

@@ -8,13 +8,13 @@ from typing import Literal, NamedTuple
 
 from mcproxy.config import model
 
-Kind = Literal["bucket", "short", "long"]
+Kind = Literal["bucket", "short", "long", "connections"]
 
 
 class LimitId(NamedTuple):
     """One limit. A flow control of type MaxRequestsInflight has two: of short and of long-running requests."""
 
-    name: str  # the flow control's
+    name: str  # the flow control's, or the address of a listener
     kind: Kind
     per: model.Per
 

@@ -14,9 +14,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.config import model
+from mcproxy.config.model import Per
 from mcproxy.dispatch.limiter import InFlightLimiter, TokenBucketLimiter
 from mcproxy.dispatch.shared_memory import layout
 from mcproxy.dispatch.shared_memory.buckets import SharedBuckets
+from mcproxy.dispatch.shared_memory.connections import ConnectionCounts
 from mcproxy.dispatch.shared_memory.counts import SharedCounts
 from mcproxy.dispatch.shared_memory.directory import Directory
 from mcproxy.dispatch.shared_memory.limiters import SharedInFlightLimiter, SharedTokenBucketLimiter
@@ -105,6 +107,10 @@ class SharedTables:
         )
         weakref.finalize(counts, self._close, record).atexit = False
         return counts
+
+    def connections(self, address: str) -> ConnectionCounts:
+        """Return the counts of the connections of the listener of an address. Raises DirectoryFullError."""
+        return ConnectionCounts(self.counts(LimitId(address, "connections", Per.USER), None))
 
     def close(self) -> None:
         """Listen no longer to what other processes tell."""

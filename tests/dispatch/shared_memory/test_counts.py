@@ -210,6 +210,23 @@ def test_without_a_place_below_a_lowered_maximum_nobody_is_given_any() -> None:
         assert two.was_given("a")
 
 
+# -- connections -----------------------------------------------------------------------------------------------
+
+
+def test_connections_are_counted_by_listener_and_client_and_end_with_their_process() -> None:
+    with machine() as processes:
+        one, other = (processes.tables(column).connections("0.0.0.0:6443") for column in range(2))
+        elsewhere = processes.tables(1).connections("0.0.0.0:8080")
+        assert [one.take("10.0.0.1", 2), other.take("10.0.0.1", 2), one.take("10.0.0.1", 2)] == [True, True, False]
+        assert one.take("10.0.0.2", 2)
+        assert elsewhere.take("10.0.0.1", 1)
+        one.take_beyond("10.0.0.1")
+        other.release("10.0.0.1")
+        assert not other.take("10.0.0.1", 2)
+        processes.memory.reclaim(0)
+        assert [other.take("10.0.0.1", 2) for _ in range(3)] == [True, True, False]
+
+
 # -- room ------------------------------------------------------------------------------------------------------
 
 
