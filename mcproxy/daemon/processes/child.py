@@ -149,6 +149,7 @@ class ChildProcess:
     async def _finish(self, message: Message) -> Fields:
         self._shutdown.ends = True
         await self.service.finish()
+        await self._close_keeper()
         self.end()
         return {"cut": dict(self.service.cut)}
 
@@ -160,8 +161,13 @@ class ChildProcess:
             return {"cut": {}}
         addresses = {address for address, _ in self.service.listening}
         await self.service.retire(runtime.config.daemon.drain_timeout, handed_over=addresses)
+        await self._close_keeper()
         self.end()
         return {"cut": dict(self.service.cut)}
+
+    async def _close_keeper(self) -> None:
+        if self._keeper is not None:
+            await self._keeper.close()
 
     # -- its end ----------------------------------------------------------------------------------------------------
 
@@ -181,7 +187,8 @@ class ChildProcess:
             self.end(at_once=True)
             return
         self._discard(Message("discard", {}))
-        self._orphan = Orphan(self._reactor, self._service, self._shutdown, self.end)
+        unneeded = None if self._keeper is None else self._keeper.unlinked
+        self._orphan = Orphan(self._reactor, self._service, self._shutdown, self.end, unneeded)
 
     def end(self, *, at_once: bool = False) -> None:
         """End the process; `at_once`: with everything that it carries."""

@@ -6,10 +6,13 @@ end (`keeper_link`). There is no address that anybody else could connect to.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+
+from twisted.internet.defer import Deferred, TimeoutError
 
 from mcproxy.config import model
 from mcproxy.daemon.processes.channel import Channel, Message, socket_pair
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from mcproxy.upstream.shared import Shared
 
 _LINK = "keeper_link"
+_CLOSE_TIMEOUT = 2.0  # seconds for workers to read what is queued for them
 _BUFFER = 1024 * 1024  # bytes that the kernel takes for the other side, if it may (net.core.wmem_max)
 
 
@@ -125,6 +129,7 @@ class Keeper:
 
     def __init__(self, reactor: Any, channel: Channel, service: Service) -> None:
         """`service` has no configuration yet: requests wait until `serve`."""
+        self._reactor = reactor
         self._service = service
         self._server = KeeperServer(reactor, cast("set[Request]", service.requests))
         _take_links(reactor, channel, self._server.link)
@@ -137,9 +142,15 @@ class Keeper:
         runtime = self._service.runtime
         return {} if runtime is None else runtime.servers
 
-    def close(self) -> None:
-        """End the connections to the workers, after what is queued for them."""
+    def unlinked(self) -> Deferred[None]:
+        """Return a Deferred that fires once no worker is connected: nobody needs the keeper any more."""
+        return self._server.unlinked()
+
+    async def close(self) -> None:
+        """End the connections to the workers, once they have what is queued for them."""
         self._server.close()
+        with contextlib.suppress(TimeoutError):
+            await self._server.unlinked().addTimeout(_CLOSE_TIMEOUT, self._reactor)
 
 
 def _take_links(reactor: Any, channel: Channel, protocol: Callable[[], IProtocol]) -> None:

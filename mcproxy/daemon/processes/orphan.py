@@ -29,13 +29,24 @@ _REPORT = 60.0
 class Orphan:
     """What a child does without its supervisor."""
 
-    def __init__(self, reactor: Any, service: Service, shutdown: Shutdown, end: Callable[..., None]) -> None:
-        """`end` ends the process; with `at_once=True`, with everything that it carries."""
+    def __init__(
+        self,
+        reactor: Any,
+        service: Service,
+        shutdown: Shutdown,
+        end: Callable[..., None],
+        unneeded: Callable[[], Deferred[None]] | None = None,
+    ) -> None:
+        """`end` ends the process; with `at_once=True`, with everything that it carries.
+
+        `unneeded` returns what fires once the other processes need this one no more: the workers end before the keeper.
+        """
         assert service.runtime is not None
         self._shutdown = shutdown
         self._reactor = reactor
         self._service = service
         self._end = end
+        self._unneeded = unneeded
         self._daemon = service.runtime.config.daemon
         self._stopping = False
         self._reporting = LoopingCall(self._report)
@@ -63,6 +74,8 @@ class Orphan:
         self._run(self._stop())
 
     async def _stop(self) -> None:
+        if self._unneeded is not None:
+            await self._unneeded()
         await self._shutdown.complete(self._service, self._daemon.drain_timeout)
         self._ended()
 
@@ -77,6 +90,8 @@ class Orphan:
             await deferLater(self._reactor, _POLL)
         self._stopping = True
         log.info("another daemon serves, this process drains and ends", pid=status.get("pid"))
+        if self._unneeded is not None:
+            await self._unneeded()
         await self._service.retire(self._daemon.drain_timeout, handed_over=())
         self._ended()
 

@@ -49,6 +49,7 @@ class Kind:
     LASTING: Final = 45  # the response is a watch: sessions apply, and it may end between any two frames
     DECIDE: Final = 46  # a number: decide about the members anew
     REVIEWED: Final = 47  # Reviewed: the last frame of a review
+    SERVING: Final = 48  # the keeper has a configuration in force: requests may be sent; the stream is 0
 
 
 class FrameError(Exception):

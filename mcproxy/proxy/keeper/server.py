@@ -49,7 +49,7 @@ _DECIDE_STEP = 0.05
 
 
 class KeeperServer:
-    """The requests of all workers. Until `serve` is called they wait: the keeper has no configuration yet."""
+    """The requests of all workers. None comes until `serve` is called: the keeper has no configuration before."""
 
     def __init__(self, clock: IReactorTime, in_flight: set[Request]) -> None:
         """`in_flight` are the requests of the process."""
@@ -58,20 +58,24 @@ class KeeperServer:
         self.user: Callable[[bytes], UserInfo] = lru_cache(_USERS)(wire.decode_user)
         self._links: set[WorkerLink] = set()
         self._servers: Callable[[], Mapping[str, VirtualServer]] | None = None
-        self._waiting: list[Callable[[], None]] = []
+        self._unlinked: list[Deferred[None]] = []
 
     def serve(self, servers: Callable[[], Mapping[str, VirtualServer]]) -> None:
-        """From now on requests are handled; `servers` returns the servers in force, by name."""
-        self._servers = servers
-        waiting, self._waiting = self._waiting, []
-        for call in waiting:
-            call()
+        """Let workers send requests from now on; `servers` returns the servers in force, by name."""
+        before, self._servers = self._servers, servers
+        if before is None:
+            for link in self._links:
+                link.say_serving()
 
     def link(self) -> WorkerLink:
         """Return the protocol for a connection to a worker."""
-        link = WorkerLink(self)
+        return WorkerLink(self)
+
+    def connected(self, link: WorkerLink) -> None:
+        """A connection to a worker is there."""
         self._links.add(link)
-        return link
+        if self._servers is not None:
+            link.say_serving()
 
     def close(self) -> None:
         """End the connections to all workers, after what is queued."""
@@ -81,13 +85,19 @@ class KeeperServer:
     def gone(self, link: WorkerLink) -> None:
         """The connection has ended."""
         self._links.discard(link)
+        if not self._links:
+            unlinked, self._unlinked = self._unlinked, []
+            for each in unlinked:
+                each.callback(None)
 
-    def when_serving(self, call: Callable[[], None]) -> None:
-        """Call, now or once there is a configuration."""
-        if self._servers is None:
-            self._waiting.append(call)
+    def unlinked(self) -> Deferred[None]:
+        """Return a Deferred that fires once no worker is connected."""
+        waiting: Deferred[None] = Deferred()
+        if self._links:
+            self._unlinked.append(waiting)
         else:
-            call()
+            waiting.callback(None)
+        return waiting
 
     def backend(self, server: str, aggregate: str | None) -> tuple[VirtualServer, AggregateBackend]:
         """Return a server in force and its aggregate. Raises StatusError (503) where a reload has removed them."""
@@ -110,6 +120,14 @@ class WorkerLink(Link):
     @property
     def full(self) -> bool:
         return self.transport.queued > _FULL
+
+    def connectionMade(self) -> None:
+        super().connectionMade()
+        self._server.connected(self)
+
+    def say_serving(self) -> None:
+        """Tell the worker that requests may be sent."""
+        self.send(Kind.SERVING, 0)
 
     # -- Link ---------------------------------------------------------------------------------------------------
 
@@ -164,11 +182,9 @@ class WorkerLink(Link):
         exchange = KeeperExchange(self, stream, origin.as_connection, head, server.clock.seconds())
         request = KeeperRequest(exchange, cast("ClientConnectionInfo", origin), server.in_flight, opened, server.user)
         known = self._streams[stream] = _Open(self, exchange)
-        server.when_serving(lambda: start(self._serve(request, exchange, known, opened)))
+        start(self._serve(request, exchange, known, opened))
 
     async def _serve(self, request: KeeperRequest, exchange: KeeperExchange, known: _Open, opened: wire.Opened) -> None:
-        if exchange.ended:
-            return
         try:
             server, backend = self._server.backend(opened.server, opened.aggregate)
             request.server = server
@@ -210,14 +226,9 @@ class WorkerLink(Link):
     # -- reviews ------------------------------------------------------------------------------------------------
 
     def _review(self, stream: int, review: wire.Review) -> None:
-        def begin() -> None:
-            if self.lost:
-                return
-            waiting: Deferred[Any] = Deferred.fromCoroutine(self._reviewed(review))
-            self._reviews[stream] = waiting
-            waiting.addCallbacks(self._answer_review, self._review_failed, (stream,), errbackArgs=(stream,))
-
-        self._server.when_serving(begin)
+        waiting: Deferred[Any] = Deferred.fromCoroutine(self._reviewed(review))
+        self._reviews[stream] = waiting
+        waiting.addCallbacks(self._answer_review, self._review_failed, (stream,), errbackArgs=(stream,))
 
     async def _reviewed(self, review: wire.Review) -> wire.Reviewed:
         _, backend = self._server.backend(review.server, None)

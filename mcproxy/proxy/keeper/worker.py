@@ -72,8 +72,8 @@ class KeeperClient:
         """Return the protocol for a connection to a keeper, which takes the place of the one before."""
         return KeeperLink(self)
 
-    def connected(self, link: KeeperLink) -> None:
-        """A connection is there: requests go to it from now on."""
+    def serving(self, link: KeeperLink) -> None:
+        """The keeper of a connection has a configuration: requests go to it from now on."""
         self._link = link  # the one before, if there is one, has yet to be read to its end
         waiting, self._waiting = self._waiting, []
         for each in waiting:
@@ -144,10 +144,6 @@ class KeeperLink(Link):
         self._written: dict[Stream, None] = {}  # to whose clients DATA was written, since the last flush
         self.unanswered = 0
 
-    def connectionMade(self) -> None:
-        super().connectionMade()
-        self._client.connected(self)
-
     # -- streams ------------------------------------------------------------------------------------------------
 
     def begin(self, stream: Stream) -> int:
@@ -169,6 +165,9 @@ class KeeperLink(Link):
     def frame(self, kind: int, stream: int, payload: bytes) -> None:
         if kind == Kind.SHARED:
             self._hand_out(payload)
+            return
+        if kind == Kind.SERVING:
+            self._client.serving(self)
             return
         known = self._streams.get(stream)
         if known is not None:  # else its client has gone
