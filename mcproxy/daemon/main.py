@@ -97,7 +97,8 @@ def _make_service(
         )
         return make_service(reactor, parts=parts, access_log_opener=access_logs.open), access_logs
     from mcproxy.daemon.listening_sockets import SocketTable
-    from mcproxy.daemon.processes.supervisor import LogFilesOfChildren, Processes
+    from mcproxy.daemon.processes.log_files import LogFilesOfChildren
+    from mcproxy.daemon.processes.supervisor import Processes
 
     processes = Processes(reactor, sockets=SocketTable(systemd), write_line=observer.write_line)
     return processes, LogFilesOfChildren(processes.children)

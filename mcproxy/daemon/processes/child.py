@@ -74,11 +74,16 @@ class ChildProcess:
             "stop_accepting": lambda message: self._shutdown.stop_accepting(self.service),
             "finish": self._finish,
             "retire": self._retire,
-            "abort": lambda message: self.end(at_once=True),
+            "abort": self._abort,
         }
         for kind, handler in handlers.items():
             channel.on(kind, handler)  # type: ignore[arg-type]
         channel.when_lost().addCallback(lambda _: self._supervisor_lost())
+
+    @property
+    def _cut(self) -> dict[str, int]:
+        """The requests that were cut, by kind; those of the keeper are counted by the workers that relay them."""
+        return {} if self._service is None or self._keeper is not None else dict(self._service.cut)
 
     @property
     def service(self) -> Service:
@@ -151,7 +156,7 @@ class ChildProcess:
         await self.service.finish()
         await self._close_keeper()
         self.end()
-        return {"cut": dict(self.service.cut)}
+        return {"cut": self._cut}
 
     async def _retire(self, message: Message) -> Fields:
         self._shutdown.ends = True
@@ -163,7 +168,11 @@ class ChildProcess:
         await self.service.retire(runtime.config.daemon.drain_timeout, handed_over=addresses)
         await self._close_keeper()
         self.end()
-        return {"cut": dict(self.service.cut)}
+        return {"cut": self._cut}
+
+    def _abort(self, message: Message) -> Fields:
+        self.end(at_once=True)
+        return {"cut": self._cut}
 
     async def _close_keeper(self) -> None:
         if self._keeper is not None:

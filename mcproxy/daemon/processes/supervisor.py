@@ -28,6 +28,7 @@ from mcproxy.daemon.processes.errors import ProcessLost, ProcessTimeoutError
 from mcproxy.daemon.processes.health_relay import HealthRelay
 from mcproxy.daemon.processes.interpreter import describe_end
 from mcproxy.daemon.processes.keeper import KeeperLinks, needs_keeper
+from mcproxy.daemon.processes.process_list import process_list
 from mcproxy.daemon.processes.slot import Slot
 from mcproxy.daemon.processes.slots import Phase, Slots
 from mcproxy.daemon.processes.waiting import outcomes
@@ -109,7 +110,10 @@ class Processes:
             if isinstance(answer, dict):
                 child.open = answer.pop("open")
                 answers.append(answer)
-        return {**figures.summed(answers), "processes": self._processes()}
+        return {
+            **figures.summed(answers),
+            "processes": process_list(self.children, self._slots, self._reactor.seconds(), self._started_at),
+        }
 
     async def start(self, config: model.Config) -> None:
         """Start all processes with `config`; raises with nothing left open."""
@@ -138,10 +142,7 @@ class Processes:
         self._drain_timeout = timeout
         until = self._reactor.seconds() + timeout
         await self._ask_all("drain", self._slots.serving(), seconds=timeout)
-        for child in self.children:
-            if child.retiring and (left := until - self._reactor.seconds()) > 0:
-                with contextlib.suppress(TimeoutError):
-                    await child.when_ended().addTimeout(left, self._reactor)
+        await self._retired(until)
 
     def stop_accepting(self) -> None:
         """Close the listening sockets."""
@@ -153,18 +154,20 @@ class Processes:
     async def finish(self) -> None:
         """End watches cleanly, wait for short requests, both within fixed times, and close everything."""
         self._cut.update(await self._finish(self._slots.serving(Role.WORKER)))
-        await self._finish(self._slots.serving(Role.KEEPER))  # the workers' requests needed it
-        for child in self.children:  # those that retire
-            child.channel.tell("abort")
-        await outcomes(self._see_end(child) for child in self.children)
+        self._cut.update(await self._finish(self._slots.serving(Role.KEEPER)))  # the workers' requests needed it
+        retiring = list(self.children)
+        self._cut.update(_cut(await self._ask_all("abort", retiring)))
+        await outcomes(self._see_end(child) for child in retiring)
         await self._shared_limits.stop()
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
         """End what is open, for another daemon that serves the addresses `handed_over` from the same sockets."""
         workers, keepers = self._slots.serving(Role.WORKER), self._slots.serving(Role.KEEPER)
+        until = self._reactor.seconds() + timeout
         self._slots.finish()
         self._sockets.close(handed_over=handed_over)
         await outcomes(self._slots.retire(child) for child in workers)
+        await self._retired(until)
         await self._finish(keepers)
         await outcomes(self._see_end(child) for child in self.children)
         await self._shared_limits.stop()
@@ -386,11 +389,16 @@ class Processes:
 
     async def _finish(self, children: Sequence[Child]) -> Counter[str]:
         """Let children finish; return the number of requests that they cut, by kind."""
-        cut = Counter[str]()
-        for answer in await self._ask_all("finish", children):
-            cut.update(answer["cut"])
+        cut = _cut(await self._ask_all("finish", children))
         await outcomes(self._see_end(child) for child in children)
         return cut
+
+    async def _retired(self, until: float) -> None:
+        """Wait for the children that retire, until then."""
+        for child in self.children:
+            if child.retiring and (left := until - self._reactor.seconds()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    await child.when_ended().addTimeout(left, self._reactor)
 
     async def _see_end(self, child: Child) -> None:
         """Wait until a child has ended; one that takes too long is killed."""
@@ -400,49 +408,18 @@ class Processes:
             log.error("process does not end, it is killed", process=child.name, pid=child.pid)
             child.kill()
 
-    def _processes(self) -> list[dict[str, Any]]:
-        """Return what status shows of each process, the supervisor first."""
-        now = self._reactor.seconds()
-        supervisor = {
-            "name": "supervisor",
-            "pid": os.getpid(),
-            "role": "supervisor",
-            "uptimeSeconds": round(now - self._started_at, 1),
-            "restarts": 0,
-            "leader": False,
-            "open": 0,
-        }
-        children = [
-            {
-                "name": child.name,
-                "pid": child.pid,
-                "role": str(child.role),
-                "uptimeSeconds": round(now - child.started_at, 1),
-                "restarts": self._slots.restarts(child),
-                "leader": child is self.children.leader,
-                "open": child.open,
-            }
-            for child in sorted(self.children, key=lambda child: (child.role, child.index, child.started_at))
-        ]
-        return [supervisor, *children]
+
+def _cut(answers: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """Return the requests that children cut, by kind."""
+    cut = Counter[str]()
+    for answer in answers:
+        cut.update(answer["cut"])
+    return cut
 
 
 def _wanted_slots(config: model.Config, workers: int) -> list[Slot]:
     keepers = [Slot(Role.KEEPER, 0)] if needs_keeper(config) else []
     return [*keepers, *(Slot(Role.WORKER, index) for index in range(workers))]
-
-
-class LogFilesOfChildren:
-    """The log files of all processes (`lifecycle.LogFiles`)."""
-
-    def __init__(self, children: Children) -> None:
-        self._children = children
-
-    def reopen(self) -> None:
-        self._children.tell_all("reopen_logs")
-
-    def close(self) -> None:
-        """Nothing: each process closes its own."""
 
 
 def _most_telling(errors: Sequence[BaseException]) -> BaseException:

@@ -103,7 +103,8 @@ class ScriptedChild:
                 real_reactor.callLater(0, self.end)
                 return {"cut": self.world.cut.get(self.name, {})}
             case "abort":
-                self.end()
+                real_reactor.callLater(0, self.end)
+                return {"cut": self.world.cut.get(self.name, {})}
         return None
 
     def _take(self, addresses: list[str], descriptors: list[int]) -> None:

@@ -382,7 +382,7 @@ class TestReplacement:
 class TestStop:
     @run  # type: ignore[untyped-decorator]
     async def test_the_steps_go_to_all_and_the_keeper_ends_last(self, world: World) -> None:
-        world.cut = {"worker-0": {"watches": 2}, "worker-1": {"watches": 1, "logs": 1}, "keeper": {"watches": 3}}
+        world.cut = {"worker-0": {"watches": 2}, "worker-1": {"watches": 1, "logs": 1}}
         await world.processes.start(config(keeper=True))
         mark = len(world.events)
         processes = world.processes
@@ -413,6 +413,23 @@ class TestStop:
             *("worker-0 drain", "worker-0 dies", "worker-0 spawned", "worker-0 start"),
             *("worker-0 prepare", "worker-0 commit", "worker-0 begin_shutdown", "worker-0 drain"),
         ]
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_one_that_retires_has_the_drains_time_and_what_it_cuts_is_counted(self, world: World) -> None:
+        await world.processes.start(config(3))
+        world.on("worker-2", "retire", wait(Deferred()))
+        world.cut = {"worker-2": {"tunnels": 1}}
+        await world.processes.apply(config(2))
+        world.processes.begin_shutdown()
+        drained = Deferred.fromCoroutine(world.processes.drain(5.0))
+        await world.pass_time(4.5)
+        assert not drained.called
+        await world.pass_time(0.5)
+        await drained
+        world.processes.stop_accepting()
+        await world.processes.finish()
+        assert dict(world.processes.cut) == {"tunnels": 1}
+        assert world.living == []
 
     @run  # type: ignore[untyped-decorator]
     async def test_a_child_that_hangs_in_its_end_is_killed(self, world: World) -> None:
