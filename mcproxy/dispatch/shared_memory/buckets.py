@@ -33,7 +33,7 @@ from mcproxy.dispatch.shared_memory.shares import LimitId, hash_after, prefix_of
 from mcproxy.dispatch.shared_memory.slots import BucketSlots, Place
 
 # Keys whose places a process remembers.
-_REMEMBERED = 65536
+_REMEMBERED = 16384
 # The least rate: a wait is never endless.
 _SLOWEST = 1e-9
 

@@ -36,7 +36,7 @@ from mcproxy.dispatch.shared_memory.slots import CountSlots, Place
 #: Seconds in which a process that was given a place takes it.
 RESERVED_FOR = 0.1
 # Keys whose places a process remembers, beside those with requests in flight.
-_REMEMBERED = 65536
+_REMEMBERED = 16384
 
 #: ``wake(columns)``: tell the processes whose bits are set that they were given places.
 Wake = Callable[[int], None]

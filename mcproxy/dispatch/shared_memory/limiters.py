@@ -20,6 +20,8 @@ from mcproxy.dispatch.shared_memory.counts import SharedCounts
 _TICK = 0.001
 #: Seconds between two looks of who waits, told or not.
 LOOK_EVERY = 0.1
+# Keys that are looked at each time: as many as take a few milliseconds.
+_LOOKS = 1000
 
 
 class SharedInFlightLimiter(InFlightLimiter):
@@ -38,7 +40,7 @@ class SharedInFlightLimiter(InFlightLimiter):
         super().__init__(counts, queue, clock)
         self._take = counts.take_in_turn  # for those that wait; what arrives takes by `take`
         self._counts = counts
-        self._waiting: set[str] = set()  # keys that other processes know to wait here
+        self._waiting: dict[str, None] = {}  # keys that other processes know to wait here; the next to look at first
         self._with_queues = with_queues
         self._timer: IDelayedCall | None = None
 
@@ -58,13 +60,13 @@ class SharedInFlightLimiter(InFlightLimiter):
     def _schedule_wake(self, key: str) -> None:
         if key in self._queues:
             if key not in self._waiting:
-                self._waiting.add(key)
+                self._waiting[key] = None
                 self._with_queues.add(self)
                 if self._timer is None:
                     self._timer = self._clock.callLater(LOOK_EVERY, self._look)
                 self.wake(key)  # a place may have become free since it was refused one
         elif key in self._waiting:
-            self._waiting.discard(key)
+            del self._waiting[key]
             if not self._waiting:
                 self._with_queues.discard(self)
                 if self._timer is not None:
@@ -74,7 +76,12 @@ class SharedInFlightLimiter(InFlightLimiter):
 
     def _look(self) -> None:
         self._timer = self._clock.callLater(LOOK_EVERY, self._look)
-        self.wake_all()
+        for _ in range(min(_LOOKS, len(self._waiting))):
+            key = next(iter(self._waiting))
+            self._waiting[key] = self._waiting.pop(key)  # the next look begins with those behind it
+            self.wake(key)
+            if not self._waiting:
+                break
 
 
 class SharedTokenBucketLimiter(TokenBucketLimiter):

@@ -50,14 +50,17 @@ class Mutexes:
     ) -> None:
         """`repair(number)` makes whole what a mutex covers, while it is held, after a holder died.
 
-        `may_kill(pid)` says whether a stopped holder is a process of ours.
+        `may_kill(pid)` says whether a stopped holder is a process of ours. Raises MutexError.
         """
-        library = ctypes.PyDLL(None)  # the C library of this process, whichever it is; PyDLL: see above
-        self._library = library
-        self.try_lock: Callable[[Any], int] = library.pthread_mutex_trylock
-        self.unlock: Callable[[Any], int] = library.pthread_mutex_unlock
-        self._timed_lock = library.pthread_mutex_timedlock
-        self._consistent = library.pthread_mutex_consistent
+        try:
+            library = ctypes.PyDLL(None)  # the C library of this process, whichever it is; PyDLL: see above
+            self._library = library
+            self.try_lock: Callable[[Any], int] = library.pthread_mutex_trylock
+            self.unlock: Callable[[Any], int] = library.pthread_mutex_unlock
+            self._timed_lock = library.pthread_mutex_timedlock
+            self._consistent = library.pthread_mutex_consistent
+        except (OSError, AttributeError) as error:  # an interpreter that is linked statically has none to ask
+            raise MutexError(errno.ENOTSUP, f"no mutexes between processes: {error}") from None
         self.pointers = [ctypes.c_void_p(address + number * MUTEX_BYTES) for number in range(count)]
         self._repair = repair
         self._may_kill = may_kill
@@ -70,6 +73,11 @@ class Mutexes:
         self._check(library.pthread_mutexattr_init(attributes))
         self._check(library.pthread_mutexattr_setpshared(attributes, _PROCESS_SHARED))
         self._check(library.pthread_mutexattr_setrobust(attributes, _ROBUST))
+        filler = b"\xa5" * MUTEX_BYTES
+        trial = ctypes.create_string_buffer(2 * filler, 2 * MUTEX_BYTES)
+        self._check(library.pthread_mutex_init(trial, attributes))
+        if trial.raw[MUTEX_BYTES:] != filler:
+            raise MutexError(errno.ENOTSUP, f"a mutex of this C library has more than {MUTEX_BYTES} bytes")
         for pointer in self.pointers:
             self._check(library.pthread_mutex_init(pointer, attributes))
         self._check(library.pthread_mutexattr_destroy(attributes))
