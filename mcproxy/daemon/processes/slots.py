@@ -97,7 +97,7 @@ class Slots:
     # -- a child's life ---------------------------------------------------------------------------------------------
 
     async def spawn(self, slot: Slot) -> Child:
-        """Start a child in a slot; it has no configuration yet. Raises OSError, ProcessLost."""
+        """Start a child in a slot, without a configuration. Raises OSError, ProcessLost, or what the child raised."""
         if self.phase is Phase.FINISHING:
             raise ProcessLost
         child = slot.child = self._children.spawn(slot.role, slot.index)
@@ -148,10 +148,12 @@ class Slots:
             child = await self.spawn(slot)
         except ProcessLost:
             return  # `_ended` has started the next one
-        except OSError as error:
-            slot.empty()
+        except Exception as error:
             self.log_error("a process cannot be started", slot, error)
-            self.replace(slot, max(1.0, slot.delay(0.0)))
+            if slot.child is None:
+                self.replace(slot, max(1.0, slot.delay(0.0)))
+            else:
+                slot.child.kill()
             return
         try:
             await self._configure(child)

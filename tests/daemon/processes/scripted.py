@@ -142,6 +142,8 @@ class World:
         """``"worker-0 prepare"``, in the order in which the children got it."""
         self.leads: list[tuple[str, bool]] = []
         self.scripts: dict[tuple[str, str], list[Script]] = {}
+        self.fails: OSError | None = None
+        """Raised instead of starting a process."""
         self.open: dict[str, int] = {}
         self.cut: dict[str, dict[str, int]] = {}
         self.sockets = SocketTable()
@@ -149,6 +151,8 @@ class World:
         self.processes = Processes(self.reactor, sockets=self.sockets, write_line=self.lines.append)
 
     def spawn(self, reactor: Any, name: str, end: socket.socket, ended: Callable[[int], None]) -> ScriptedChild:
+        if self.fails is not None:
+            raise self.fails
         self.note(name, "spawned")
         return ScriptedChild(self, name, end, ended)
 

@@ -369,6 +369,19 @@ class TestReplacement:
         assert (line["process"], line["todo"]) == ("worker-0", "free space")
 
     @run  # type: ignore[untyped-decorator]
+    async def test_a_successor_that_cannot_start_is_tried_again(self, world: World) -> None:
+        await world.processes.start(OLD)
+        world.fails = OSError(12, "Cannot allocate memory")
+        world.child("worker-0").die()
+        await world.settled()
+        await world.pass_time(0.5)
+        world.fails = None
+        world.on("worker-0", "start", fail(DaemonError("no memory to share")))
+        await world.pass_time(4)
+        assert world.child("worker-0").in_force == OLD
+        assert len(world.living) == 2
+
+    @run  # type: ignore[untyped-decorator]
     async def test_another_version_of_the_program_is_noticed(self, world: World) -> None:
         await world.processes.start(OLD)
         world.version = "9.9"
