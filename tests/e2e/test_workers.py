@@ -143,6 +143,17 @@ def test_a_worker_that_is_killed_loses_its_own_connections_and_is_replaced(site:
     assert 'cause="SIGKILL ended it" todo="if nobody killed it, see whether the kernel did' in line
 
 
+def test_a_keeper_that_is_killed_ends_watches_between_two_events_and_reads_wait_for_its_successor(site: Site) -> None:
+    with contextlib.ExitStack() as stack:
+        watches = [stack.enter_context(contextlib.closing(Watch(site))) for _ in range(4)]
+        client = stack.enter_context(contextlib.closing(Client(site.address)))
+        assert client.request("GET", "/api/v1/pods", AS_ADMIN).status == 200
+        os.kill(site.processes()["keeper"]["pid"], signal.SIGKILL)
+        assert client.request("GET", "/api/v1/pods", AS_ADMIN).json["items"]
+        assert [watch.response.read() for watch in watches] == [b""] * 4  # their end, and no error
+    site.daemon.wait_for('event="process serves"', "process=keeper")
+
+
 def test_exec_goes_on_while_all_processes_but_its_own_are_killed(site: Site, kubectl: str) -> None:
     admin = site.kubectl(kubectl)
     name, idle = pod(admin), opened(site)
