@@ -72,7 +72,7 @@ class RedisServer:
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
 
-    def client(self, **options: Any) -> redis.Redis:
+    def client(self, **options: Any) -> Any:
         """Return a client of its own for a test."""
         return redis.Redis(unix_socket_path=self.socket, decode_responses=True, protocol=2, **options)
 

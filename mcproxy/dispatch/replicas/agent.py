@@ -29,7 +29,7 @@ PERIOD = 0.2
 """Seconds between two exchanges."""
 LASTS = 2.0
 """Seconds that a lease is good for: as long may Redis be away without anything changing."""
-_RETRY = 1.0  # seconds between two tries while Redis is away
+_RETRY = 5  # periods between two tries while Redis is away
 _LEAVE = 0.5  # seconds that a stop waits for Redis
 
 TODO_DIFFERENT = "give all replicas the same flow control; until then the lower limit holds at all of them"
@@ -157,6 +157,11 @@ class LeaseAgent:
     def limits(self) -> int:
         """The number of limits over replicas."""
         return len(self._limits)
+
+    @property
+    def established(self) -> bool:
+        """Whether the other replicas know of this one, so that it has its part of all limits."""
+        return all(leases.established for leases in self._limits.values())
 
     @property
     def away(self) -> bool:
@@ -303,7 +308,7 @@ class LeaseAgent:
 
     def _failed(self, error: Exception, now: float) -> None:
         self._failure = error
-        self._next_try = now + (_RETRY if self._away else self._period)
+        self._next_try = now + self._period * (_RETRY if self._away else 1)
         if self.replicas == 0:
             self._lose(now)  # there is no lease to live on
 

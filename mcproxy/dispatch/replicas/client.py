@@ -150,7 +150,8 @@ _TODO = {
     "WRONGPASS": "see that username and passwordFile are Redis' own, then reload",
     "NOPERM": (
         "let the user run the script and its commands on the keys of the prefix: "
-        "ACL SETUSER NAME ~PREFIX* ~{PREFIX* +eval +evalsha +script|load +time +@hash +@sortedset +pexpire"
+        "ACL SETUSER NAME ~{PREFIX* +eval +evalsha +script|load +time +@hash +@sortedset +pexpire "
+        "+client|setname +select"
     ),
     "READONLY": "name the primary in url: this is a replica, or it became one",
     "OOM": "give Redis more maxmemory, or a database of its own",

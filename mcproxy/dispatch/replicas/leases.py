@@ -90,6 +90,7 @@ class Leases:
         self.differing = ""  # a replica with another limit, as last seen
         self.established = False  # whether the others know of this replica
         self._lasts = lasts
+        self._settled = True  # whether the state in Redis is old enough to know all members
         self._rank = 0
         self._amount = limit.amount  # the least of all replicas', as last seen
         self._keys: dict[int, _Key] = {}
@@ -171,12 +172,14 @@ class Leases:
             idle_part(self._amount, members, whole=whole),
             whole=whole,
         )
+        held = self.part if key.lease is None else key.lease
+        if not self._settled:
+            fair = max(fair, held)  # the others have not said yet what they hold
         how = How.RENEW
         if want > self._equal_part():
             how = How.WANT_MORE
         elif now >= max(key.keep_until, key.noted_until):
             how = How.RELEASE
-        held = self.part if key.lease is None else key.lease
         return Ask(name, fair, key.demand.in_flight, held, want, how)
 
     def _want(self, key: _Key, now: float) -> float:
@@ -189,7 +192,7 @@ class Leases:
 
     def answered(self, asks: Sequence[Ask], answer: Answer, now: float) -> None:
         """Take in the answer to `asks`."""
-        settled = answer.known_for >= self._lasts
+        settled = self._settled = answer.known_for >= self._lasts
         alone = answer.members == 1 and settled
         if not self.established and (alone or answer.joined_for >= self._lasts):
             self.established = True

@@ -13,11 +13,10 @@ from mcproxy.dispatch.replicas.leases import Limit
 from mcproxy.dispatch.replicas.script import Ask, How, leaving, parse, renewal
 from mcproxy.dispatch.replicas.shares import equal_part
 from mcproxy.dispatch.shared_memory import LimitId
-from tests.dispatch.replicas.virtual import BUCKET, LASTS, SHORT, VirtualRedis
+from tests.dispatch.replicas.virtual import BUCKET, FIFTY, LASTS, SHORT, VirtualRedis
 
 KEY = 7
 TEN = Limit(SHORT, 10)
-FIFTY = Limit(BUCKET, 50.0, 10)
 
 
 def settled(virtual: VirtualRedis, limit: Limit, *members: str) -> None:

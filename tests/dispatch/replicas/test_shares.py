@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.dispatch.replicas.shares import bucket_share, equal_part, fair_part, idle_part, unknown_part
@@ -12,6 +12,7 @@ LIMITS = st.floats(1e-3, 1e6)
 WANTS = st.lists(st.floats(0, 1e6), min_size=1, max_size=12)
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 64))
 def test_equal_parts_of_whole_numbers_add_up_and_differ_by_one_at_most(limit: int, members: int) -> None:
     parts = [equal_part(limit, members, rank, whole=True) for rank in range(members)]
@@ -19,6 +20,7 @@ def test_equal_parts_of_whole_numbers_add_up_and_differ_by_one_at_most(limit: in
     assert max(parts) - min(parts) <= 1
 
 
+@settings(max_examples=40)
 @given(LIMITS, WANTS, st.floats(0, 1))
 def test_fair_parts_add_up_to_the_limit(limit: float, wants: list[float], least: float) -> None:
     parts = [fair_part(limit, wants, me, least, whole=False) for me in range(len(wants))]
@@ -26,6 +28,7 @@ def test_fair_parts_add_up_to_the_limit(limit: float, wants: list[float], least:
     assert min(parts) >= 0
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), WANTS, st.integers(0, 3))
 def test_fair_parts_of_whole_numbers_add_up_exactly(limit: int, wants: list[float], least: int) -> None:
     parts = [fair_part(limit, wants, me, least, whole=True) for me in range(len(wants))]
@@ -33,6 +36,7 @@ def test_fair_parts_of_whole_numbers_add_up_exactly(limit: int, wants: list[floa
     assert all(part >= 0 and part == int(part) for part in parts)
 
 
+@settings(max_examples=40)
 @given(LIMITS, WANTS)
 def test_nobody_who_wants_more_has_less_than_another_has(limit: float, wants: list[float]) -> None:
     parts = [fair_part(limit, wants, me, 0.0, whole=False) for me in range(len(wants))]
@@ -41,6 +45,7 @@ def test_nobody_who_wants_more_has_less_than_another_has(limit: float, wants: li
             assert part >= max(parts) * (1 - 1e-9)
 
 
+@settings(max_examples=40)
 @given(LIMITS, WANTS)
 def test_who_wants_no_more_than_an_equal_part_has_it(limit: float, wants: list[float]) -> None:
     for me, want in enumerate(wants):
@@ -64,6 +69,7 @@ def test_a_replica_that_knows_no_other_admits_a_little() -> None:
     assert [unknown_part(limit, whole=True) for limit in (1, 10, 100)] == [1, 1, 5]
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 500), st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_bursts_add_up_to_the_burst_or_one_for_each(burst: int, weights: list[float]) -> None:
     members, all_weights = len(weights), sum(weights) or 1.0

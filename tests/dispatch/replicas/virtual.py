@@ -16,6 +16,7 @@ PERIOD = 0.2
 PREFIX = "mcproxy"
 BUCKET = LimitId("bulk", "bucket", Per.USER)
 SHORT = LimitId("interactive", "short", Per.USER)
+FIFTY = Limit(BUCKET, 50.0, 10)
 
 
 class VirtualRedis:

@@ -1,0 +1,216 @@
+"""Agents of several replicas with real tables and a real Redis, which stops, restarts, stands still and refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet import reactor
+from twisted.internet.task import deferLater
+from twisted.logger import LogEvent, capturedLogs
+
+from mcproxy.config import model
+from mcproxy.config.model import Per
+from tests.dispatch.replicas.live import LiveReplica, bucket, in_flight, run
+from tests.redis_server import RedisServer
+
+LASTS, PERIOD = 0.4, 0.04
+QPS = 400
+BULK = bucket(QPS, 40)
+
+pytestmark = pytest.mark.usefixtures("nothing_left_open")
+Make = Callable[..., LiveReplica]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def replica(server: RedisServer) -> Iterator[Make]:
+    made: list[LiveReplica] = []
+
+    def make(control: model.FlowControl = BULK, redis: model.Redis | None = None) -> LiveReplica:
+        name = f"replica-{len(made)}"
+        made.append(LiveReplica(reactor, name, control, redis or server.config(), lasts=LASTS, period=PERIOD))
+        return made[-1]
+
+    yield make
+    for each in made:
+        pytest_twisted.blockon(each.end())
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    for _ in range(round(seconds / 0.01)):
+        if condition():
+            return
+        await deferLater(reactor, 0.01)
+    raise AssertionError("it did not come true in time")
+
+
+async def known(*replicas: LiveReplica, members: int | None = None) -> None:
+    """Wait until all know each other and have their equal parts."""
+    number = members or len(replicas)
+    await until(lambda: all(r.agent.replicas == number and r.agent.established for r in replicas))
+
+
+def lines(events: Sequence[LogEvent]) -> list[tuple[str, Any]]:
+    return [(event["log_format"], event.get("todo")) for event in events if event["log_namespace"].endswith(".agent")]
+
+
+AWAY = "the shared state is away: limits over replicas are divided equally"
+BACK = "the shared state is back"
+
+
+async def test_four_replicas_under_an_uneven_load_admit_the_limit(replica: Make) -> None:
+    replicas = [replica() for _ in range(4)]
+    await known(*replicas)
+    await run(reactor, replicas, [900, 40, 20, 0], 0.6)  # bursts go
+    admitted = await run(reactor, replicas, [900, 40, 20, 0], 1.5)
+    assert 0.9 < sum(admitted) / (QPS * 1.5) < 1.05
+    assert admitted[0] > 0.75 * QPS * 1.5
+
+
+async def test_a_maximum_in_flight_is_never_exceeded_and_moves(replica: Make) -> None:
+    replicas = [replica(in_flight(20)) for _ in range(3)]
+    await known(*replicas)
+    held = [0, 0, 0]
+
+    def take(number: int) -> bool:
+        held[number] += replicas[number].take()
+        assert sum(held) <= 20
+        return held[number] >= 18
+
+    def release(number: int) -> None:
+        for _ in range(held[number]):
+            replicas[number].limiter.release("")
+        held[number] = 0
+
+    await until(lambda: take(0))
+    release(0)
+    await until(lambda: take(2))
+    release(0)
+    release(2)
+
+
+async def test_users_have_limits_of_their_own(replica: Make) -> None:
+    one, two = replica(bucket(400, 40, Per.USER)), replica(bucket(400, 40, Per.USER))
+    await known(one, two)
+    await deferLater(reactor, 0.1)  # until the buckets are full
+    assert [sum(each.take("alice") for _ in range(100)) for each in (one, two)] == [20, 20]  # equal parts of the burst
+    assert sum(one.take("bob") for _ in range(100)) == 20
+
+
+async def test_a_redis_that_is_gone_for_less_than_a_lease_is_not_noticed(server: RedisServer, replica: Make) -> None:
+    replicas = [replica(), replica()]
+    await known(*replicas)
+    await run(reactor, replicas, [900, 0], 0.6)
+    with capturedLogs() as events:
+        server.stop()
+        server.start()
+        (admitted, _) = await run(reactor, replicas, [900, 0], 0.6)
+        assert admitted > 0.85 * QPS * 0.6
+    assert lines(events) == []
+
+
+async def test_without_redis_each_has_an_equal_part_and_two_lines_say_so(server: RedisServer, replica: Make) -> None:
+    replicas = [replica(), replica()]
+    await known(*replicas)
+    with server.client() as client, capturedLogs() as events:
+        client.replicaof("127.0.0.1", "1")
+        await until(lambda: all(each.agent.away for each in replicas))
+        await run(reactor, replicas, [900, 0], 0.2)
+        (admitted, _) = await run(reactor, replicas, [900, 0], 0.5)
+        assert 0.8 < admitted / (QPS / 2 * 0.5) < 1.1
+        client.replicaof("NO", "ONE")
+        await until(lambda: not any(each.agent.away for each in replicas))
+        await run(reactor, replicas, [900, 0], LASTS)
+        (admitted, _) = await run(reactor, replicas, [900, 0], 0.5)
+        assert admitted > 0.85 * QPS * 0.5
+    todo = "name the primary in url: this is a replica, or it became one"
+    assert lines(events) == [(AWAY, todo)] * 2 + [(BACK, None)] * 2
+
+
+async def test_nothing_waits_for_a_redis_that_stands_still(server: RedisServer, replica: Make) -> None:
+    one = replica()
+    await known(one)
+    server.stand_still()
+    with capturedLogs() as events:
+        clock, longest = reactor.seconds, 0.0
+        before = clock()
+        while not one.agent.away:
+            await deferLater(reactor, 0.001)
+            longest, before = max(longest, clock() - before), clock()
+        assert longest < 0.3
+        assert one.take()
+        server.go_on()
+        await until(lambda: not one.agent.away)
+    assert [line for line, _ in lines(events)] == [AWAY, BACK]
+
+
+async def test_a_redis_that_never_was_there_leaves_each_the_whole_limit(server: RedisServer, replica: Make) -> None:
+    server.stop()
+    with capturedLogs() as events:
+        one = replica()
+        await until(lambda: one.agent.away)
+        await deferLater(reactor, 0.15)  # until the bucket is full
+        assert sum(one.take() for _ in range(100)) >= 40
+    message = "the shared state is away, and no other replica is known: limits hold for this one alone"
+    assert [line for line, _ in lines(events)] == [message]
+
+
+async def test_one_that_stops_leaves_its_part_to_the_others_at_once(replica: Make) -> None:
+    one, two = replica(), replica()
+    await known(one, two)
+    await two.agent.stop()
+    await known(one, members=1)
+
+
+async def test_different_limits_are_said_once_by_each(replica: Make) -> None:
+    with capturedLogs() as events:
+        one, two = replica(), replica(bucket(100, 40))
+        await known(one, two)
+        await deferLater(reactor, 4 * PERIOD)
+    said = [event for event in events if event["log_format"] == "replicas have different limits"]
+    assert {event["cause"] for event in said} == {
+        "replica-1 has qps 100, burst 40, this one qps 400, burst 40",
+        "replica-0 has qps 400, burst 40, this one qps 100, burst 40",
+    }
+    assert len(said) == 2
+
+
+async def test_a_reload_may_change_the_limit_and_the_redis(server: RedisServer, replica: Make, tmp_path: Path) -> None:
+    one, two = replica(), replica()
+    await known(one, two)
+    for each in (one, two):
+        each.configure(bucket(100, 10), server.config())
+    await run(reactor, [one, two], [900, 900], 0.3)
+    admitted = await run(reactor, [one, two], [900, 900], 0.6)
+    assert 0.8 < sum(admitted) / 60 < 1.1
+    (tmp_path / "other").mkdir()
+    with RedisServer(tmp_path / "other") as other:
+        for each in (one, two):
+            each.configure(bucket(100, 10), other.config())
+        await known(one, two)
+        with other.client() as client, server.client() as old:
+            members = "{mcproxy:bulk:bucket:All}:members"
+            await until(lambda: client.hlen(members) == 3)  # beside the two, when it began
+            await until(lambda: old.hlen(members) == 1)
+        for each in (one, two):
+            each.configure(bucket(100, 10), server.config())
+        await known(one, two)
+
+
+async def test_a_reload_may_end_it_and_begin_again(server: RedisServer, replica: Make) -> None:
+    one, two = replica(), replica()
+    await known(one, two)
+    one.agent.configure(None, [])
+    assert (one.agent.limits, one.agent.replicas) == (0, 0)
+    await known(two, members=1)
+    one.configure(BULK, server.config())
+    await known(one, two)
