@@ -20,7 +20,7 @@ class HealthMemory:
 
     def put(self, result: CheckResult, age: float = 0.0) -> None:
         """Keep a result whose times are as of now, and which another process got `age` seconds ago."""
-        self._results[result.endpoint] = self._clock.seconds() - age, result.aged(-age)
+        self._results[result.endpoint] = self._clock.seconds() - age, result.aged(-age) if age else result
 
     def get(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
         """Return the newest result, its times as of now; None if it is older than `within` seconds."""
