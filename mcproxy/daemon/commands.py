@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.control import Answer, Command
 from mcproxy.daemon.environment import differing_variables
+from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.reload import ReloadResult
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
     from mcproxy.config.load import Loaded
+    from mcproxy.daemon.upgrade import Successor
 
 
 class CommandTarget(Protocol):
@@ -37,6 +39,9 @@ class CommandTarget(Protocol):
     def reload(self) -> Awaitable[ReloadResult]:
         """Reload; return the result of the first reload that starts from now on."""
 
+    def upgrade(self) -> Awaitable[Successor]:
+        """Start the program anew and end when it serves. Raises DaemonError, with nothing changed."""
+
     async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
         """Load the file `path`; return it with what it changes. Raises ConfigErrors."""
 
@@ -49,33 +54,67 @@ def commands_of(daemon: CommandTarget) -> dict[str, Command]:
     return {
         "reload": lambda request: _reload(daemon, request),
         "diff": lambda request: _diff(daemon, request),
+        "upgrade": lambda request: _upgrade(daemon, request),
         "status": lambda request: _status(daemon, request),
     }
 
 
 async def _reload(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
     """Reload, if `file` is missing or the daemon's own. `salt` and `environ` are those of `daemon.environment`."""
+    refused = _refusal(daemon, request)
+    if refused is not None:
+        return refused
+    outcome = await daemon.reload()
+    return {
+        "ok": outcome.ok,
+        "invalid": outcome.invalid,
+        "errors": list(outcome.errors),
+        "warnings": [*outcome.warnings, *_stale_variables(request)],
+        "changes": [str(change) for change in outcome.changes] if outcome.ok else [],
+        "seconds": round(outcome.seconds, 3),
+        "file": daemon.path,
+    }
+
+
+async def _upgrade(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
+    """Replace the program; the request is that of a reload."""
+    refused = _refusal(daemon, request)
+    if refused is not None:
+        return refused
+    try:
+        successor = await daemon.upgrade()
+    except DaemonError as error:
+        errors = getattr(error, "errors", (error.cause,))
+        todo = f"; {error.todo}" if error.todo else ""
+        invalid = bool(getattr(error, "invalid", False))
+        return {**_failed(""), "invalid": invalid, "errors": [f"{each}{todo}" for each in errors], "file": daemon.path}
+    return {
+        "ok": True,
+        "pid": successor.pid,
+        "version": successor.version,
+        "warnings": _stale_variables(request),
+        "file": daemon.path,
+    }
+
+
+def _refusal(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None:
+    """Return the answer if the daemon runs another file than the request names, or does not serve."""
     file = request.get("file")
     if isinstance(file, str) and os.path.realpath(file) != os.path.realpath(daemon.path):
         refused = _failed(f"this daemon runs {daemon.path}, not {file}; name that file with -c")
         return {**refused, "file": daemon.path}
     if not daemon.serving:
         return _failed(f"mcproxy is {daemon.status['state']}; ask again when it serves")
-    outcome = await daemon.reload()
-    stale = [
+    return None
+
+
+def _stale_variables(request: Mapping[str, Any]) -> list[str]:
+    """Return a warning for each environment variable that the caller has with another value."""
+    return [
         f"the environment variable {name} has another value here than in the daemon, which keeps the environment "
         "of its start: restart it to use this value"
         for name in differing_variables(request, os.environ)
     ]
-    return {
-        "ok": outcome.ok,
-        "invalid": outcome.invalid,
-        "errors": list(outcome.errors),
-        "warnings": [*outcome.warnings, *stale],
-        "changes": [str(change) for change in outcome.changes] if outcome.ok else [],
-        "seconds": round(outcome.seconds, 3),
-        "file": daemon.path,
-    }
 
 
 async def _diff(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from twisted.internet import tcp, unix
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
@@ -229,9 +229,12 @@ class ControlSocket:
             raise DaemonError(f"control socket {path}: {getattr(cause, 'strerror', cause)}") from error
         self._port.remember_file()
 
-    def close(self) -> None:
-        """Stop listening and remove the file; a command that is being answered still gets its answer."""
-        self._port.stopListening()  # type: ignore[no-untyped-call]
+    def close(self) -> Deferred[None]:
+        """Stop listening and remove the file; a command that is being answered still gets its answer.
+
+        The Deferred fires when the file is removed.
+        """
+        return maybeDeferred(self._port.stopListening)
 
 
 def remove_stale_socket(path: str) -> None:

@@ -10,12 +10,13 @@ and a shutdown ends no request before it is done or its timeout has expired.
 from __future__ import annotations
 
 import enum
+import itertools
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -32,15 +33,22 @@ from mcproxy.daemon.predecessor import wait_for_predecessor
 from mcproxy.daemon.reload import Reloader, ReloadResult
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.daemon.worker_count import WorkersChangedError, check_reload, worker_count
+from mcproxy.net.bind import SystemdSockets
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
     from mcproxy.config.load import Loaded
+    from mcproxy.daemon.handover import Takeover
+    from mcproxy.daemon.upgrade import Successor, Upgrade
 
 log = Logger()
 
 _FINISH_SECONDS = 25.0
 """More than a shutdown takes after its drain."""
+_ANSWERED_WITHIN = 0.1
+"""Seconds for the answer to `mcproxy upgrade` to be sent, before what is open ends."""
+_REOPEN_DELAY, _REOPEN_TRIES = 0.5, 20
+"""Seconds between two attempts to open the control socket again after an upgrade that failed, and how many."""
 
 
 class Service(Protocol):
@@ -53,8 +61,8 @@ class Service(Protocol):
     async def collect_figures(self) -> dict[str, Any]:
         """Return connections and requests of each listener and cluster, for JSON."""
 
-    async def start(self, config: Config) -> None:
-        """Build everything and bind all listeners; raises with nothing left open."""
+    async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Build everything, bind all listeners, await `ready`, then accept; raises with nothing left open."""
 
     async def apply(self, config: Config) -> None:
         """Apply a new configuration; raises with nothing changed."""
@@ -77,6 +85,24 @@ class Service(Protocol):
 
     def abort(self) -> None:
         """End everything at once."""
+
+    # -- for `daemon.upgrade` ---------------------------------------------------------------------------------------
+
+    async def save(self) -> None:
+        """Save the state of aggregates, within a fixed time."""
+
+    @property
+    def listening(self) -> list[tuple[str, int]]:
+        """The addresses in force (`str(bind)`) and their listening descriptors, which stay this process's."""
+
+    def restore_sockets(self) -> None:
+        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+
+    async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
+        """End what is open, for a daemon that serves already; tunnels have `timeout` seconds. Close everything.
+
+        The other daemon accepts from the listening sockets of the addresses `handed_over`.
+        """
 
 
 class LogFiles(Protocol):
@@ -110,6 +136,9 @@ class Dependencies:
     notifier: Notifier
     observer: LineObserver
     log_files: LogFiles
+    systemd_sockets: SystemdSockets = field(default_factory=lambda: SystemdSockets({}))
+    takeover: Takeover | None = None
+    """From the daemon that this one replaces; None: it was started on its own."""
 
 
 class Daemon:
@@ -128,33 +157,59 @@ class Daemon:
         self._last: ReloadResult | None = None
         self._started_at = self._reactor.seconds()
         self._stops_by = 0.0  # when a shutdown that was begun is over at the latest
+        self._upgrade: Upgrade | None = None
+        self._retiring = False
         self._watchdog = LoopingCall(dependencies.notifier.watchdog)
         self._watchdog.clock = self._reactor
 
     async def start(self, loaded: Loaded) -> None:
         """Start serving. On an error log it and stop: with status 78 if the file is wrong, else 1."""
+        takeover = self._dependencies.takeover
         try:
-            self._control = await self._claim_control(loaded.config)
-            if self.state is not State.STARTING:  # stopped while it waited
-                self._close_control()
-                return
-            await self._service.start(loaded.config)
+            if takeover is None:
+                self._control = await self._claim_control(loaded.config)
+                if self.state is not State.STARTING:  # stopped while it waited
+                    self._close_control()
+                    return
+                await self._service.start(loaded.config)
+            else:
+                await self._service.start(loaded.config, lambda: self._take_control(takeover, loaded.config))
         except Exception as error:
             if self.state is not State.STARTING:  # stopped meanwhile, which ended what was starting
                 return
-            self._log_failed("mcproxy does not start", error, place_of(error, loaded))
-            self._finish(os.EX_CONFIG if is_of_configuration(error) else 1)
+            place = place_of(error, loaded)
+            self._log_failed("mcproxy does not start", error, place)
+            invalid = is_of_configuration(error)
+            if takeover is not None:
+                takeover.failed([_error_text(error, place)], invalid=invalid)
+            self._finish(os.EX_CONFIG if invalid else 1)
             return
         if self.state is not State.STARTING:  # stopped meanwhile, by `stop`
             return
         self._config = loaded.config
         self.state = State.SERVING
+        if takeover is not None:
+            await takeover.serving()
+            if self.state is not State.SERVING:
+                return
         self._notify_ready()
         if self._dependencies.notifier.watchdog_interval is not None:
             self._watchdog.start(self._dependencies.notifier.watchdog_interval)
         for warning in loaded.warnings:
             log.warn("configuration warning", cause=str(warning))
         log.info("mcproxy serves", version=__version__, file=self._dependencies.path, **_counts(loaded.config))
+
+    async def _take_control(self, takeover: Takeover, config: Config) -> None:
+        """Everything can serve: have the other daemon free the control socket, and open it."""
+        await takeover.prepared([str(listener.bind) for listener in config.listeners])
+        if self.state is State.STARTING:
+            self._control = await self._claim_control(config)
+
+    def give_way(self, why: str) -> None:
+        """The daemon that was to be replaced has given up the upgrade and goes on: end at once."""
+        log.error("the daemon that was to be replaced goes on, this one ends", cause=why)
+        self._service.abort()
+        self._finish(1)
 
     def start_failed(self, failure: Failure) -> None:
         """Stop after an unexpected exception in `start`."""
@@ -174,13 +229,18 @@ class Daemon:
 
     def stop(self) -> None:
         """SIGTERM, SIGINT: shut down gracefully; the second time, end at once."""
-        if self.state in (State.STARTING, State.STOPPING):
+        if self._retiring:
+            self._retiring = False
+            log.info("mcproxy ends what it has, for the one that has replaced it; a second signal ends it at once")
+        elif self.state in (State.STARTING, State.STOPPING):
             if self.state is State.STOPPING:
                 log.warn("mcproxy ends at once", open=self._service.running)
             self._service.abort()
             self._finish(0)
         elif self.state is State.SERVING:
             self.state = State.STOPPING
+            if self._upgrade is not None:
+                self._upgrade.abort("mcproxy is stopping")
             Deferred.fromCoroutine(self._stop()).addErrback(self._stop_failed)
 
     async def _stop(self) -> None:
@@ -225,11 +285,114 @@ class Daemon:
             log.info("mcproxy has stopped", cut=sum(cut.values()), **{f"cut{kind.title()}": cut[kind] for kind in cut})
         self._reactor.callLater(0, self._reactor.stop)  # the next iteration: the control socket removes its file before
 
-    def _close_control(self) -> None:
-        """Free the control socket for the next daemon."""
-        if self._control is not None:
-            self._control.close()
-            self._control = None
+    def _close_control(self) -> Deferred[None]:
+        """Free the control socket for the next daemon. The Deferred fires when it is."""
+        control, self._control = self._control, None
+        return succeed(None) if control is None else control.close()
+
+    # -- replacing the program (`daemon.upgrade`) -------------------------------------------------------------------
+
+    def replace_program(self) -> None:
+        """SIGUSR2: start the program anew, which takes over; the outcome is logged."""
+
+        def failed(failure: Failure) -> None:
+            if not isinstance(failure.value, DaemonError):  # else it is logged
+                log.failure("replacing the program failed", failure=failure, todo="report this bug")
+
+        Deferred.fromCoroutine(self.upgrade()).addErrback(failed)
+
+    async def upgrade(self) -> Successor:
+        """Start the program anew and end when it serves; return what has replaced this daemon.
+
+        Raises DaemonError, with nothing changed; it is logged.
+        """
+        from mcproxy.daemon.upgrade import Upgrade, command_line
+
+        try:
+            if self.state is not State.SERVING:
+                raise DaemonError(f"mcproxy is {self.state}")
+            if self._upgrade is not None:
+                raise DaemonError("mcproxy is being replaced already", todo="wait for the outcome of that upgrade")
+            upgrade = self._upgrade = Upgrade(self._reactor, self, command_line())
+            try:
+                successor = await self._replaced_by(upgrade)
+            finally:
+                self._upgrade = None
+        except DaemonError as error:
+            self._log_failed("the program is not replaced, this one goes on", error, "")
+            raise
+        Deferred.fromCoroutine(self._retire(successor)).addErrback(self._stop_failed)
+        return successor
+
+    async def _replaced_by(self, upgrade: Upgrade) -> Successor:
+        """Make an upgrade; no configuration is applied meanwhile, nor after it. Raises DaemonError."""
+        await self._applying.acquire()
+        try:
+            if self.state is not State.SERVING:
+                raise DaemonError("mcproxy is stopping")
+            log.info("the program is started anew, to replace this one")
+            await self._service.save()
+            return await upgrade.run()
+        except BaseException:
+            await self._go_on()
+            self._applying.release()
+            raise
+
+    async def _go_on(self) -> None:
+        """Undo what an upgrade that failed may have changed."""
+        if self.state is not State.SERVING:
+            return
+        try:
+            self._service.restore_sockets()
+        except Exception as error:
+            self._log_failed("a listening socket is not as it was", error, "")
+        if self._control is None and self._config.daemon.control_socket is not None:
+            await self._reopen_control()
+
+    async def _reopen_control(self) -> None:
+        """Open the control socket again, once the process that has it now has ended."""
+        for tries in itertools.count():
+            if self.state is not State.SERVING:
+                return
+            try:
+                self._control = self._open_control(self._config)
+                return
+            except DaemonError as error:
+                if tries == _REOPEN_TRIES:
+                    self._log_failed("the control socket is not opened again", error, "")
+                    return
+            await deferLater(self._reactor, _REOPEN_DELAY)
+
+    def sockets_to_hand_over(self) -> tuple[list[tuple[str, int]], Mapping[str, int]]:
+        return self._service.listening, self._dependencies.systemd_sockets.descriptors
+
+    def environment_of_successor(self) -> dict[str, str]:
+        return {**os.environ, **self._dependencies.notifier.environment}
+
+    def free_control_socket(self) -> Deferred[None]:
+        return self._close_control()
+
+    def name_successor(self, pid: int) -> None:
+        if self._watchdog.running:
+            self._watchdog.stop()
+        self._dependencies.notifier.replaced(pid)
+
+    async def _retire(self, successor: Successor) -> None:
+        """End what is open, as for what a reload removes; the control socket is the successor's."""
+        timeout = self._config.daemon.drain_timeout
+        self.state = State.STOPPING
+        self._retiring = True
+        self._stops_by = self._reactor.seconds() + timeout + _FINISH_SECONDS
+        log.info(
+            "the program is replaced, this one ends what it has",
+            pid=successor.pid,
+            version=successor.version,
+            open=self._service.running,
+            drainTimeout=timeout,
+        )
+        await deferLater(self._reactor, _ANSWERED_WITHIN)
+        await self._service.retire(timeout, successor.addresses)
+        self._finish(0)
 
     async def _reload(self) -> ReloadResult:
         begun = self._reactor.seconds()
@@ -253,8 +416,7 @@ class Daemon:
             invalid = is_of_configuration(error)
             place = place_of(error, loaded) if loaded is not None else ""
             self._log_failed("reload: the new configuration cannot be applied", error, place)
-            cause, todo = describe(error) or (f"{type(error).__name__}: {error}", "report this bug, with the log")
-            errors = (place + cause + (f"; {todo}" if todo else ""),)
+            errors = (_error_text(error, place),)
         self._last = ReloadResult(errors, warnings, self._reactor.seconds() - begun, invalid, changes)
         self._report_reload(self._last)
         return self._last
@@ -368,6 +530,12 @@ class Daemon:
         except WorkersChangedError as error:
             return f"{place_of(error, loaded)}{error.cause}; {error.todo}"
         return ""
+
+
+def _error_text(error: Exception, place: str) -> str:
+    """Return what a command prints of an error."""
+    cause, todo = describe(error) or (f"{type(error).__name__}: {error}", "report this bug, with the log")
+    return place + cause + (f"; {todo}" if todo else "")
 
 
 def _entries_by_kind(changes: Sequence[Change]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from twisted.logger import Logger
@@ -27,7 +27,7 @@ from mcproxy.net.bind import (
     spread_over_first,
 )
 from mcproxy.net.listen import Listener
-from mcproxy.net.listening_sockets import remove_file
+from mcproxy.net.listening_sockets import HandedOver, remove_file
 
 log = Logger()
 
@@ -71,13 +71,13 @@ class PreparedSockets:
 class SocketTable:
     """All listening sockets of a supervisor, by address (`str(bind)`)."""
 
-    def __init__(
-        self, systemd: SystemdSockets | None = None, handed_over: Mapping[str, Sequence[socket.socket]] | None = None
-    ) -> None:
-        """`handed_over`: sockets of the daemon that this one replaces; the first `commit` closes those not used."""
-        self.systemd = systemd or SystemdSockets({})
+    def __init__(self, systemd: SystemdSockets | None = None, handed_over: HandedOver | None = None) -> None:
+        """`handed_over`: of the daemon that this one replaces; the first `commit` closes those not used."""
+        self._systemd = systemd or SystemdSockets({})
+        self._handed_over = handed_over or HandedOver()
         self._addresses = {
-            address: _Address(None, tuple(sockets), steered=True) for address, sockets in (handed_over or {}).items()
+            address: _Address(None, tuple(sockets), steered=True)
+            for address, sockets in self._handed_over.take_all().items()
         }
         self._workers = 0
 
@@ -102,7 +102,7 @@ class SocketTable:
 
     def _open(self, bind: Bind, workers: int, gone: Iterable[_Address]) -> _Address:
         if not isinstance(bind, TCPBind):
-            return _Address(bind, (open_socket(bind, self.systemd),))
+            return _Address(bind, (open_socket(bind, self._systemd),))
         overlapping = [sock for other in gone for sock in other.sockets if other.is_tcp and _has_port(sock, bind.port)]
         return _Address(bind, tuple(open_spread(bind, workers, overlapping=overlapping)))
 
@@ -123,8 +123,7 @@ class SocketTable:
         for address, gone in self._addresses.items():
             if address not in prepared.addresses:
                 _close(gone.sockets)
-                if isinstance(gone.bind, UnixBind):
-                    remove_file(gone.bind)
+                self._remove_file(gone)
         for bind, sock in prepared.added:
             try:
                 listen(bind, sock)
@@ -142,8 +141,7 @@ class SocketTable:
     def discard(self, prepared: PreparedSockets) -> None:
         for opened in prepared.opened:
             _close(opened.sockets)
-            if isinstance(opened.bind, UnixBind):
-                remove_file(opened.bind)
+            self._remove_file(opened)
         _close(sock for _, sock in prepared.added)
         for before in prepared.permissions_before:
             try:
@@ -162,6 +160,14 @@ class SocketTable:
                 found += [(address, sock.fileno()) for sock in sockets]
         return found
 
+    def restore(self) -> None:
+        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+        for entry in self._addresses.values():
+            if isinstance(entry.bind, UnixBind):
+                set_permissions(entry.bind)
+            elif entry.is_tcp and len(entry.sockets) > 1:
+                spread_over_first(entry.sockets[0], self._workers)
+
     @property
     def all(self) -> list[tuple[str, int]]:
         """All addresses in force with their descriptors, for the daemon that replaces this one."""
@@ -175,8 +181,13 @@ class SocketTable:
         addresses, self._addresses = self._addresses, {}
         for address, entry in addresses.items():
             _close(entry.sockets)
-            if isinstance(entry.bind, UnixBind) and address not in handed_over:
-                remove_file(entry.bind)
+            if address not in handed_over:
+                self._remove_file(entry)
+
+    def _remove_file(self, entry: _Address) -> None:
+        """Remove the file of a unix socket, if it is one and not another daemon's still."""
+        if isinstance(entry.bind, UnixBind) and self._handed_over.may_remove_file(entry.bind):
+            remove_file(entry.bind)
 
 
 class InheritedSockets:

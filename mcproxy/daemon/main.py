@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import collector, signals
+from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.lifecycle import Daemon, Dependencies, LogFiles, Service
 from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
 from mcproxy.daemon.process_parts import ProcessParts
@@ -26,12 +27,13 @@ from mcproxy.daemon.systemd import Notifier, adopt_sockets
 from mcproxy.daemon.worker_count import worker_count
 from mcproxy.dispatch.shared_memory import OneProcessTables
 from mcproxy.net.bind import SystemdSockets
-from mcproxy.net.listening_sockets import LocalSockets
+from mcproxy.net.listening_sockets import HandedOver, LocalSockets
 from mcproxy.observe.access import AccessLogs
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
     from mcproxy.config.load import Loaded
+    from mcproxy.daemon.handover import Takeover
 
 T = TypeVar("T")
 
@@ -52,17 +54,25 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     signals.ignore_until_ready()
     collector.set_thresholds()
     path = os.path.abspath(path)
-    sockets = adopt_sockets(os.environ, pid=os.getpid())
+    try:
+        takeover = _takeover()
+    except DaemonError as error:
+        print(f"mcproxy: {error.cause}" + (f"; {error.todo}" if error.todo else ""), file=errors)
+        return 1
+    systemd = adopt_sockets(os.environ, pid=os.getpid()) if takeover is None else takeover.systemd
     try:
         loaded = load(path)
     except ConfigErrors as error:
         for problem in error.problems:
             print(problem, file=errors)
+        if takeover is not None:
+            takeover.failed([str(problem) for problem in error.problems], invalid=True)
         return os.EX_CONFIG
     notifier = Notifier.from_environment(os.environ, pid=os.getpid())
     observer = start_logging(loaded.config.logging.level)
     reactor = _choose_reactor()
-    service, log_files = _make_service(reactor, loaded.config, sockets, make_service, observer)
+    handed_over = HandedOver() if takeover is None else takeover.sockets
+    service, log_files = _make_service(reactor, loaded.config, systemd, handed_over, make_service, observer)
 
     dependencies = Dependencies(
         reactor=reactor,
@@ -72,8 +82,12 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
         notifier=notifier,
         observer=observer,
         log_files=log_files,
+        systemd_sockets=systemd,
+        takeover=takeover,
     )
     daemon = Daemon(service, dependencies)
+    if takeover is not None:
+        takeover.begin(reactor, daemon.give_way)
     reactor.callWhenRunning(_begin, reactor, daemon, loaded)
     summaries = LoopingCall(observer.write_summaries)
     summaries.clock = reactor
@@ -83,15 +97,29 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     return daemon.exit_status
 
 
+def _takeover() -> Takeover | None:
+    """Return what the daemon that started this one to replace it hands over, if one did. Raises DaemonError."""
+    if "MCPROXY_HANDOVER" not in os.environ:
+        return None
+    from mcproxy.daemon.handover import Takeover
+
+    return Takeover.from_environ(os.environ)
+
+
 def _make_service(
-    reactor: Any, config: Config, systemd: SystemdSockets, make_service: MakeService, observer: LineObserver
+    reactor: Any,
+    config: Config,
+    systemd: SystemdSockets,
+    handed_over: HandedOver,
+    make_service: MakeService,
+    observer: LineObserver,
 ) -> tuple[Service, LogFiles]:
     """Return the proxy in this process, or in several, with the log files of either."""
     if worker_count(config.daemon) == 1:
         access_logs = AccessLogs(reactor)
         tables = OneProcessTables(reactor)
         parts = ProcessParts(
-            sockets=LocalSockets(systemd),
+            sockets=LocalSockets(systemd, handed_over),
             limit_tables=tables,
             shared_limits=SharedLimits(reactor, lambda: tables.memory),
         )
@@ -100,7 +128,7 @@ def _make_service(
     from mcproxy.daemon.processes.log_files import LogFilesOfChildren
     from mcproxy.daemon.processes.supervisor import Processes
 
-    processes = Processes(reactor, sockets=SocketTable(systemd), write_line=observer.write_line)
+    processes = Processes(reactor, sockets=SocketTable(systemd, handed_over), write_line=observer.write_line)
     return processes, LogFilesOfChildren(processes.children)
 
 

@@ -7,7 +7,7 @@ A listener is kept across a reload if its address is unchanged, whatever else ab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,9 +191,16 @@ class Service:
         """The listeners in force, in the order of the configuration."""
         return tuple(self._listeners.values())
 
-    async def start(self, config: model.Config) -> None:
-        """Build the Runtime and bind all listeners; raises with nothing left open."""
-        await self.apply(config)
+    async def start(self, config: model.Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Build the Runtime, bind all listeners, await `ready`, then accept; raises with nothing left open."""
+        prepared = await self.prepare(config)
+        if ready is not None:
+            try:
+                await ready()
+            except BaseException:
+                self.discard(prepared)
+                raise
+        self.commit(prepared)
 
     async def apply(self, config: model.Config) -> None:
         """Apply `config`. Raises as `prepare`; nothing has changed then."""
@@ -346,6 +353,11 @@ class Service:
     def listening(self) -> list[tuple[str, int]]:
         """The addresses in force and their listening descriptors, which stay this process's."""
         return [(address, sock.fileno()) for address, live in self._listeners.items() for sock in live.socket.sockets]
+
+    def restore_sockets(self) -> None:
+        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+        for live in self._listeners.values():
+            live.socket.restore()
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
         """End what is open, for another process that serves already; tunnels have `timeout` seconds. Close everything.

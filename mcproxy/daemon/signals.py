@@ -1,8 +1,8 @@
 """The signal handlers of the daemon.
 
 HUP reloads; TERM and INT shut down (a second one ends everything at once, a third one is the kernel's, in case the
-reactor is blocked); USR1 reopens log files; PIPE is ignored. Python runs a handler between two bytecodes of arbitrary
-code, so each handler only schedules a call in the reactor.
+reactor is blocked); USR1 reopens log files; USR2 replaces the program; PIPE is ignored. Python runs a handler between
+two bytecodes of arbitrary code, so each handler only schedules a call in the reactor.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mcproxy.daemon.lifecycle import Daemon
 
 
 def ignore_until_ready() -> None:
-    """Ignore HUP and USR1, whose default is to end the process, until the daemon can act on them."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    """Ignore HUP, USR1 and USR2, whose default is to end the process, until the daemon can act on them."""
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
@@ -42,5 +42,8 @@ def install(reactor: Any, daemon: Daemon) -> None:
 
     signal.signal(signal.SIGHUP, calling(daemon.hangup))
     signal.signal(signal.SIGUSR1, calling(daemon.reopen_logs))
+    signal.signal(signal.SIGUSR2, calling(daemon.replace_program))
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    # A daemon that was started to replace another one has these blocked until here (`daemon.upgrade`).
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT})

@@ -34,6 +34,7 @@ class Notifier:
         """`address` as in NOTIFY_SOCKET, "" for none; `watchdog`: systemd's watchdog timeout in seconds."""
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._clock = clock
+        self._watchdog = watchdog
         self.watchdog_interval = watchdog / 2 if watchdog and self._address else None
         """Seconds between two calls of `watchdog`; None without a watchdog."""
 
@@ -58,6 +59,23 @@ class Notifier:
 
     def watchdog(self) -> None:
         self._send(WATCHDOG="1")
+
+    def replaced(self, pid: int) -> None:
+        """Notify that `pid` is the main process now. Nothing is sent from then on: systemd would take it as its state.
+
+        systemd takes messages of the main process only (NotifyAccess=main), so those of `pid` must come after this one.
+        """
+        self._send(MAINPID=str(pid))
+        self._address = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables from which the program that replaces this one makes its Notifier."""
+        if not self._address:
+            return {}
+        address = "@" + self._address[1:] if self._address.startswith("\0") else self._address
+        watchdog = {"WATCHDOG_USEC": str(int(self._watchdog * 1e6))} if self._watchdog else {}
+        return {"NOTIFY_SOCKET": address, **watchdog}
 
     def _send(self, **variables: str) -> None:
         if not self._address:

@@ -78,6 +78,11 @@ class SystemdSockets:
     def names(self) -> list[str]:
         return sorted(self._descriptors)
 
+    @property
+    def descriptors(self) -> Mapping[str, int]:
+        """The descriptors by name; they stay this object's."""
+        return self._descriptors
+
     def take(self, bind: SystemdBind) -> socket.socket:
         """Return a new socket on (a duplicate of) the descriptor with that name. Raises BindError."""
         descriptor = self._descriptors.get(bind.name)
@@ -139,6 +144,11 @@ def _sharing_port(sockets: Sequence[socket.socket]) -> Iterator[None]:
     finally:
         for sock, value in before:
             _set_share_port(sock, value)
+
+
+def keep_port(sock: socket.socket) -> None:
+    """Let nobody else listen on the port of a TCP socket (SO_REUSEPORT off)."""
+    _set_share_port(sock, False)
 
 
 def _set_share_port(sock: socket.socket, share: bool) -> None:

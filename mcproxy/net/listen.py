@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.config.model import Bind, IPNetwork, Limits, SystemdBind, TCPBind, UnixBind
-from mcproxy.net.bind import BACKLOG
+from mcproxy.net.bind import BACKLOG, keep_port, set_permissions
 from mcproxy.net.certificates import CertificateStore
 from mcproxy.net.client_table import UNIX, UNKNOWN, ClientTable, client_of
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
@@ -145,6 +145,13 @@ class Listener:
         assert isinstance(self.bind, UnixBind)
         self._origin.set_permissions(self.bind, bind)
         self.bind = bind
+
+    def restore(self) -> None:
+        """Undo what another process that had the sockets too may have changed of them."""
+        if isinstance(self.bind, UnixBind):
+            set_permissions(self.bind)
+        elif isinstance(self.bind, TCPBind) and len(self._sockets) == 1:
+            keep_port(self._sockets[0])
 
     def accept_queued(self) -> None:
         """Accept the kernel's queued connections, which closing would reset; a socket of systemd stays open."""

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from mcproxy.config.model import Bind, UnixBind
+from mcproxy.config.model import Bind, TCPBind, UnixBind
 from mcproxy.net.bind import BindError, SystemdSockets, open_socket, set_permissions
 
 
@@ -31,24 +31,58 @@ class ListeningSockets(Protocol):
         """Close the sockets of an address that is no longer listened on."""
 
 
+class HandedOver:
+    """The listening sockets of the daemon that this one replaces. Until it has, the other one may go on with them."""
+
+    def __init__(self, addresses: Mapping[str, Sequence[socket.socket]] | None = None) -> None:
+        """`addresses`: by `str(bind)`."""
+        self._addresses = {address: list(sockets) for address, sockets in (addresses or {}).items()}
+        self._needed_elsewhere = set(self._addresses)
+
+    def take(self, address: str) -> list[socket.socket] | None:
+        """Return the sockets of an address, which the caller owns from now on; None if there are none."""
+        return self._addresses.pop(address, None)
+
+    def take_all(self) -> dict[str, list[socket.socket]]:
+        """Return all, which the caller owns from now on."""
+        addresses, self._addresses = self._addresses, {}
+        return addresses
+
+    def with_port(self, port: int) -> list[socket.socket]:
+        """Return the TCP sockets on a port that were not taken."""
+        all_ = (sock for sockets in self._addresses.values() for sock in sockets)
+        return [sock for sock in all_ if sock.family != socket.AF_UNIX and sock.getsockname()[1] == port]
+
+    def may_remove_file(self, bind: UnixBind) -> bool:
+        """Whether the file of a unix socket is this daemon's."""
+        return str(bind) not in self._needed_elsewhere
+
+    def close_rest(self) -> None:
+        """Close what was not taken. The other daemon closes its own, and removes the files."""
+        for sockets in self.take_all().values():
+            for sock in sockets:
+                sock.close()
+
+    def complete(self) -> None:
+        """The other daemon has retired: everything is this one's."""
+        self._needed_elsewhere.clear()
+
+
 class LocalSockets:
     """Sockets that this process opens itself, or has from systemd or from the daemon that it replaces."""
 
-    def __init__(
-        self, systemd: SystemdSockets | None = None, handed_over: Mapping[str, Sequence[socket.socket]] | None = None
-    ) -> None:
-        """`handed_over`: listening sockets by address (`str(bind)`), each for the first `open` of that address."""
-        self.systemd = systemd or SystemdSockets({})
-        self._handed_over = dict(handed_over or {})
+    def __init__(self, systemd: SystemdSockets | None = None, handed_over: HandedOver | None = None) -> None:
+        self._systemd = systemd or SystemdSockets({})
+        self._handed_over = handed_over or HandedOver()
 
     def open(self, bind: Bind, *, overlapping: Sequence[socket.socket] = ()) -> list[socket.socket]:
-        handed_over = self._handed_over.pop(str(bind), None)
+        handed_over = self._handed_over.take(str(bind))
         if handed_over is None:
-            theirs = [sock for sockets in self._handed_over.values() for sock in sockets if _may_overlap(bind, sock)]
-            return [open_socket(bind, self.systemd, overlapping=[*overlapping, *theirs])]
+            theirs = self._handed_over.with_port(bind.port) if isinstance(bind, TCPBind) and bind.port else []
+            return [open_socket(bind, self._systemd, overlapping=[*overlapping, *theirs])]
         if isinstance(bind, UnixBind):
             set_permissions(bind)
-        return list(handed_over)
+        return handed_over
 
     def is_shared(self, bind: Bind) -> bool:
         return False
@@ -64,23 +98,11 @@ class LocalSockets:
     def close(self, bind: Bind, sockets: Iterable[socket.socket]) -> None:
         for sock in sockets:
             sock.close()
-        if isinstance(bind, UnixBind):
+        if isinstance(bind, UnixBind) and self._handed_over.may_remove_file(bind):
             remove_file(bind)
-
-    def close_unused(self) -> None:
-        """Close what was handed over and is not listened on any more; the daemon that had it removes the files."""
-        for sockets in self._handed_over.values():
-            for sock in sockets:
-                sock.close()
-        self._handed_over.clear()
 
 
 def remove_file(bind: UnixBind) -> None:
     """Remove the file of a unix socket that was closed."""
     with contextlib.suppress(OSError):  # removed or replaced by another process
         os.unlink(bind.path)
-
-
-def _may_overlap(bind: Bind, sock: socket.socket) -> bool:
-    port = getattr(bind, "port", 0)
-    return port != 0 and sock.family != socket.AF_UNIX and sock.getsockname()[1] == port

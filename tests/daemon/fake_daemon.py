@@ -7,7 +7,7 @@ told goes to standard output, a word a line.
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,8 +37,10 @@ class FakeService:
     calls: list[str] = field(default_factory=list)
     write: Callable[[str], None] = lambda line: print(line, flush=True)
 
-    async def start(self, config: Config) -> None:
+    async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         self._use(config, "start_error")
+        if ready is not None:
+            await ready()
         self.write("started")
 
     async def apply(self, config: Config) -> None:
@@ -67,6 +69,19 @@ class FakeService:
 
     def abort(self) -> None:
         self.write("aborted")
+
+    async def save(self) -> None:
+        self.write("saved")
+
+    @property
+    def listening(self) -> list[tuple[str, int]]:
+        return []
+
+    def restore_sockets(self) -> None:
+        self.write("restored")
+
+    async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
+        self.write("retired")
 
     @property
     def cut(self) -> dict[str, int]:

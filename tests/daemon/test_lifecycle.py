@@ -1,6 +1,6 @@
 """What happens in which order when reloads and stops meet; the outside of the daemon is in test_main."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -38,9 +38,11 @@ class RecordingService:
     draining: Deferred[None] = field(default_factory=Deferred)
     finishing: Deferred[None] = field(default_factory=Deferred)
 
-    async def start(self, config: Config) -> None:
+    async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         if self.starting:
             await self.starting
+        if ready is not None:
+            await ready()
         self.calls.append("started")
 
     async def apply(self, config: Config) -> None:
@@ -65,6 +67,19 @@ class RecordingService:
 
     def abort(self) -> None:
         self.calls.append("abort")
+
+    async def save(self) -> None:
+        self.calls.append("save")
+
+    @property
+    def listening(self) -> list[tuple[str, int]]:
+        return []
+
+    def restore_sockets(self) -> None:
+        self.calls.append("restore_sockets")
+
+    async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
+        self.calls.append(f"retire {timeout:g}")
 
     @property
     def cut(self) -> dict[str, int]:

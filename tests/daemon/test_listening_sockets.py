@@ -13,6 +13,7 @@ import pytest
 from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
 from mcproxy.daemon.listening_sockets import InheritedSockets, SocketTable
 from mcproxy.net.bind import BindError, SystemdSockets, open_socket
+from mcproxy.net.listening_sockets import HandedOver
 
 ANY_PORT = TCPBind("127.0.0.1", 0)
 
@@ -190,7 +191,7 @@ def test_sockets_that_were_handed_over_are_used_and_the_others_closed(tmp_path: 
     stays, goes = open_socket(ANY_PORT), open_socket(UnixBind(str(tmp_path / "x.sock")))
     port = stays.getsockname()[1]
     clients = connected(port, 10)
-    made = Table(SocketTable(handed_over={str(ANY_PORT): [stays], f"unix:{tmp_path}/x.sock": [goes]}))
+    made = Table(SocketTable(handed_over=HandedOver({str(ANY_PORT): [stays], f"unix:{tmp_path}/x.sock": [goes]})))
     made.use([ANY_PORT], 3)
     assert made.port() == port
     assert goes.fileno() == -1

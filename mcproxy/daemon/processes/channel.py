@@ -42,7 +42,7 @@ MAX_QUEUED = 4 * MAX_MESSAGE
 MAX_DESCRIPTORS = 253
 """Of one sendmsg(2): SCM_MAX_FD of Linux."""
 
-_HEAD = struct.Struct(">IH")
+HEAD = struct.Struct(">IH")
 _RECEIVE = 256 * 1024
 
 Fields = dict[str, Any]
@@ -157,7 +157,7 @@ class Channel:
         body = json.dumps(message, separators=(",", ":")).encode()
         if len(body) > MAX_MESSAGE:
             raise ValueError(f"a message of {len(body)} bytes: {message['kind']}")
-        frame = memoryview(_HEAD.pack(len(body), len(fds)) + body)
+        frame = memoryview(HEAD.pack(len(body), len(fds)) + body)
         pieces = [(frame, list(fds[:MAX_DESCRIPTORS]))]
         for start in range(MAX_DESCRIPTORS, len(fds), MAX_DESCRIPTORS):  # each with a byte of the head of its own
             last, first = pieces.pop()
@@ -228,22 +228,22 @@ class Channel:
     def _mark_missing(self) -> None:
         """Put -1 for descriptors that the kernel has dropped: this process may have no more of them (EMFILE)."""
         position = expected = 0
-        while position + _HEAD.size <= len(self._received):
-            length, count = _HEAD.unpack_from(self._received, position)
-            position += _HEAD.size + length
+        while position + HEAD.size <= len(self._received):
+            length, count = HEAD.unpack_from(self._received, position)
+            position += HEAD.size + length
             expected += count
         self._received_fds.extend([-1] * (expected - len(self._received_fds)))
 
     def _deliver(self) -> Any:
-        while not self.lost and len(self._received) >= _HEAD.size:
-            length, count = _HEAD.unpack_from(self._received)
+        while not self.lost and len(self._received) >= HEAD.size:
+            length, count = HEAD.unpack_from(self._received)
             if length > MAX_MESSAGE:
                 log.error("a message of a process is too long", length=length)
                 return CONNECTION_LOST
-            if len(self._received) < _HEAD.size + length:
+            if len(self._received) < HEAD.size + length:
                 break
-            fields = json.loads(bytes(self._received[_HEAD.size : _HEAD.size + length]))
-            del self._received[: _HEAD.size + length]
+            fields = json.loads(bytes(self._received[HEAD.size : HEAD.size + length]))
+            del self._received[: HEAD.size + length]
             fds = [self._received_fds.popleft() for _ in range(count)]
             kind, number = fields.pop("kind"), fields.pop("id", None)
             if -1 in fds:

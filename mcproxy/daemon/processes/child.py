@@ -164,7 +164,9 @@ class ChildProcess:
         if runtime is None:
             self.end(at_once=True)
             return {"cut": {}}
-        addresses = {address for address, _ in self.service.listening}
+        addresses = message["addresses"]
+        if addresses is None:
+            addresses = [address for address, _ in self.service.listening]
         await self.service.retire(runtime.config.daemon.drain_timeout, handed_over=addresses)
         await self._close_keeper()
         self.end()

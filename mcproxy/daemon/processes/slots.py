@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -226,10 +226,11 @@ class Slots:
             )
         self.choose_leader()
 
-    async def retire(self, child: Child) -> None:
-        """Let a child end what it has, for others that serve its addresses."""
+    async def retire(self, child: Child, handed_over: Collection[str] | None = None) -> None:
+        """Let a child end what it has, for others that serve the addresses `handed_over` (None: all that it has)."""
+        addresses = None if handed_over is None else list(handed_over)
         try:
-            answer = await child.channel.ask("retire", timeout=None)
+            answer = await child.channel.ask("retire", timeout=None, addresses=addresses)
         except ProcessLost:
             return
         self.cut.update(answer["cut"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,9 +115,16 @@ class Processes:
             "processes": process_list(self.children, self._slots, self._reactor.seconds(), self._started_at),
         }
 
-    async def start(self, config: model.Config) -> None:
-        """Start all processes with `config`; raises with nothing left open."""
-        await self.apply(config)
+    async def start(self, config: model.Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Start all processes with `config`, await `ready`, then let them accept; raises with nothing left open."""
+        new = await self.prepare(config)
+        if ready is not None:
+            try:
+                await ready()
+            except BaseException:
+                await self.discard(new)
+                raise
+        await self.commit(new)
 
     async def apply(self, config: model.Config) -> None:
         """Apply a new configuration in all processes; raises with nothing changed in any."""
@@ -131,6 +138,10 @@ class Processes:
     def listening(self) -> list[tuple[str, int]]:
         """The addresses in force and their listening descriptors, which stay this process's."""
         return self._sockets.all
+
+    def restore_sockets(self) -> None:
+        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+        self._sockets.restore()
 
     def begin_shutdown(self) -> None:
         """Fail readiness, and close kept connections with the next response. Everything is still accepted."""
@@ -166,7 +177,7 @@ class Processes:
         until = self._reactor.seconds() + timeout
         self._slots.finish()
         self._sockets.close(handed_over=handed_over)
-        await outcomes(self._slots.retire(child) for child in workers)
+        await outcomes(self._slots.retire(child, handed_over) for child in workers)
         await self._retired(until)
         await self._finish(keepers)
         await outcomes(self._see_end(child) for child in self.children)
