@@ -27,6 +27,7 @@ from bench import (
     http2_watches,
     identity,
     keeper,
+    limits,
     memory,
     profiling,
     python,
@@ -70,12 +71,14 @@ MEASUREMENTS = (
         "stream",
         "start",
         "rules",
+        "limits",
         "memory",
     ),
     *(*_AGGREGATES, "aggregate-lists", "keeper"),
 )
 PROGRAMS = {
     "rules": (),
+    "limits": ("taskset", "setpriv"),
     "memory": (),
     **dict.fromkeys(("floods", "http2-watches", *_AGGREGATES, "keeper"), ("taskset", "setpriv")),
     "aggregate-lists": ("nginx", "taskset", "setpriv"),
@@ -161,6 +164,7 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
         ),
         "start": lambda lab: start.measure(lab, 20 if quick else 200, min(rounds, 5)),
         "rules": lambda lab: rules.measure(rounds, rng),
+        "limits": lambda lab: limits.measure(lab, rounds, 0.2 if quick else 1.0, rng),
         "memory": lambda lab: memory.measure(lab, min(rounds, 3)),
         "aggregate-reflectors": lambda lab: aggregate_reflectors.measure(
             lab, 5 if quick else 50, 20, 5 if quick else max(seconds, 60)
