@@ -46,19 +46,18 @@ class Slots:
         children: Children,
         *,
         start: Callable[[Child], Awaitable[str]],
-        configure: Callable[[Child], Awaitable[None]],
         drain: Callable[[Child], None],
-        changed: Callable[[], None],
     ) -> None:
-        """`start` tells a new child what it is, and returns its version; `configure` puts the configuration in force
-        in it; `drain` tells it of the shutdown that has begun. The first two raise ProcessLost, and what it raised.
-        `changed` is called when other slots are vacant, for longer than a start takes, than before."""
+        """`start` tells a new child what it is, and returns its version (raises ProcessLost, and what the child
+        raised); `drain` tells it of the shutdown that has begun."""
         self._reactor = reactor
         self._children = children
         self._start = start
-        self._configure = configure
         self._drain = drain
-        self._changed = changed
+        self.configure: Callable[[Child], Awaitable[None]]
+        """Puts the configuration in force in a child; raises as `start`. Set by its owner (`Generations`)."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when other slots are vacant, for longer than a start takes, than before."""
         self._slots: dict[str, Slot] = {}
         self.phase = Phase.RUNNING
         self.cut: Counter[str] = Counter()
@@ -141,7 +140,7 @@ class Slots:
 
         slot.wait(self._reactor.callLater(delay, start), delayed=delay > 0)
         if delay:
-            self._changed()
+            self.changed()
 
     async def _start_successor(self, slot: Slot) -> None:
         try:
@@ -156,7 +155,7 @@ class Slots:
                 slot.child.kill()
             return
         try:
-            await self._configure(child)
+            await self.configure(child)
         except ProcessLost:
             return
         except Exception as error:
@@ -170,7 +169,7 @@ class Slots:
         slot.serves()
         log.info("process serves", process=slot.name, pid=child.pid)
         self.choose_leader()
-        self._changed()
+        self.changed()
         self._retire_leaving(slot)
 
     def _ended(self, slot: Slot, child: Child, status: int) -> None:
