@@ -494,6 +494,20 @@ class TestReaching:
         assert b"\r\nImpersonate-User: alice\r\n" in sent
         assert b"Bearer" not in sent
 
+    async def test_a_member_with_passthrough_gets_the_clients_token(self, harness: Harness) -> None:
+        bench = Bench(harness)
+        await bench.serve(identity=Identity.PASSTHROUGH)
+
+        async def send(request: AggregatedRequest) -> None:
+            await request.send("west", b"GET", PODS)
+            await bench.handler.tell(request)
+
+        bench.handler.answer = send
+        assert (await bench.ask(PODS, ALICE)).answer()[0] == 200
+        sent = bench.upstreams["west"].received
+        assert b"\r\nAuthorization: Bearer alice\r\n" in sent
+        assert b"\r\nX-Forwarded-For: 127.0.0.1\r\n" in sent
+
     async def test_forward_streams_the_request_through(self, harness: Harness) -> None:
         bench = Bench(harness)
         await bench.serve()

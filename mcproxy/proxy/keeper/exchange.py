@@ -213,6 +213,7 @@ class KeeperExchange(Exchange):
         raise AssertionError("a tunnel goes from the worker to the member")
 
     def _finish(self) -> None:
+        self.note = None
         self._link.over(self)
         super()._finish()
 

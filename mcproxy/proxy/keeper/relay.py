@@ -60,19 +60,25 @@ class RelayHandler:
             relay = Relay(link, request)
             relay.open(client, self._aggregate)
             try:
-                forwarding = await relay.begun
+                outcome = await relay.begun
             except KeeperLost:
                 if relay.repeatable:
                     continue
                 request.request.reason = "upstream_closed"
                 raise StatusError(502, _LOST, reason="BadGateway") from None
-            if forwarding is not None:
-                await request.forward(forwarding.member, forwarding.target)
+            if isinstance(outcome, wire.Whole):
+                request.exchange.answer(outcome.status, outcome.fields, outcome.body, outcome.reason)
+            elif outcome is not None:
+                await request.forward(outcome.member, outcome.target)
             return
 
 
 class Relay:
-    """One request that the keeper has. `begun` fires when its response has begun, or with where to forward it."""
+    """One request that the keeper has.
+
+    `begun` fires when its response has begun, or with what `RelayHandler` is to do: send a whole response (within its
+    coroutine: whoever waits for that is cancelled by the end of the exchange), or forward the request.
+    """
 
     __slots__ = (
         "_admitted",
@@ -94,7 +100,7 @@ class Relay:
         self._over = False  # nothing more is sent to the keeper, nothing more taken from it
         self._lasting = False  # the response is a watch: it may end between any two frames
         self._body_begun = False
-        self.begun: Deferred[wire.Forwarding | None] = Deferred(lambda _: self.cancelled())
+        self.begun: Deferred[wire.Forwarding | wire.Whole | None] = Deferred(lambda _: self.cancelled())
         self._unanswered = True
         link.unanswered += 1
 
@@ -194,8 +200,8 @@ class Relay:
     def _whole(self, payload: bytes) -> None:
         whole = _WHOLE(payload)
         self._close()
-        self._exchange.answer(whole.status, whole.fields, whole.body, whole.reason)
-        self._begin()
+        if not self.begun.called:
+            self.begun.callback(whole)
 
     def _end(self, payload: bytes) -> None:
         trailers: list[Header] = _TRAILERS(payload)

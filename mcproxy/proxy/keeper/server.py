@@ -140,8 +140,16 @@ class WorkerLink(Link):
             self._reviews.pop(stream).cancel()
         else:
             known = self._streams.get(stream)
-            if known is not None:  # else it has just been answered
+            if known is None:
+                return  # it has just been answered
+            try:
                 known.frame(kind, payload)
+            except FrameError:
+                raise
+            except Exception:  # the other requests of the worker must not suffer from it
+                log.failure("a bug in the handling of a request; please report it")
+                known.exchange.abort()
+                known.cancel()
 
     def batch_ended(self) -> None:
         """Nothing was held back."""
@@ -191,7 +199,6 @@ class WorkerLink(Link):
             request.info = info = requestinfo.parse(opened.head.method, opened.target)
             outcomes = RemoteOutcomes(server, backend, info, opened.members, self._server.user)
             admitted = KeeperAggregatedRequest(request, exchange, known, backend, info, opened.target, outcomes)
-            known.admitted = admitted
             if admitted.undecided:
                 await self._decided(admitted)
             if exchange.ended:
@@ -260,11 +267,10 @@ _TRAILERS = wire.decoder(list[tuple[bytes, bytes]])
 class _Open:
     """A request that the worker has not ended, and that is not answered yet."""
 
-    __slots__ = ("_link", "_number", "_waiting", "admitted", "exchange")
+    __slots__ = ("_link", "_number", "_waiting", "exchange")
 
     def __init__(self, link: WorkerLink, exchange: KeeperExchange) -> None:
         self.exchange = exchange
-        self.admitted: KeeperAggregatedRequest | None = None
         self._link = link
         self._number = 0  # of the last DECIDE
         self._waiting: dict[int, Deferred[wire.Redecided]] = {}
@@ -380,6 +386,10 @@ class RemoteOutcomes:
                     self.plans[name] = plan
 
 
+async def _elsewhere() -> None:
+    raise AssertionError("the worker decides")
+
+
 class KeeperAggregatedRequest(LocalAggregatedRequest):
     """A request that a worker has admitted."""
 
@@ -404,7 +414,7 @@ class KeeperAggregatedRequest(LocalAggregatedRequest):
             plans=outcomes.plans,
             refusals=outcomes.refusals,
             served=ServedBy(backend.name),
-            decide=self._ask_worker,
+            decide=_elsewhere,
         )
         self._exchange = exchange
         self._known = known
@@ -414,7 +424,7 @@ class KeeperAggregatedRequest(LocalAggregatedRequest):
         """Whether the aggregate has members about which the worker has not decided: a reload has added them."""
         return len(self.members) + len(self.left_out) < len(self._backend.members)
 
-    async def _ask_worker(self) -> tuple[AggregateBackend, Outcomes] | None:
+    async def decide_again(self) -> None:
         answer = await self._known.decide_again()
         if answer.refusal is not None:
             raise wire.decode_refusal(answer.refusal)
@@ -422,7 +432,8 @@ class KeeperAggregatedRequest(LocalAggregatedRequest):
         link = cast(WorkerLink, self.exchange.connection.factory)
         assert request.server is not None
         server, backend = link._server.backend(request.server.name, self._backend.name)
-        return backend, RemoteOutcomes(server, backend, self.info, answer.members, link._server.user)
+        outcomes = RemoteOutcomes(server, backend, self.info, answer.members, link._server.user)
+        self._take(backend, outcomes.users, outcomes.plans, outcomes.refusals)
 
     async def forward(self, member: str, target: bytes) -> None:
         self._plan(member)

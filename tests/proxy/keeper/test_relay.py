@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,7 +13,11 @@ from twisted.internet.defer import Deferred
 from mcproxy.aggregate.request import AggregatedRequest
 from mcproxy.aggregate.writes.body_reader import read_body
 from mcproxy.config import model
+from mcproxy.http.exchange import Exchange
+from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
 from mcproxy.proxy.keeper.frames import Kind, encode
+from mcproxy.proxy.keeper.relay import Relay
+from mcproxy.proxy.request import Request
 from tests.proxy.harness import Client, Harness, get
 from tests.proxy.keeper.harness import KeeperHarness
 from tests.proxy.test_aggregate_requests import ALICE, NAMES, PODS, Bench, Watch
@@ -219,6 +224,50 @@ async def test_a_client_that_goes_away_stops_the_handler_at_once(harness: Keeper
     client.abort()
     await harness.until(lambda: handler.told[-1] == "cancelled", "the end")
     await harness.until(lambda: not harness.keeper.running, "nothing to be in flight")
+
+
+async def test_a_bug_of_one_handler_ends_one_request(harness: KeeperHarness) -> None:
+    class Broken(Silent):
+        def body_data(self, data: bytes) -> None:
+            raise ZeroDivisionError
+
+    async def attach(request: AggregatedRequest) -> None:
+        request.exchange.attach(Broken())
+
+    bench = Bench(harness)
+    watches = Watch.of(bench)
+    await bench.serve()
+    watch = await bench.ask(WATCH, ALICE)
+    bench.handler.answer = attach
+    client = await harness.asks(BODY + b"Content-Length: 3\r\n\r\nabc")
+    await harness.until(lambda: client.over, "the end")
+    watches[0].request.exchange.write(b'{"type":"ADDED"}\n')
+    await harness.until(lambda: watch.received.endswith(b'"}\n\r\n'), "the event")
+
+
+async def test_finished_requests_leave_no_cycles(harness: KeeperHarness) -> None:
+    def left() -> list[str]:
+        kinds = (Exchange, Request, Relay, LocalAggregatedRequest)
+        return [type(each).__name__ for each in gc.get_objects() if isinstance(each, kinds)]
+
+    bench = Bench(harness)
+    await bench.serve()
+    client = await harness.client()
+    answers: list[Answer] = [whole, in_pieces, empty, whole, whole]
+    gc.collect()
+    gc.disable()
+    try:
+        before = left()
+        for number, answer in enumerate(answers, 1):
+            bench.handler.requests.clear()
+            bench.handler.answer = answer
+            client.send(get(PODS, ALICE))
+            await harness.until(lambda number=number: client.received.count(b"HTTP/1.1 ") == number)  # type: ignore[misc]
+            await harness.turns()
+        bench.handler.requests.clear()
+        assert len(left()) <= len(before) + 4  # those of the last one may still be referred to
+    finally:
+        gc.enable()
 
 
 async def test_watchers_of_the_same_get_it_once(harness: KeeperHarness) -> None:
