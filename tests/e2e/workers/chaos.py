@@ -143,10 +143,11 @@ def _start_or_drain(daemon: WorkersDaemon, what: str, options: argparse.Namespac
 
 def _start(daemon: WorkersDaemon, number: signal.Signals, chance: random.Random) -> Outcome:
     """Strike any of the processes that there are at a moment of the start."""
-    moment = Moment.choose(chance, 2.5)
-    outcome = Outcome(f"start {number.name} after {moment.after:.3f}")
+    moment, count = Moment.choose(chance, 2.5), chance.randint(1, daemon.workers + 1 + daemon.aggregate)
+    outcome = Outcome(f"start {number.name} after {moment.after:.3f} with {count} processes")
     try:
         daemon.spawn()
+        wait_until(f"{count} processes", lambda: len(daemon.family.pids()) >= count, 60)
         moment.wait(daemon)
         supervisor = daemon.process.pid
         pid = chance.choice(sorted(daemon.family.pids()) or [supervisor])
