@@ -105,8 +105,13 @@ class SharedBuckets:
         if held is None:
             return self._take_in_advance(key, time)
         place, from_level = held
-        at = self._parameters_of(place)
-        if level_at(self._floats, at, time) - from_level < self._floats[at + P_NEEDED]:
+        self._mutexes.lock(place.mutex)
+        try:
+            at = self._parameters_of(place)
+            due = level_at(self._floats, at, time) - from_level >= self._floats[at + P_NEEDED]
+        finally:
+            self._mutexes.release(place.mutex)
+        if not due:
             return False
         del self._in_advance[key]
         return True

@@ -11,7 +11,6 @@ import math
 
 from mcproxy.dispatch.shared_memory import layout
 from mcproxy.dispatch.shared_memory.layout import (
-    D_IDENTITY,
     D_KEPT,
     D_KIND,
     D_MAXIMUM,
@@ -40,6 +39,12 @@ _CLOSE_TIME = 1e-6
 
 class DirectoryFullError(Exception):
     """There are more limits than the memory has records for."""
+
+    cause = f"there are more than {layout.RECORDS} limits (a MaxRequestsInflight has two, a listener one)"
+    todo = "use one flow control for several policies, or one process"
+
+    def __str__(self) -> str:
+        return self.cause
 
 
 class Directory:
@@ -70,12 +75,8 @@ class Directory:
 
     def find(self, limit: LimitId, *, shared: bool) -> int | None:
         """Return where the record of a limit is, or None."""
-        identity = identity_hash(limit, shared)
-        first = layout.DIRECTORY_AT + D_IDENTITY
-        identities = self._words[first : first + layout.RECORDS * layout.RECORD_WORDS : layout.RECORD_WORDS].tolist()
-        if identity not in identities:
-            return None
-        return layout.DIRECTORY_AT + identities.index(identity) * layout.RECORD_WORDS
+        identity, identities = identity_hash(limit, shared), self._identities()
+        return _record(identities.index(identity)) if identity in identities else None
 
     def close(self, base: int, column: int | None) -> None:
         """A process counts by a record no longer; its slots stay until another limit needs it."""
@@ -90,9 +91,9 @@ class Directory:
 
     def reclaim(self, column: int) -> None:
         """A process has ended: it counts by no record any more."""
-        for number in range(layout.RECORDS):
-            base = layout.DIRECTORY_AT + number * layout.RECORD_WORDS
-            if self._words[base + D_USERS] >> column & 1:
+        for number, identity in enumerate(self._identities()):
+            base = _record(number)
+            if identity and self._words[base + D_USERS] >> column & 1:
                 self.close(base, column)
 
     def resize(self, base: int, rate: float, burst: float, now: float) -> None:
@@ -129,20 +130,18 @@ class Directory:
 
     def _unused(self) -> int:
         """Return a record that was never used, else one that nobody uses. Raises DirectoryFullError."""
-        words = self._words
-        records = range(layout.DIRECTORY_AT, layout.BUCKETS_AT, layout.RECORD_WORDS)
-        for base in records:
-            if not words[base + D_IDENTITY]:
+        identities = self._identities()
+        if 0 in identities:
+            return _record(identities.index(0))
+        for base in map(_record, range(layout.RECORDS)):
+            if not self._words[base + D_USERS] and not self._words[base + D_KEPT]:
                 return base
-        for base in records:
-            if not words[base + D_USERS] and not words[base + D_KEPT]:
-                return base
-        raise DirectoryFullError(f"there are more than {layout.RECORDS} limits that count in shared memory")
+        raise DirectoryFullError
 
     def _make(self, base: int, limit: LimitId, share: Share, now: float, shared: bool) -> None:
         words, floats = self._words, self._floats
         number = (base - layout.DIRECTORY_AT) // layout.RECORD_WORDS
-        words[base + D_IDENTITY] = 0xFFFF_FFFF_FFFF_FFFF  # nobody's, until all is written
+        words[layout.IDENTITIES_AT + number] = layout.ALL_ONES  # nobody's, until all is written
         owner = words[base + D_OWNER] = ((words[base + D_OWNER] >> 16) + 1 << 16) | number
         for at in (D_USERS, D_KEPT):
             words[base + at] = 0
@@ -155,7 +154,14 @@ class Directory:
         slot = base + D_OVERFLOW
         clear_slot(words, floats, slot, owner, counts=counts)
         words[slot + layout.S_TAG] = tag_of(overflow_hash(limit), owner)
-        words[base + D_IDENTITY] = identity_hash(limit, shared)
+        words[layout.IDENTITIES_AT + number] = identity_hash(limit, shared)
+
+    def _identities(self) -> list[int]:
+        return self._words[layout.IDENTITIES_AT : layout.IDENTITIES_AT + layout.RECORDS].tolist()
+
+
+def _record(number: int) -> int:
+    return layout.DIRECTORY_AT + number * layout.RECORD_WORDS
 
 
 def write_parameters(floats: memoryview[float], to: int, before: int, rate: float, burst: float, now: float) -> None:

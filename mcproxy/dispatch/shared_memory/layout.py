@@ -3,6 +3,7 @@
     header     what the memory is, and the process id of each column
     mutexes    one of the directory, one of each region of both tables
     regions    what belongs to a region beside its slots: the undo log, the blocks that were used
+    identities which limit has which record of the directory
     directory  a record for each limit: its parameters, and the slot that is shared by keys without room
     buckets    slots of token buckets
     counts     slots of requests in flight
@@ -58,7 +59,8 @@ P_NEEDED = 5  # tokens that are taken for a whole one
 PARAMETER_WORDS = 6
 
 # -- directory -------------------------------------------------------------------------------------------------
-D_IDENTITY = 0  # hash of name, kind and `per`; 0: never used
+# The identities of the limits lie by themselves, so that looking for one does not touch the records: hash of name, kind
+# and `per`; 0: the record was never used; ALL_ONES: it is being made.
 D_OWNER = 1  # what the slots of the limit have in S_OWNER: the number of the record, and of its use
 D_USERS = 2  # a bit for each column that counts by it
 D_KEPT = 3  # 1: the shares of replicas are given by it, so it stays without users
@@ -71,7 +73,7 @@ D_SETS = 8  # four sets: one in force, the others may still be read by who began
 D_SET_WORDS = 8
 D_SET_COUNT = 4
 D_OVERFLOW = D_SETS + D_SET_WORDS * D_SET_COUNT  # a slot, for keys without room
-RECORDS = 1024
+RECORDS = 4096
 
 # -- slots -----------------------------------------------------------------------------------------------------
 S_TAG = 0  # hash of limit and key, mixed with the owner
@@ -100,7 +102,8 @@ COUNTS = 1 << 16
 NO_MAXIMUM = 1 << 62
 
 RECORD_WORDS = D_OVERFLOW + COUNT_WORDS
-DIRECTORY_AT = REGIONS_AT + 2 * REGIONS * REGION_WORDS
+IDENTITIES_AT = REGIONS_AT + 2 * REGIONS * REGION_WORDS
+DIRECTORY_AT = IDENTITIES_AT + RECORDS
 BUCKETS_AT = DIRECTORY_AT + RECORDS * RECORD_WORDS
 COUNTS_AT = BUCKETS_AT + BUCKETS * BUCKET_WORDS
 WORDS = COUNTS_AT + COUNTS * COUNT_WORDS

@@ -111,8 +111,8 @@ def count_slots(words: memoryview[int], region: int) -> list[int]:
 
 def overflow_slots(words: memoryview[int], region: int, kind: int) -> list[int]:
     """Return where the slots of keys without room are that the mutex of a region covers."""
+    identities = words[layout.IDENTITIES_AT + region : layout.DIRECTORY_AT : layout.REGIONS].tolist()
+    step = layout.REGIONS * layout.RECORD_WORDS
     first = layout.DIRECTORY_AT + region * layout.RECORD_WORDS
-    records = range(
-        first, layout.DIRECTORY_AT + layout.RECORDS * layout.RECORD_WORDS, layout.RECORD_WORDS * layout.REGIONS
-    )
+    records = [first + number * step for number, identity in enumerate(identities) if identity]
     return [base + layout.D_OVERFLOW for base in records if words[base + layout.D_KIND] == kind]

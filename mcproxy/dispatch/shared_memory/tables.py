@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 import weakref
@@ -20,7 +21,7 @@ from mcproxy.dispatch.shared_memory import layout
 from mcproxy.dispatch.shared_memory.buckets import SharedBuckets
 from mcproxy.dispatch.shared_memory.connections import ConnectionCounts
 from mcproxy.dispatch.shared_memory.counts import SharedCounts
-from mcproxy.dispatch.shared_memory.directory import Directory
+from mcproxy.dispatch.shared_memory.directory import Directory, DirectoryFullError
 from mcproxy.dispatch.shared_memory.limiters import SharedInFlightLimiter, SharedTokenBucketLimiter
 from mcproxy.dispatch.shared_memory.memory import Memory
 from mcproxy.dispatch.shared_memory.shares import LimitId, Share
@@ -117,7 +118,11 @@ class SharedTables:
         self._reactor.removeReader(self._told)
 
     def _open(self, limit: LimitId, share: Share, shared: bool) -> int:
-        record = self._directory.open(limit, share, self._seconds(), shared=shared, column=self._column)
+        try:
+            record = self._directory.open(limit, share, self._seconds(), shared=shared, column=self._column)
+        except DirectoryFullError:
+            gc.collect()  # limits of former configurations, of which nothing but the collector knows any more
+            record = self._directory.open(limit, share, self._seconds(), shared=shared, column=self._column)
         self._users[record] = self._users.get(record, 0) + 1
         return record
 

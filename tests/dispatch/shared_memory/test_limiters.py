@@ -7,9 +7,11 @@ from random import Random
 import pytest
 
 from mcproxy.config.model import FlowControl, Per, Queue
+from mcproxy.daemon.errors import describe
 from mcproxy.dispatch.flow_control import InFlightController
 from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.shared_memory import LimitId, layout
+from mcproxy.dispatch.shared_memory.directory import DirectoryFullError
 from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, held, inflight
 from tests.dispatch.shared_memory.machine import Machine, machine
 from tests.dispatch.test_flow_controls_random import RandomTraffic
@@ -163,7 +165,8 @@ def test_a_limit_that_comes_back_has_the_parameters_of_then() -> None:
         assert [held(limits.try_acquire("alice", False)) for _ in range(2)]
 
 
-def test_more_limits_over_reloads_than_there_are_records() -> None:
+def test_more_limits_over_reloads_than_there_are_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "RECORDS", 128)
     with machine() as processes:
         tables, previous = processes.tables(0), None
         for number in range(layout.RECORDS // 2 + 50):  # two records each
@@ -174,6 +177,23 @@ def test_more_limits_over_reloads_than_there_are_records() -> None:
             with pytest.raises(Exception, match="too many requests"):
                 previous.limits_for([control.name], "east").try_acquire("alice", False)
             permit.release()
+
+
+def test_more_limits_at_a_time_than_there_are_records_are_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layout, "RECORDS", 4)
+    with machine() as processes:
+        tables = processes.tables(0)
+        controls = [bucket(f"limit-{number}") for number in range(5)]
+        runtime = FlowControls.build(controls[:4], processes.clock, tables=tables)
+        with pytest.raises(DirectoryFullError) as caught:
+            FlowControls.build(controls, processes.clock, runtime, tables)
+        assert describe(caught.value) == (
+            "there are more than 4096 limits (a MaxRequestsInflight has two, a listener one)",
+            "use one flow control for several policies, or one process",
+        )
+        assert runtime.controls.keys() == {f"limit-{number}" for number in range(4)}
 
 
 class TrafficOfThree:

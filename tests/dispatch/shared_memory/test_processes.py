@@ -172,7 +172,7 @@ def test_a_stopped_process_that_is_not_ours_is_not_killed(family: Family) -> Non
     assert child.said() == "outside"
 
 
-def test_whenever_processes_are_killed_nothing_is_left_of_them(family: Family) -> None:
+def test_whenever_processes_are_stopped_and_killed_nothing_is_left_of_them(family: Family) -> None:
     random = Random(11)
     columns = (1, 2, 3)
     children = {column: family.start(column, "churn", 9) for column in columns}
@@ -182,6 +182,13 @@ def test_whenever_processes_are_killed_nothing_is_left_of_them(family: Family) -
     for number in range(KILLS):
         column = random.choice(columns)
         time.sleep(random.random() * 0.02)  # any moment will do
+        if random.random() < 0.5:
+            children[column].signal(signal.SIGSTOP)
+            for key in KEYS:  # as all others, this process does not wait for it
+                begun = time.monotonic()
+                if counts.take(key):
+                    counts.release(key)
+                assert time.monotonic() - begun < 2.0
         children[column].kill()
         family.memory.reclaim(column)
         assert all(counts.count(key) <= 9 for key in KEYS)

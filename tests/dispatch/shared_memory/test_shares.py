@@ -297,7 +297,8 @@ def test_limits_that_nobody_knows_are_ignored() -> None:
         assert processes.memory.demands(BULK) == []
 
 
-def test_a_limit_that_is_forgotten_makes_room_for_others() -> None:
+def test_a_limit_that_is_forgotten_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "RECORDS", 64)
     with machine() as processes:
         for number in range(layout.RECORDS + 10):
             limit = LimitId(f"limit-{number}", "bucket", Per.ALL)
