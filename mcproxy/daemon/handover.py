@@ -72,7 +72,8 @@ class Takeover:
             fields, descriptors = _receive(connection)
         except (OSError, ValueError) as error:
             raise DaemonError(
-                f"the sockets of the daemon that is replaced were not passed ({VARIABLE}): {error}"
+                f"the sockets of the daemon that is replaced were not passed: {error}",
+                todo=f"unset {VARIABLE}, which only `mcproxy upgrade` sets",
             ) from None
         if fields.get("kind") != "sockets" or fields["protocol"] != PROTOCOL:
             raise DaemonError(

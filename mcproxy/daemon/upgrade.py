@@ -40,6 +40,8 @@ PROBATION = 1.0
 _GIVES_UP_WITHIN = 2.0
 """Seconds for the new daemon to end by itself once this one has given up."""
 
+_STATUS_WITHIN = 0.1
+"""Seconds until a process that has closed its end of the channel has an exit status."""
 _REAPED_WITHIN = 5.0
 """Seconds for the process that was started to end, once its child, the new daemon, has begun."""
 
@@ -83,13 +85,21 @@ class Upgrade:
     """One attempt. `run` is called once."""
 
     def __init__(
-        self, reactor: Any, daemon: Upgradable, command: Sequence[str], *, limit: float = LIMIT, pid: int | None = None
+        self,
+        reactor: Any,
+        daemon: Upgradable,
+        command: Sequence[str],
+        *,
+        limit: float = LIMIT,
+        probation: float = PROBATION,
+        pid: int | None = None,
     ) -> None:
         """`command` starts the program. `pid`: this process's id (default: the real one)."""
         self._reactor = reactor
         self._daemon = daemon
         self._command = list(command)
         self._limit = limit
+        self._probation = probation
         self._own_pid = os.getpid() if pid is None else pid
         self._outcome: Deferred[Successor] = Deferred()
         self._process: subprocess.Popen[bytes] | None = None
@@ -118,6 +128,7 @@ class Upgrade:
         try:
             self._start()
         except OSError as error:
+            self._decided = True
             self._close()
             raise UpgradeError(
                 [f"{self._command[0]}: {error.strerror or error}"], todo="install the program where it was started from"
@@ -182,7 +193,7 @@ class Upgrade:
 
     async def _serving(self, message: Message) -> Fields:
         self._timer.cancel()
-        await deferLater(self._reactor, PROBATION)
+        await deferLater(self._reactor, self._probation)
         if self._decided:
             raise DaemonError("the upgrade was given up")
         assert self._pid is not None
@@ -198,6 +209,10 @@ class Upgrade:
         )
 
     def _lost(self, _: None) -> None:
+        if not self._decided:
+            self._reactor.callLater(_STATUS_WITHIN, self._failed_without_a_word)
+
+    def _failed_without_a_word(self) -> None:
         status = None if self._process is None else self._process.poll()
         end = describe_end(status) if status else "it ended"
         self._fail(UpgradeError([f"the new mcproxy did not start to serve: {end}"], todo="see its lines in the log"))

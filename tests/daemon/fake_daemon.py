@@ -1,8 +1,8 @@
 """A daemon with a fake proxy in it, run as a process of its own: `python -m tests.daemon.fake_daemon FILE`.
 
 FILE is JSON: `control_socket`, `drain_timeout`, `shutdown_delay`, `level`, `problems` (the file is wrong),
-`apply_error` and `start_error` (it cannot be applied), `open` (requests that never end). What the service is
-told goes to standard output, a word a line.
+`apply_error` and `start_error` (it cannot be applied), `start_delay` (seconds), `open` (requests that
+never end). What the service is told goes to standard output, a word a line.
 """
 
 import json
@@ -39,6 +39,7 @@ class FakeService:
 
     async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         self._use(config, "start_error")
+        await deferLater(self.reactor, SETTINGS[config].get("start_delay", 0.0))
         if ready is not None:
             await ready()
         self.write("started")
