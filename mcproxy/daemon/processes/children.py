@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from mcproxy.daemon.processes.channel import Channel, Fields, Message, socket_pair
 from mcproxy.daemon.processes.errors import ProcessLost
-from mcproxy.daemon.processes.interpreter import Interpreter, describe_end
+from mcproxy.daemon.processes.interpreter import Interpreter
 
 log = Logger()
 
@@ -49,6 +49,8 @@ class Child:
         self.interpreter: Interpreter
         self.ended = False
         """It is reaped."""
+        self.killed = False
+        """The supervisor itself has ended it."""
         self._status = 0
         self._waiting: list[Deferred[int]] = []
         self.started_at = now
@@ -67,6 +69,7 @@ class Child:
 
     def kill(self) -> None:
         """End it at once."""
+        self.killed = True
         self.interpreter.signal(signal.SIGKILL)
 
     def when_ended(self) -> Deferred[int]:
@@ -139,7 +142,7 @@ class Children:
     # -- for the supervisor ------------------------------------------------------------------------------------------
 
     def spawn(self, role: Role, index: int) -> Child:
-        """Start a process. Raises OSError."""
+        """Start a process. Raises OSError and DaemonError."""
         ours, theirs = socket_pair()
         channel = Channel(self._reactor, ours)
         child = Child(role, index, self._free_column(role, index), channel, self._reactor.seconds())
@@ -200,7 +203,6 @@ class Children:
                 callback(child)
             except Exception:
                 log.failure("the end of a process was not dealt with", process=child.name, todo="report this bug")
-        log.debug("process has ended", process=child.name, pid=child.pid, cause=describe_end(status))
         child.reaped(status)
 
     def _beat(self) -> None:

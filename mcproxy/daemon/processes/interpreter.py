@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 import mcproxy
+from mcproxy.daemon.errors import DaemonError
 
 MODULE = "mcproxy.daemon.processes.child"
 
@@ -31,7 +32,7 @@ class Interpreter:
     """The process of one child."""
 
     def __init__(self, reactor: Any, name: str, end: socket.socket, ended: Callable[[int], None]) -> None:
-        """Start it. `end` is its end of the channel, which the caller closes; raises OSError.
+        """Start it. `end` is its end of the channel, which the caller closes; raises OSError and DaemonError.
 
         `ended` is called once, with the exit status (negative: the signal that ended it), when the process is reaped.
         """
@@ -49,7 +50,16 @@ class Interpreter:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self.pid = self._process.pid
-        self._pidfd = os.pidfd_open(self.pid)
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError as error:
+            self._process.kill()
+            self._process.wait()
+            raise DaemonError(
+                f"the end of a process cannot be watched: pidfd_open: {error.strerror}",
+                todo="raise the limit of open files, or let Linux (from 5.3 on) and the container runtime permit this "
+                "system call, or set daemon.workers to 1",
+            ) from error
         reactor.addReader(self)
 
     @property

@@ -174,22 +174,19 @@ class Slots:
 
     def _ended(self, slot: Slot, child: Child, status: int) -> None:
         """A child was reaped."""
-        in_force = self._slots.get(slot.name) is slot
+        in_force = self._slots.get(slot.name) is slot and self.phase is not Phase.FINISHING
+        what = {"process": child.name, "pid": child.pid, "open": child.open}
+        why = {"cause": describe_end(status), "todo": remedy_of_end(status)}
         if slot.child is child:
             slot.empty()
-            if in_force and self.phase is not Phase.FINISHING:
+            if in_force:
                 delay = slot.delay(self._reactor.seconds() - child.started_at)
                 slot.restarts += 1
-                log.error(
-                    "process has ended, it is replaced",
-                    process=child.name,
-                    pid=child.pid,
-                    open=child.open,
-                    afterSeconds=delay,
-                    cause=describe_end(status),
-                    todo=remedy_of_end(status),
-                )
+                log.error("process has ended, it is replaced", **what, afterSeconds=delay, **why)
                 self.replace(slot, delay)
+                status = 0
+        if status != 0 and not child.killed:
+            log.error("process has ended before it was done", **what, **why)
         if child is self._children.leader:
             self.choose_leader()
 

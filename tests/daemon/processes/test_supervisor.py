@@ -381,6 +381,23 @@ class TestReplacement:
         assert world.child("worker-0").in_force == OLD
         assert len(world.living) == 2
 
+    @pytest.mark.parametrize(
+        ("moment", "line"),
+        [("serving", "process has ended, it is replaced"), ("retire", "process has ended before it was done")],
+    )
+    @run  # type: ignore[untyped-decorator]
+    async def test_a_death_is_one_line(self, world: World, moment: str, line: str) -> None:
+        await world.processes.start(config(3))
+        with capturedLogs() as events:
+            if moment == "serving":
+                world.child("worker-2").die()
+            else:
+                world.on("worker-2", moment, die)
+                await world.processes.apply(OLD)
+            await world.settled()
+        (event,) = [event for event in events if event.get("process") == "worker-2" and "cause" in event]
+        assert (event["log_format"], event["cause"]) == (line, "SIGKILL ended it")
+
     @run  # type: ignore[untyped-decorator]
     async def test_another_version_of_the_program_is_noticed(self, world: World) -> None:
         await world.processes.start(OLD)

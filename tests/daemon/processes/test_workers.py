@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from mcproxy.cli.control_client import send_command
+from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.processes import interpreter
 from tests.e2e.processes import Daemon
 from tests.ports import reserved_port
@@ -262,6 +263,20 @@ def test_the_folder_of_a_package_that_is_not_installed_is_searched_by_children()
     path = interpreter._environment({"PYTHONPATH": "/a"})["PYTHONPATH"].split(os.pathsep)
     assert path == [folder, "/a"]
     assert interpreter._environment({"PYTHONPATH": folder}) == {"PYTHONPATH": folder}
+
+
+def test_a_process_whose_end_cannot_be_watched_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def refuse(pid: int) -> int:
+        started.append(pid)
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    monkeypatch.setattr(interpreter, "MODULE", "this")
+    with socket.socket() as end, pytest.raises(DaemonError, match="pidfd_open: Operation not permitted"):
+        interpreter.Interpreter(None, "worker-0", end, lambda status: None)
+    assert gone(started[0])
 
 
 @pytest.mark.parametrize(
