@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from mcproxy.identity.authorization.attributes import Attributes
     from mcproxy.kube.user import UserInfo
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 """Seconds for which a request waits for the keeper: longer than one that stands still is left alive, and a start."""
 MAX_WAITING = 1000
 """Requests of one worker that wait for the keeper, or for one that takes nothing."""
 _USERS = 2048  # remembered
+_TURN_WRITES = 256  # writes of what many streams get, after which others have their turn
 _RETRY_AFTER = 5
 
 
@@ -142,6 +143,7 @@ class KeeperLink(Link):
         self._streams: dict[int, Stream] = {}
         self._last = 0
         self._written: dict[Stream, None] = {}  # to whose clients DATA was written, since the last flush
+        self._shared_writes = 0  # in this turn of the reactor
         self.unanswered = 0
 
     # -- streams ------------------------------------------------------------------------------------------------
@@ -177,6 +179,7 @@ class KeeperLink(Link):
         numbers, data = decode_shared(payload)
         chunk = encode_chunk(data)
         streams = self._streams
+        self._shared_writes += len(numbers)
         for number in numbers:
             known = streams.get(number)
             if known is not None:
@@ -186,6 +189,14 @@ class KeeperLink(Link):
         written, self._written = self._written, {}
         for stream in written:
             stream.batch_ended()
+        if self._shared_writes > _TURN_WRITES and not self.lost:
+            self._shared_writes = 0
+            self.transport.pauseProducing()
+            self._client.clock.callLater(0, self._next_turn)
+
+    def _next_turn(self) -> None:
+        if not self.lost:
+            self.transport.resumeProducing()
 
     def unblocked(self) -> None:
         for stream in list(self._streams.values()):
