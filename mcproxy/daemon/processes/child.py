@@ -120,7 +120,7 @@ class ChildProcess:
         if self._keeper is not None:
             config = keeper_config(config)
         elif message["retiring"]:  # it has the addresses that it has
-            here = {address for address, _ in self.service.listening}
+            here = {str(live.config.bind) for live in self.service.listeners}
             config = replace(config, listeners=tuple(each for each in config.listeners if str(each.bind) in here))
         try:
             self._prepared = await self.service.prepare(config)

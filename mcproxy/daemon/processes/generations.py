@@ -10,6 +10,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from twisted.logger import Logger
+
 from mcproxy.config import model
 from mcproxy.daemon.errors import DaemonError, describe
 from mcproxy.daemon.listening_sockets import PreparedSockets, SocketTable
@@ -22,6 +24,8 @@ from mcproxy.daemon.processes.slot import Slot
 from mcproxy.daemon.processes.slots import Phase, Slots
 from mcproxy.daemon.processes.waiting import outcomes
 from mcproxy.daemon.worker_count import worker_count
+
+log = Logger()
 
 PREPARE_TIMEOUT = 120.0
 """Seconds that a child may take to prepare a configuration; one that takes longer is killed."""
@@ -43,6 +47,8 @@ class Generation:
     """Slots that it has more than the one in force."""
     removed: list[Slot] = field(default_factory=list)
     """Slots that only the one in force has; their children get it too, for what they end with it."""
+    ending: list[Child] = field(default_factory=list)
+    """The children without a slot that have prepared it: what a reload takes away is gone for what they still end."""
 
 
 class Generations:
@@ -82,7 +88,9 @@ class Generations:
         new.removed = [slot for slot in self._slots.all() if slot.name not in wanted]
         kept = [slot for slot in self._slots.all() if slot.name in wanted]
         preparing = [self._prepare_slot(slot, new) for slot in (*kept, *new.added)]
-        results = await outcomes([*preparing, *(self._prepare_removed(slot, new) for slot in new.removed)])
+        preparing += [self._prepare_removed(slot, new) for slot in new.removed]
+        preparing += [self._prepare_ending(child, new) for child in self._slots.ending()]
+        results = await outcomes(preparing)
         errors = [result for result in results if isinstance(result, BaseException)]
         if errors:
             await self.discard(new)
@@ -125,6 +133,17 @@ class Generations:
             return
         new.prepared[slot] = child
 
+    async def _prepare_ending(self, child: Child, new: Generation) -> None:
+        """Let a child that ends what it has prepare `new`. Nothing that happens to it refuses a reload."""
+        try:
+            await self._prepare_child(child, new, ending=True)
+        except ProcessLost:
+            return
+        except Exception as error:
+            log.warn("a process that ends keeps the configuration that it has", process=child.name, cause=str(error))
+            return
+        new.ending.append(child)
+
     async def discard(self, new: Generation) -> None:
         """Undo `prepare`."""
         self._preparing = None
@@ -136,6 +155,7 @@ class Generations:
             for slot, child in new.prepared.items()
             if slot not in new.added
         ]
+        asked += [child.channel.ask("discard", timeout=PREPARE_TIMEOUT) for child in new.ending]
         await outcomes(asked)
         assert new.sockets is not None
         new.sockets.discard()
@@ -152,6 +172,7 @@ class Generations:
             self._slots.add(slot)
         for role in (Role.KEEPER, Role.WORKER):
             await outcomes(self._commit_slot(slot, child) for slot, child in new.prepared.items() if slot.role is role)
+        await outcomes(child.channel.ask("commit", timeout=None) for child in new.ending)
         for slot in new.removed:
             self._slots.remove(slot)
         starting = [slot for slot in self._slots.all() if slot.child is not None and not slot.serving]
@@ -180,9 +201,12 @@ class Generations:
         if slot.child is child:
             slot.serves()
 
-    async def _prepare_child(self, child: Child, generation: Generation) -> None:
-        """Let a child prepare a configuration. Raises ProcessLost, or what the child raised."""
-        worker = child.role is Role.WORKER and child.index < generation.workers
+    async def _prepare_child(self, child: Child, generation: Generation, *, ending: bool = False) -> None:
+        """Let a child prepare a configuration. Raises ProcessLost, or what the child raised.
+
+        `ending`: it has another child's index, or none, and gets no sockets.
+        """
+        worker = child.role is Role.WORKER and child.index < generation.workers and not ending
         sockets = self._sockets.of_worker(child.index, generation.sockets) if worker else []
         try:
             await child.channel.ask(

@@ -85,6 +85,13 @@ class Slots:
             if slot.serving and slot.child is not None and role in (None, slot.role)
         ]
 
+    def ending(self) -> list[Child]:
+        """Return the workers without a slot: they end what they have, or wait for their successor to serve."""
+        filling = {slot.child for slot in self._slots.values()}
+        return [
+            child for child in self._children if child.role is Role.WORKER and child.answered and child not in filling
+        ]
+
     def vacant(self) -> list[Slot]:
         """Return the workers' slots whose next child is not even started yet, after others have ended early."""
         return [slot for slot in self._slots.values() if slot.role is Role.WORKER and slot.waiting and slot.delayed]

@@ -206,6 +206,7 @@ class World:
         for child in list(self.living):
             child.end()
         self.sockets.close()
+        self.processes._limits.close()  # 64 descriptors
 
 
 def die(child: ScriptedChild) -> Deferred[None]:

@@ -236,6 +236,24 @@ class TestReload:
         assert len(world.living) == 2
 
     @run  # type: ignore[untyped-decorator]
+    async def test_a_child_that_still_ends_what_it_has_gets_the_configurations_that_come(self, world: World) -> None:
+        """What a reload takes away is gone for its open requests too."""
+        await world.processes.start(config(3))
+        retiring = world.child("worker-2")
+        world.on("worker-2", "retire", lambda child: Deferred())
+        await world.processes.apply(config(2))
+        await world.settled()
+        await world.processes.apply(config(2, level="debug"))
+        assert retiring.in_force == config(2, level="debug")
+        assert not retiring.sockets, "it accepts nothing any more"
+        world.on("worker-2", "prepare", fail(DaemonError("no disk")))
+        await world.processes.apply(config(2))
+        assert in_force(world).items() >= {"worker-0": "info", "worker-1": "info"}.items()
+        world.on("worker-2", "prepare", die)
+        await world.processes.apply(config(2, level="debug"))
+        assert in_force(world) == {"worker-0": "debug", "worker-1": "debug"}
+
+    @run  # type: ignore[untyped-decorator]
     async def test_the_keeper_comes_and_goes_with_aggregates(self, world: World) -> None:
         await world.processes.start(OLD)
         await world.processes.apply(config(keeper=True))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from tests.identity.certificates import CLIENT, NO_AUTHORITY, Held, authority, r
 
 CONFIG = """\
 version: 1
-daemon: {{controlSocket: control.sock, drainTimeout: 2s, workers: {workers}}}
+daemon: {{controlSocket: control.sock, drainTimeout: 60s, workers: {workers}}}
 listeners: [{{name: public, bind: "{bind}", tls: {{certificates: [proxy]}}}}]
 certificates: [{{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}]
 authentication:
@@ -32,15 +34,25 @@ authentication:
     tokenFile: users.csv
     oidc: [{{issuer: "{issuer}", audiences: [k8s], jwksFile: keys.json, usernamePrefix: "-"}}]
 authorization:
-  - {{name: rules, rules: [{{users: {users}, verbs: [get], nonResourceURLs: ["/version"]}}]}}
+  - name: rules
+    rules:
+      - {{users: {users}, verbs: [get], nonResourceURLs: ["/version"]}}
+      - {{users: {users}, verbs: [get], apiGroups: [""], resources: [pods/log]}}
 clusters:
   - name: east
     endpoints: [{{url: "{east}"}}]
     tls: {{caFile: "{east_ca}"}}
     credentials: {{token: admin-test-token}}
     identity: Proxy
-servers: [{{name: api, default: true, authentication: users, authorization: rules, backend: {{cluster: east}}}}]
+servers:
+  - name: api
+    default: true
+    authentication: users
+    authorization: rules
+    sessions: {{endWithCredential: true}}
+    backend: {{cluster: east}}
 """
+FOLLOWED = "/api/v1/namespaces/demo/pods/db-1/log?follow=true"
 WHEN = (-1, 36500)  # days from a fixed moment in the past
 EVERYBODY = ("by-token", "by-key", "by-certificate", "by-rule", "kept")
 REFUSED = {"by-token": 401, "by-key": 401, "by-certificate": 401, "by-rule": 403, "kept": 200}
@@ -199,5 +211,28 @@ def test_a_worker_that_is_killed_in_a_reload_does_not_come_back_with_what_was_be
     killing.join()
     assert ok
     assert set(seen) == {401}
+    daemon.give()
+    assert daemon.reload_quickly()["ok"]
+
+
+def test_a_worker_that_only_ends_what_it_has_ends_what_is_taken_away(
+    daemon: ForgettingDaemon, kept: list[Kept]
+) -> None:
+    """Its successor serves already; followed logs have `drainTimeout`, but no removed user has."""
+    leaving = daemon.pid_of("worker-0")
+    follower = next(each for each in kept if each.name == "by-token" and each.owner == leaving)
+    with follower.client.begin("GET", FOLLOWED, daemon.headers_of("by-token")) as response:
+        assert response.status == 200
+        before = len(daemon.lines("process serves"))
+        os.kill(leaving, signal.SIGTERM)
+        daemon.wait_for("process serves", count=before + 1)
+        daemon.take_away()
+        assert daemon.reload_quickly()["ok"]
+        begun = time.monotonic()
+        with contextlib.suppress(OSError, http.client.IncompleteRead):
+            while response.read1():
+                pass
+        assert time.monotonic() - begun < 15
+    wait_until("it ends then", lambda: leaving not in daemon.family.pids())
     daemon.give()
     assert daemon.reload_quickly()["ok"]
