@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mcproxy.daemon.service import LiveListener
+    from mcproxy.daemon.shared_limits import SharedLimits
     from mcproxy.upstream.cluster import Cluster
 
 Figures = dict[str, Any]
@@ -36,6 +37,12 @@ def of_clusters(clusters: Mapping[str, Cluster]) -> list[Figures]:
         {"name": name, **_by_version(endpoint.pool.counts() for endpoint in cluster.endpoints)}
         for name, cluster in clusters.items()
     ]
+
+
+def of_shared_limits(shared: SharedLimits | None) -> Figures:
+    """Return the state of limits over replicas, under the key `sharedState`; nothing where there are none."""
+    found = None if shared is None else shared.figures
+    return {} if found is None else {"sharedState": found}
 
 
 def summed(processes: Sequence[Figures]) -> Figures:

@@ -175,6 +175,7 @@ class Service:
         return {
             "listeners": [figures.of_listener(live) for live in self._all_listeners()],
             "clusters": figures.of_clusters(clusters),
+            **figures.of_shared_limits(self._parts.shared_limits),
         }
 
     async def collect_figures(self) -> dict[str, Any]:

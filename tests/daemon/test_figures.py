@@ -1,8 +1,9 @@
 """The figures of several processes as those of one."""
 
+from types import SimpleNamespace
 from typing import Any
 
-from mcproxy.daemon.figures import summed
+from mcproxy.daemon.figures import of_shared_limits, summed
 
 
 def listener(bind: str, *, accepting: bool = True, handshakes: int = 0, protection: Any = None, **versions: int) -> Any:
@@ -51,3 +52,11 @@ def test_a_listener_accepts_while_one_process_does_and_has_an_entry_for_each_add
         [{"listeners": [listener("a:1", accepting=False), listener("b:2")]}, {"listeners": [listener("a:1")]}]
     )
     assert [(each["bind"], each["accepting"]) for each in found["listeners"]] == [("a:1", True), ("b:2", True)]
+
+
+def test_shared_state_is_there_where_limits_are_shared() -> None:
+    figures = {"replicas": 3, "away": False, "limits": 2}
+    shared: Any = SimpleNamespace(figures=figures)
+    assert of_shared_limits(shared) == {"sharedState": figures}
+    shared.figures = None
+    assert of_shared_limits(shared) == of_shared_limits(None) == {}

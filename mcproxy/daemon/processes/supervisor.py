@@ -77,6 +77,7 @@ class Processes:
                 answers.append(answer)
         return {
             **figures.summed(answers),
+            **figures.of_shared_limits(self._shared_limits),
             "processes": process_list(self.children, self._slots, self._reactor.seconds(), self._started_at),
         }
 
