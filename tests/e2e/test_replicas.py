@@ -1,0 +1,161 @@
+"""Two replicas of the daemon, one of them with workers, that share a limit in a Redis."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.processes import Daemon, mcproxy, wait_until
+from tests.redis_server import RedisServer
+
+QPS, BURST = 60, 12
+CONFIG = """
+version: 1
+daemon:
+  controlSocket: control.sock
+  workers: {workers}
+  sharedState: {{redis: {{url: "unix://{redis}", passwordFile: ../password}}}}
+listeners: [{{name: a, bind: "unix:{socket}"}}]
+clusters: [{{name: c, endpoints: [{{url: "http://127.0.0.1:{port}"}}], identity: Passthrough, flowControls: [bulk]}}]
+flowControls: [{{name: bulk, type: TokenBucket, qps: {qps}, burst: 12, shared: true}}]
+servers: [{{name: s, default: true, backend: {{cluster: c}}}}]
+"""
+
+
+class Answer200(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class Load(threading.Thread):
+    """Requests over one connection, one after the other, as fast as `rate` a second, until `stop`."""
+
+    def __init__(self, path: Path, rate: float) -> None:
+        super().__init__(daemon=True)
+        self._connection = http.client.HTTPConnection("localhost")
+        self._connection.sock = socket.socket(socket.AF_UNIX)
+        self._connection.sock.connect(str(path))
+        self._pause = 1 / rate
+        self.statuses: dict[int, int] = {}
+        self.going = True
+        self.start()
+
+    def run(self) -> None:
+        while self.going:
+            self._connection.request("GET", "/version")
+            response = self._connection.getresponse()
+            response.read()
+            self.statuses[response.status] = self.statuses.get(response.status, 0) + 1
+            time.sleep(self._pause)
+        self._connection.close()
+
+    @property
+    def admitted(self) -> int:
+        return self.statuses.get(200, 0)
+
+    def stop(self) -> None:
+        self.going = False
+        self.join()
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        (folder / "password").write_text("first\n")
+        (folder / "password").chmod(0o600)
+        self.folder = folder
+        self.redis = RedisServer(folder, "--requirepass", "first").start()
+        self.upstream = ThreadingHTTPServer(("127.0.0.1", 0), Answer200)
+        threading.Thread(target=self.upstream.serve_forever, daemon=True).start()
+        self.daemons: list[Daemon] = []
+        for name, workers in (("one", 1), ("two", 2)):
+            (folder / name).mkdir()
+            self.daemons.append(Daemon(folder / name, self.config(folder / name, workers)))
+
+    def config(self, folder: Path, workers: int, qps: int = QPS) -> str:
+        return CONFIG.format(
+            workers=workers, redis=self.redis.socket, socket=folder / "s", port=self.upstream.server_port, qps=qps
+        )
+
+    def members(self, password: str = "first") -> int:
+        with self.redis.client(password=password) as client:
+            return sum(not field.startswith("#") for field in client.hkeys("{mcproxy:bulk:bucket:All}:members"))
+
+    def load(self, *rates: float) -> list[Load]:
+        return [Load(self.folder / name / "s", rate) for name, rate in zip(("one", "two"), rates, strict=True)]
+
+    def close(self) -> None:
+        for daemon in self.daemons:
+            daemon.stop()
+        self.upstream.shutdown()
+        self.upstream.server_close()
+        self.redis.stop()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.close()
+
+
+def rate(loads: list[Load], seconds: float) -> float:
+    """Measure what is admitted a second."""
+    before, begun = sum(load.admitted for load in loads), time.monotonic()
+    time.sleep(seconds)
+    return (sum(load.admitted for load in loads) - before) / (time.monotonic() - begun)
+
+
+def test_replicas_share_a_limit_and_survive_their_redis(site: Site) -> None:
+    for daemon in site.daemons:
+        assert mcproxy("check", "-c", str(daemon.file)).returncode == 0
+        daemon.spawn()
+    for daemon in site.daemons:
+        daemon.wait_for('event="mcproxy serves"')
+    one, two = site.daemons
+    wait_until("both are members", lambda: site.members() == 2)
+    loads = site.load(400, 400)
+    # A replica that has just started admits a little until the others know it.
+    wait_until("the whole limit is used", lambda: rate(loads, 0.5) > 0.85 * QPS)
+    assert 0.85 * QPS < rate(loads, 1.5) < 1.1 * QPS
+
+    # Redis comes back with another password: each says so, and goes on with its part, until a reload.
+    site.redis.stop()
+    site.redis = RedisServer(site.folder, "--requirepass", "second").start()
+    for daemon in (one, two):
+        (line,) = daemon.wait_for("level=error", "the shared state is away")
+        assert "replicas=2" in line
+        assert "then reload" in line
+    assert 0.8 * QPS < rate(loads, 1.0) < 1.15 * QPS
+    (site.folder / "password").write_text("second\n")
+    for daemon in (one, two):
+        assert daemon.reload().returncode == 0
+        daemon.wait_for("the shared state is back")
+    wait_until("both are members", lambda: site.members("second") == 2)
+
+    # Another limit at one of them: the lower one holds, and both say so.
+    two.file.write_text(site.config(two.directory, 2, QPS // 2))
+    assert two.reload().returncode == 0
+    for daemon in (one, two):
+        daemon.wait_for("replicas have different limits", "flowControl=bulk")
+    for load in loads:
+        load.stop()
+        assert set(load.statuses) == {200, 429}
+    for daemon in (one, two):
+        daemon.process.terminate()
+        assert daemon.end() == 0
+        assert len(daemon.lines("the shared state is away")) == 1
+    assert site.members("second") == 0
