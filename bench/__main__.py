@@ -31,6 +31,7 @@ from bench import (
     memory,
     profiling,
     python,
+    replicas,
     report,
     rules,
     start,
@@ -62,6 +63,7 @@ MEASUREMENTS = (
     *(
         "cost",
         "workers",
+        "replicas",
         "http2",
         "identity",
         "floods",
@@ -79,6 +81,7 @@ MEASUREMENTS = (
 PROGRAMS = {
     "rules": (),
     "limits": ("taskset", "setpriv"),
+    "replicas": ("redis-server", "taskset", "setpriv"),
     "memory": (),
     **dict.fromkeys(("floods", "http2-watches", *_AGGREGATES, "keeper"), ("taskset", "setpriv")),
     "aggregate-lists": ("nginx", "taskset", "setpriv"),
@@ -143,6 +146,7 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
     return {
         "cost": lambda lab: cost.measure(lab, _cost_subjects(options), rounds, seconds, rng),
         "workers": lambda lab: workers.measure(lab, options.before, rounds, seconds, rng),
+        "replicas": lambda lab: replicas.measure(lab, 1 if quick else min(rounds, 3)),
         "http2": lambda lab: http2.measure(lab, _http2_subjects(options), rounds, seconds, rng),
         "identity": lambda lab: identity.measure(lab, rounds, seconds, rng),
         "floods": lambda lab: floods.measure(lab, options.before, 2 if quick else max(seconds, 10)),

@@ -126,5 +126,5 @@ def require(programs: Sequence[str]) -> None:
     if missing:
         raise Failed(
             f"not found: {', '.join(missing)}. On Debian: apt-get install -y nginx-light wrk nghttp2-client util-linux "
-            "(/usr/sbin must be in PATH)"
+            "redis-server (/usr/sbin must be in PATH)"
         )
