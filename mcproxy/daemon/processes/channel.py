@@ -100,6 +100,8 @@ class Channel:
         self._queued = 0
         self._waiting_for_loss: list[Deferred[None]] = []
         self.lost = False
+        self.heard_at: float = reactor.seconds()
+        """When something came from the other end."""
         reactor.addReader(self)
 
     # -- what callers use -------------------------------------------------------------------------------------------
@@ -220,6 +222,7 @@ class Channel:
                 self._received_fds.extend(received)
         if not data:
             return CONNECTION_DONE
+        self.heard_at = self._reactor.seconds()
         self._received += data
         if flags & socket.MSG_CTRUNC:
             self._mark_missing()

@@ -1,6 +1,8 @@
 """A child's way to the other processes that share the health of endpoints: over its channel, by the supervisor.
 
-When the channel is lost there is no leader any more that could tell anything: then this process checks for itself.
+When the channel is lost there is no leader any more that could tell anything: then this process checks for itself. It
+also does while the supervisor, which asks each second whether this process lives, has said nothing for long: it is
+stopped, and an endpoint that is out could not come back otherwise.
 """
 
 from __future__ import annotations
@@ -10,13 +12,24 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
 
 from mcproxy.config import model
 from mcproxy.daemon.processes.channel import Channel, Message
 from mcproxy.daemon.processes.health_memory import HealthMemory
 from mcproxy.upstream.health_exchange import CheckResult, EndpointKey
 
+log = Logger()
+
 _T = TypeVar("_T")
+
+_REFUSED_LATELY = 2.0
+"""Seconds for which a connection that another process was refused says something."""
+_LOOK = 5.0
+"""Seconds between two looks at whether the supervisor says anything."""
+_SILENCE = 15.0
+"""Seconds without a word of the supervisor."""
 
 
 class ChannelHealth:
@@ -36,6 +49,11 @@ class ChannelHealth:
         channel.on("health_soon", self._soon)
         channel.on("health_states", self._states)
         channel.when_lost().addCallback(lambda _: self._orphaned())
+        self._clock = clock
+        self._looked_at = clock.seconds()
+        self._looking = LoopingCall(self._look)
+        self._looking.clock = clock
+        self._looking.start(_LOOK, now=False)
 
     def lead(self, leads: bool) -> None:
         """Do what one process does for all from now on, or no longer."""
@@ -50,7 +68,8 @@ class ChannelHealth:
 
     def publish(self, result: CheckResult) -> None:
         self._memory.put(result)
-        self._channel.tell("health_result", **result.to_fields())
+        if self.leads:
+            self._channel.tell("health_result", **result.to_fields())
 
     def last(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
         return self._memory.get(endpoint, within)
@@ -59,7 +78,8 @@ class ChannelHealth:
         return _add(self._results[endpoint], notify)
 
     def tell_refused(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
-        self._channel.tell("health_refused", cluster=endpoint[0], url=endpoint[1], setup=setup, cause=cause)
+        at = self._clock.seconds()
+        self._channel.tell("health_refused", cluster=endpoint[0], url=endpoint[1], setup=setup, cause=cause, at=at)
 
     def on_refused(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
         return _add(self._refusals[endpoint], notify)
@@ -81,6 +101,8 @@ class ChannelHealth:
             self._memory.put(CheckResult.from_fields(fields), fields["age"])
 
     def _refused(self, message: Message) -> None:
+        if abs(self._clock.seconds() - message["at"]) > _REFUSED_LATELY:  # the supervisor stood still meanwhile
+            return
         for notify in tuple(self._refusals.get((message["cluster"], message["url"]), ())):
             notify(message["setup"], message["cause"])
 
@@ -89,7 +111,22 @@ class ChannelHealth:
             for notify in tuple(self._asks.get((message["cluster"], message["url"]), ())):
                 notify()
 
+    def _look(self) -> None:
+        now = self._clock.seconds()
+        late, self._looked_at = now - self._looked_at > 2 * _LOOK, now
+        silent = now - self._channel.heard_at > _SILENCE
+        if self.checks == self.leads:
+            if silent and not self.leads and not late:  # else this process stood still, and has not read yet
+                log.warn(
+                    "the supervisor says nothing, this process checks the endpoints for itself",
+                    todo="see what stops the supervisor, or whether the machine is overloaded",
+                )
+                self._become(leads=False, checks=True)
+        elif not silent:
+            self._become(leads=self.leads, checks=self.leads)
+
     def _orphaned(self) -> None:
+        self._looking.stop()
         self._become(leads=self.leads, checks=True)
 
     def _become(self, *, leads: bool, checks: bool) -> None:

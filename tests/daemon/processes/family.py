@@ -28,6 +28,7 @@ class FakeChannel:
         self.lost = False
         self.held: list[Callable[[], None]] | None = None
         self.told: list[str] = []
+        self.heard_at = float("inf")
         self._when_lost: list[Deferred[None]] = []
 
     def on(self, kind: str, handler: Callable[[Message], Any]) -> None:

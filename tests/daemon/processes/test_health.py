@@ -192,6 +192,19 @@ def test_refused_connections_count_in_all_processes_as_they_would_in_one() -> No
     assert all(process.endpoint.ready for process in (first, second, third))
 
 
+def test_refusals_that_come_late_do_not_count() -> None:
+    """A supervisor that was stopped passes on what it had not read."""
+    family, first, second, _ = three()
+    rounds(family, 1)
+    second.channel.peer.held = []
+    for _ in range(3):
+        second.endpoint.record_connect_failure(ConnectionRefused("it refused the connection"))
+    family.clock.pump([1.0] * 4)
+    second.channel.peer.release()
+    assert not second.endpoint.ready
+    assert first.endpoint.ready
+
+
 def test_refusals_of_other_connections_than_a_process_has_do_not_count_there() -> None:
     family, first, second, _ = three()
     second.apply(replace(family.config, tls=OTHER_TLS))
@@ -394,6 +407,44 @@ def test_an_orphan_checks_for_itself() -> None:
     rounds(family, 4)
     assert [process.endpoint.ready for process in (first, second, third)] == [True, False, True]
     assert [process.health.leads for process in (first, second, third)] == [True, False, False]
+
+
+def test_without_a_word_of_the_supervisor_each_process_checks_for_itself() -> None:
+    family, first, second, third = three()
+    refuses(first)
+    rounds(family, 3)
+    answers(second, 200)
+    assert not second.endpoint.ready
+    for process in (first, second, third):
+        process.channel.heard_at = family.clock.seconds()
+    first.channel.peer.held = []  # the supervisor reads nothing
+    answers(first, 200)
+    third.net.behaviour = None
+    with capturedLogs() as events:
+        family.clock.pump([1.0] * 25)
+    assert sum("says nothing" in eventAsText(event) for event in events) == 2, "all but the leader, which checks anyway"
+    assert second.endpoint.ready
+    assert third.net.attempts
+    assert "health_result" not in second.channel.told
+    for process in (first, second, third):
+        process.channel.heard_at = float("inf")
+    first.channel.peer.release()
+    family.clock.pump([1.0] * 6)
+    checks = len(second.net.attempts)
+    rounds(family, 3)
+    assert len(second.net.attempts) == checks
+    assert third.endpoint.ready
+
+
+def test_a_process_that_stood_still_itself_does_not_blame_the_supervisor() -> None:
+    family, first, second, _ = three()
+    second.channel.heard_at = family.clock.seconds()
+    family.clock.advance(60.0)
+    assert not second.health.checks
+    second.channel.heard_at = float("inf")
+    rounds(family, 2)
+    assert not second.net.attempts
+    assert first.net.attempts
 
 
 def test_nothing_of_the_credential_is_told() -> None:
