@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = Logger()
 
+_FOLLOWS_WITHIN = 2.0  # seconds for this process to follow a reload that the keeper has seen already
+_FOLLOW_STEP = 0.05
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _LOST = (
     "the process that has the caches of the aggregate ended before it had answered; the request may have taken effect"
@@ -39,6 +41,14 @@ _LOST = (
 _RESPONSE, _WHOLE, _INTERIM = wire.decoder(wire.Response), wire.decoder(wire.Whole), wire.decoder(wire.Interim)
 _REFUSAL, _FORWARDING, _NOTE = wire.decoder(wire.Refusal), wire.decoder(wire.Forwarding), wire.decoder(wire.Note)
 _TRAILERS = wire.decoder(list[tuple[bytes, bytes]])
+
+
+class _Gone(Exception):
+    """The keeper has a configuration without the server or its aggregate."""
+
+    def __init__(self, refusal: StatusError) -> None:
+        super().__init__()
+        self.refusal = refusal
 
 
 class RelayHandler:
@@ -61,6 +71,9 @@ class RelayHandler:
             relay.open(client, self._aggregate)
             try:
                 outcome = await relay.begun
+            except _Gone as gone:
+                await self._follow(request)
+                raise gone.refusal from None
             except KeeperLost:
                 if relay.repeatable:
                     continue
@@ -71,6 +84,27 @@ class RelayHandler:
             elif outcome is not None:
                 await request.forward(outcome.member, outcome.target)
             return
+
+    async def _follow(self, request: LocalAggregatedRequest) -> None:
+        """Wait until this process has the configuration of the keeper, and begin the request anew (cancels this)."""
+        until = self._client.clock.seconds() + _FOLLOWS_WITHIN
+        while self._client.clock.seconds() < until:
+            await self._restarted(request)
+
+    def _restarted(self, request: LocalAggregatedRequest) -> Deferred[None]:
+        """Begin the request anew in a moment, if it can be; what is returned fires if not, and is cancelled if so."""
+
+        def cancelled(_: object) -> None:
+            if call.active():
+                call.cancel()
+
+        def restart() -> None:
+            if not request.restart():
+                waiting.callback(None)
+
+        waiting: Deferred[None] = Deferred(cancelled)
+        call = self._client.clock.callLater(_FOLLOW_STEP, restart)
+        return waiting
 
 
 class Relay:
@@ -224,10 +258,11 @@ class Relay:
     def _refuse(self, payload: bytes) -> None:
         refusal = _REFUSAL(payload)
         self._close()
-        request = self._admitted.request
-        request.reason = refusal.reason or request.reason
+        status = wire.decode_refusal(refusal.status)
+        if refusal.reason and refusal.reason != wire.GONE:
+            self._admitted.request.reason = refusal.reason
         if not self.begun.called:
-            self.begun.errback(failure(wire.decode_refusal(refusal.status)))
+            self.begun.errback(failure(_Gone(status) if refusal.reason == wire.GONE else status))
 
     def _forward(self, payload: bytes) -> None:
         forwarding = _FORWARDING(payload)

@@ -99,11 +99,11 @@ class KeeperServer:
             waiting.callback(None)
         return waiting
 
-    def backend(self, server: str, aggregate: str | None) -> tuple[VirtualServer, AggregateBackend]:
-        """Return a server in force and its aggregate. Raises StatusError (503) where a reload has removed them."""
+    def backend(self, server: str, aggregate: str | None) -> tuple[VirtualServer, AggregateBackend] | None:
+        """Return a server in force and its aggregate; None where a reload has removed them."""
         live = self._servers().get(server) if self._servers is not None else None
         if live is None or live.aggregate is None or aggregate not in (None, live.aggregate.name):
-            raise retry_after(503, "the aggregate is served no longer", _RETRY_AFTER)
+            return None
         return live, live.aggregate
 
 
@@ -193,9 +193,14 @@ class WorkerLink(Link):
         start(self._serve(request, exchange, known, opened))
 
     async def _serve(self, request: KeeperRequest, exchange: KeeperExchange, known: _Open, opened: wire.Opened) -> None:
+        found = self._server.backend(opened.server, opened.aggregate)
+        if found is None:
+            refusal = retry_after(503, "the aggregate is served no longer", _RETRY_AFTER)
+            exchange.refuse(refusal, wire.GONE)
+            return
+        server, backend = found
+        request.server = server
         try:
-            server, backend = self._server.backend(opened.server, opened.aggregate)
-            request.server = server
             request.info = info = requestinfo.parse(opened.head.method, opened.target)
             outcomes = RemoteOutcomes(server, backend, info, opened.members, self._server.user)
             admitted = KeeperAggregatedRequest(request, exchange, known, backend, info, opened.target, outcomes)
@@ -238,7 +243,10 @@ class WorkerLink(Link):
         waiting.addCallbacks(self._answer_review, self._review_failed, (stream,), errbackArgs=(stream,))
 
     async def _reviewed(self, review: wire.Review) -> wire.Reviewed:
-        _, backend = self._server.backend(review.server, None)
+        found = self._server.backend(review.server, None)
+        if found is None:
+            return wire.Reviewed(False, b"", "unavailable")
+        _, backend = found
         user, attributes = wire.decode_user(review.user), wire.decode_attributes(review.attributes)
         reviewer = backend.read_impersonation.reviewer(review.cluster)
         try:
@@ -431,7 +439,10 @@ class KeeperAggregatedRequest(LocalAggregatedRequest):
         request = self._request
         link = cast(WorkerLink, self.exchange.connection.factory)
         assert request.server is not None
-        server, backend = link._server.backend(request.server.name, self._backend.name)
+        found = link._server.backend(request.server.name, self._backend.name)
+        if found is None:
+            return
+        server, backend = found
         outcomes = RemoteOutcomes(server, backend, self.info, answer.members, link._server.user)
         self._take(backend, outcomes.users, outcomes.plans, outcomes.refusals)
 

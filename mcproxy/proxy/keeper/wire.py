@@ -93,6 +93,10 @@ class Interim(msgspec.Struct, array_like=True, frozen=True):
     fields: bytes
 
 
+GONE = "gone"
+"""The `reason` of a refusal because a reload has removed the server or its aggregate; the worker follows it soon."""
+
+
 class Refusal(msgspec.Struct, array_like=True, frozen=True):
     """A refusal, with its reason for the access log ("": the one that such a refusal has)."""
 

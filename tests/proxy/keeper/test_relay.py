@@ -465,10 +465,27 @@ async def test_a_member_that_the_keeper_has_first_waits_for_the_worker(harness: 
     assert bench.handler.requests[0].members == NAMES
 
 
-async def test_an_aggregate_that_the_keeper_has_no_more_is_503(harness: KeeperHarness) -> None:
+async def test_an_aggregate_that_the_keeper_has_no_more_is_503(
+    harness: KeeperHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench(harness)
     await bench.serve()
     harness.server.serve(dict)
+    monkeypatch.setattr("mcproxy.proxy.keeper.relay._FOLLOWS_WITHIN", 0.1)
     client = await bench.ask(PODS, ALICE)
     assert client.answer()[0] == 503
     assert client.answer()[1]["retry-after"] == "1"
+    assert (await bench.record()).reason == "upstream_unreachable"
+
+
+async def test_a_read_of_an_aggregate_that_goes_away_is_begun_anew_by_the_worker(harness: KeeperHarness) -> None:
+    bench = Bench(harness)
+    await bench.serve()
+    harness.server.serve(dict)
+    client = await harness.asks(get(PODS, ALICE))
+    await harness.turns()
+    assert client.received == b""
+    await bench.serve(fields={"backend": model.ClusterBackend("east")})
+    await harness.until(lambda: client.received.endswith(b"{}"), "the answer of the cluster")
+    assert b"/api/v1/namespaces/demo/pods" in bench.upstreams["east"].received
+    assert bench.handler.requests == []
