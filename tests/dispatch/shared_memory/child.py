@@ -14,10 +14,16 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from mcproxy.config.model import Per
+from twisted.internet import reactor as installed
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+
+from mcproxy.config.model import FlowControl, FlowControlType, Per, Queue
+from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.shared_memory import LimitId, SharedTables, layout
 from mcproxy.dispatch.shared_memory.memory import Memory
 
+reactor: Any = installed
 BUCKET = LimitId("bulk", "bucket", Per.USER)
 COUNT = LimitId("interactive", "short", Per.USER)
 KEYS = ("alice", "bob", "carol")
@@ -120,18 +126,56 @@ def churn(tables: SharedTables, maximum: str) -> None:
             counts.release(held.pop(random.randrange(len(held))))
 
 
+def queue_up(tables: SharedTables, maximum: str, loops: str, seconds: str) -> None:
+    """Let so many clients ask again and again, each for 5 ms; say when each asked, and how long it waited."""
+    control = FlowControl(
+        name="queued",
+        type=FlowControlType.MAX_REQUESTS_INFLIGHT,
+        max=int(maximum),
+        queue=Queue(size=100, timeout=30.0),
+    )
+    flows = FlowControls.build([control], reactor, tables=tables)
+    flows.activate()
+    limits = flows.limits_for(["queued"], "east")
+    waits: list[tuple[float, float]] = []
+
+    async def client() -> None:
+        while True:
+            asked = time.monotonic()
+            permit = await limits.acquire("alice", False)
+            waits.append((asked, time.monotonic() - asked))
+            await deferLater(reactor, 0.005)
+            permit.release()
+
+    def end() -> None:
+        say(waits)
+        reactor.stop()
+
+    def begin() -> None:
+        say("ready")
+        wait = float(sys.stdin.readline()) - time.monotonic()
+        for _ in range(int(loops)):
+            reactor.callLater(wait, Deferred.fromCoroutine, client())
+        reactor.callLater(wait + float(seconds), end)
+
+    reactor.callWhenRunning(begin)
+    reactor.run()
+
+
 def main() -> None:
     column, what, *arguments = sys.argv[1:]
     descriptors = json.loads(os.environ["DESCRIPTORS"])
     memory = Memory.attach(descriptors["limits"], int(column))
     wakers = [descriptors[f"wake-{number}"] for number in range(layout.COLUMNS)]
-    tables = SharedTables(memory, column=int(column), wakers=wakers, reactor=NoReactor())
+    listens = reactor if what == "queue_up" else NoReactor()
+    tables = SharedTables(memory, column=int(column), wakers=wakers, reactor=listens)
     tasks: dict[str, Callable[..., None]] = {
         "take_tokens": take_tokens,
         "take_and_release": take_and_release,
         "hold": hold,
         "stay_inside": stay_inside,
         "churn": churn,
+        "queue_up": queue_up,
     }
     tasks[what](tables, *arguments)
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from mcproxy.dispatch.shared_memory import SharedMemory, SharedTables, layout
+from mcproxy.config.model import Per
+from mcproxy.dispatch.shared_memory import LimitId, SharedMemory, SharedTables, layout
 from mcproxy.dispatch.shared_memory.memory import Memory
 from tests.dispatch.shared_memory.child import BUCKET, COUNT, KEYS, NoReactor
 
@@ -201,6 +202,21 @@ def test_whenever_processes_are_stopped_and_killed_nothing_is_left_of_them(famil
     assert [counts.count(key) for key in KEYS] == [0, 0, 0]
     for key in KEYS:
         assert sum(counts.take(key) for _ in range(20)) == 9
+
+
+def test_few_that_wait_in_one_process_have_their_turns_beside_many_in_another(family: Family) -> None:
+    many, few = family.start(1, "queue_up", 2, 30, 1.0), family.start(2, "queue_up", 2, 2, 1.0)
+    dead = family.start(3, "queue_up", 2, 10, 30.0)
+    start = at_once([many, few, dead])
+    time.sleep(max(0.0, start + 0.2 - time.monotonic()))
+    dead.kill()  # with places, given some, and with a queue
+    killed = time.monotonic()
+    family.memory.reclaim(3)
+    of_many, of_few = (
+        [asked + waited for asked, waited in child.said() if asked + waited > killed] for child in (many, few)
+    )
+    assert len(of_few) >= 0.2 * len(of_many) > 5
+    assert family.tables.counts(LimitId("queued", "short", Per.ALL), 2).count("") <= 2
 
 
 def test_memory_of_something_else_is_not_mapped(family: Family) -> None:
