@@ -12,11 +12,16 @@ import sys
 import threading
 
 from mcproxy.config.load import load
+from mcproxy.daemon.handover import Takeover
 from mcproxy.daemon.main import run
 from mcproxy.daemon.service import Service
 
 
 def main() -> int:
+    takeover = Takeover.from_environ(os.environ)
+    if takeover is not None:  # `mcproxy upgrade`: the demo would end with the proxy that it has started
+        takeover.failed(["the proxy of a demo ends with the demo; start the demo anew"])
+        return 1
     path = sys.stdin.readline().rstrip("\n")
     if not path:
         return 1

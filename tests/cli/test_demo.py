@@ -227,7 +227,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_workers_of_the_demo_end_with_it(tmp_path: Path) -> None:
+def test_workers_of_the_demo_end_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     temporary, home = tmp_path / "temporary", tmp_path / "home"
     temporary.mkdir()
     with Demo("--workers", "2", temporary=temporary) as demo:
@@ -236,6 +236,8 @@ def test_workers_of_the_demo_end_with_it(tmp_path: Path) -> None:
         started = [*demo.children, *children(proxy)]
         assert len(children(proxy)) == 3  # two workers and the keeper
         assert run_command(demo.commands[5], home).returncode == 0  # pods of both clusters
+        assert main(["upgrade", "-c", str(demo.kubeconfig().parent / "mcproxy.yaml")]) == 1
+        assert "the proxy of a demo ends with the demo; start the demo anew" in capsys.readouterr().err
         demo.process.send_signal(signal.SIGTERM)
         assert demo.end() == (0, "")
     assert not any(alive(pid) for pid in started)
