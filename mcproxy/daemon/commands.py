@@ -15,6 +15,7 @@ from mcproxy.daemon.reload import ReloadResult
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
     from mcproxy.config.load import Loaded
+    from mcproxy.daemon.orphaned_sockets import OrphanedSockets
     from mcproxy.daemon.upgrade import Successor
 
 
@@ -42,6 +43,10 @@ class CommandTarget(Protocol):
     def upgrade(self) -> Awaitable[Successor]:
         """Start the program anew and end when it serves. Raises DaemonError, with nothing changed."""
 
+    @property
+    def orphaned(self) -> OrphanedSockets:
+        """Takes the sockets of processes whose supervisor has died."""
+
     async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
         """Load the file `path`; return it with what it changes. Raises ConfigErrors."""
 
@@ -54,6 +59,7 @@ def commands_of(daemon: CommandTarget) -> dict[str, Command]:
     return {
         "reload": lambda request: _reload(daemon, request),
         "diff": lambda request: _diff(daemon, request),
+        "orphan": lambda request: _orphan(daemon, request),
         "upgrade": lambda request: _upgrade(daemon, request),
         "status": lambda request: _status(daemon, request),
     }
@@ -115,6 +121,18 @@ def _stale_variables(request: Mapping[str, Any]) -> list[str]:
         "of its start: restart it to use this value"
         for name in differing_variables(request, os.environ)
     ]
+
+
+async def _orphan(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
+    """Take the listening sockets of a process whose supervisor has died (`daemon.orphaned_sockets`)."""
+    addresses, descriptors = request.get("addresses"), request["descriptors"]
+    if not isinstance(addresses, list):
+        return _failed("addresses is not a list")
+    taken = list(descriptors)
+    descriptors.clear()
+    if not daemon.orphaned.offered([str(address) for address in addresses], taken):
+        return _failed("this daemon needs no sockets")
+    return {"ok": True}
 
 
 async def _diff(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:

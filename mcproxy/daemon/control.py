@@ -20,10 +20,11 @@ from typing import Any
 
 from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IAddress, IDelayedCall, IFileDescriptorReceiver, IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from mcproxy.daemon.errors import DaemonError
 
@@ -64,13 +65,18 @@ def peer_uid(connection: socket.socket) -> int:
     return int(uid)
 
 
+@implementer(IFileDescriptorReceiver)
 class ControlProtocol(Protocol):
-    """One connection. Requests are answered in order, one at a time."""
+    """One connection. Requests are answered in order, one at a time.
+
+    A command finds the descriptors that came with its request as `descriptors`; those that it leaves there are closed.
+    """
 
     def __init__(self, factory: ControlFactory) -> None:
         self._factory = factory
         self._clock = factory.clock
         self._buffer = b""
+        self._descriptors: list[int] = []
         self._timer: IDelayedCall | None = None
         self._answering = False
         self._ended = False
@@ -88,7 +94,13 @@ class ControlProtocol(Protocol):
         else:
             self._next()
 
+    def fileDescriptorReceived(self, descriptor: int) -> None:
+        """Called with each descriptor that came with a request, before its line."""
+        os.set_inheritable(descriptor, False)
+        self._descriptors.append(descriptor)
+
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._close_descriptors()
         self._ended = True
         self._stop_timer()
         self._factory.gone(self)
@@ -124,7 +136,16 @@ class ControlProtocol(Protocol):
         command = commands.get(str(request.get("command"))) if isinstance(request, dict) else None
         if command is None:
             return _refusal("unknown command; known are: " + ", ".join(sorted(commands)))
-        return await command(request)
+        descriptors, self._descriptors = self._descriptors, []
+        try:
+            return await command({**request, "descriptors": descriptors})
+        finally:
+            self._descriptors += descriptors  # what the command has not taken out
+            self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.pop())
 
     def _send(self, answer: Answer) -> None:
         if not self._ended and self.transport is not None:

@@ -28,12 +28,14 @@ from mcproxy.daemon.commands import commands_of
 from mcproxy.daemon.control import ControlSocket, ControlSocketInUse
 from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration
 from mcproxy.daemon.logging import LineObserver
+from mcproxy.daemon.orphaned_sockets import OrphanedSockets
 from mcproxy.daemon.places import place_of
 from mcproxy.daemon.predecessor import wait_for_predecessor
 from mcproxy.daemon.reload import Reloader, ReloadResult
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.daemon.worker_count import WorkersChangedError, check_reload, worker_count
-from mcproxy.net.bind import SystemdSockets
+from mcproxy.net.bind import BindError, SystemdSockets
+from mcproxy.net.listening_sockets import HandedOver
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
@@ -137,6 +139,8 @@ class Dependencies:
     observer: LineObserver
     log_files: LogFiles
     systemd_sockets: SystemdSockets = field(default_factory=lambda: SystemdSockets({}))
+    handed_over: HandedOver = field(default_factory=HandedOver)
+    """The listening sockets of others, which the service uses instead of opening some."""
     takeover: Takeover | None = None
     """From the daemon that this one replaces; None: it was started on its own."""
 
@@ -157,6 +161,7 @@ class Daemon:
         self._last: ReloadResult | None = None
         self._started_at = self._reactor.seconds()
         self._stops_by = 0.0  # when a shutdown that was begun is over at the latest
+        self.orphaned = OrphanedSockets(self._reactor, dependencies.handed_over)
         self._upgrade: Upgrade | None = None
         self._retiring = False
         self._watchdog = LoopingCall(dependencies.notifier.watchdog)
@@ -171,7 +176,7 @@ class Daemon:
                 if self.state is not State.STARTING:  # stopped while it waited
                     self._close_control()
                     return
-                await self._service.start(loaded.config)
+                await self._start_service(loaded.config)
             else:
                 await self._service.start(loaded.config, lambda: self._take_control(takeover, loaded.config))
         except Exception as error:
@@ -198,6 +203,16 @@ class Daemon:
         for warning in loaded.warnings:
             log.warn("configuration warning", cause=str(warning))
         log.info("mcproxy serves", version=__version__, file=self._dependencies.path, **_counts(loaded.config))
+
+    async def _start_service(self, config: Config) -> None:
+        """Start the service, with the sockets of processes whose supervisor has died if they have its addresses."""
+        try:
+            await self._service.start(config)
+        except BindError as error:
+            if self._control is None or not await self.orphaned.collect(error) or self.state is not State.STARTING:
+                raise
+            await self._service.start(config)
+            self._dependencies.handed_over.close_rest()
 
     async def _take_control(self, takeover: Takeover, config: Config) -> None:
         """Everything can serve: have the other daemon free the control socket, and open it."""
@@ -512,6 +527,7 @@ class Daemon:
             "open": self._service.running,
             "stopsWithin": max(0.0, self._stops_by - self._reactor.seconds()) if self._stops_by else None,
             "lastReload": None if last is None else {"ok": last.ok, "errors": list(last.errors)},
+            **({"wantsSockets": True} if self.orphaned.wanted else {}),
         }
 
     async def collect_figures(self) -> dict[str, Any]:

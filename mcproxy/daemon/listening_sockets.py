@@ -75,14 +75,13 @@ class SocketTable:
         """`handed_over`: of the daemon that this one replaces; the first `commit` closes those not used."""
         self._systemd = systemd or SystemdSockets({})
         self._handed_over = handed_over or HandedOver()
-        self._addresses = {
-            address: _Address(None, tuple(sockets), steered=True)
-            for address, sockets in self._handed_over.take_all().items()
-        }
+        self._addresses: dict[str, _Address] = {}
         self._workers = 0
 
     def prepare(self, binds: Sequence[Bind], workers: int) -> PreparedSockets:
         """Open what is new, for `workers` workers. Raises BindError; nothing has changed then."""
+        for address, sockets in self._handed_over.take_all().items():
+            self._addresses[address] = _Address(None, tuple(sockets), steered=True)
         prepared = PreparedSockets(self, workers)
         stay = {str(bind) for bind in binds}
         gone = [found for address, found in self._addresses.items() if address not in stay]

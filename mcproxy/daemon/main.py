@@ -83,6 +83,7 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
         observer=observer,
         log_files=log_files,
         systemd_sockets=systemd,
+        handed_over=handed_over,
         takeover=takeover,
     )
     daemon = Daemon(service, dependencies)

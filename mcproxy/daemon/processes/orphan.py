@@ -1,12 +1,12 @@
 """A child whose supervisor has died: it serves on, and ends once another daemon has taken over.
 
-Nobody's connection is cut by the death of a supervisor. The next daemon listens on the same addresses beside the
-orphans (SO_REUSEPORT), which ask at the control socket whether it serves.
+Nobody's connection is cut by the death of a supervisor. The orphans look at the control socket whether there is another
+daemon: while it starts they hand it their listening sockets (`daemon.orphaned_sockets`), and when it serves they end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -14,14 +14,13 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from mcproxy.daemon.orphaned_sockets import POLL, offer
 from mcproxy.daemon.predecessor import status_of
 from mcproxy.daemon.processes.shutdown import Shutdown
 from mcproxy.daemon.service import Service
 
 log = Logger()
 
-_POLL = 0.5
-"""Seconds between two questions at the control socket."""
 _REPORT = 60.0
 """Seconds between two log lines."""
 
@@ -49,6 +48,8 @@ class Orphan:
         self._unneeded = unneeded
         self._daemon = service.runtime.config.daemon
         self._stopping = False
+        self._handed_over_to: Any = None
+        self._handed_over: Collection[str] = ()
         self._reporting = LoopingCall(self._report)
         self._reporting.clock = reactor
         if shutdown.begun:
@@ -87,13 +88,28 @@ class Orphan:
                 return
             if status is not None and status.get("state") == "serving":
                 break
-            await deferLater(self._reactor, _POLL)
+            if status is not None and status.get("wantsSockets") is True:
+                await self._hand_over(status.get("pid"))
+            await deferLater(self._reactor, POLL)
         self._stopping = True
         log.info("another daemon serves, this process drains and ends", pid=status.get("pid"))
         if self._unneeded is not None:
             await self._unneeded()
-        await self._service.retire(self._daemon.drain_timeout, handed_over=())
+        taken = self._handed_over if self._handed_over_to == status.get("pid") else ()
+        await self._service.retire(self._daemon.drain_timeout, handed_over=taken)
         self._ended()
+
+    async def _hand_over(self, pid: Any) -> None:
+        """Send the listening sockets to the daemon `pid`, which is starting; once."""
+        assert self._daemon.control_socket is not None
+        listening = [(address, fd) for address, fd in self._service.listening if not address.startswith("systemd:")]
+        if not listening or self._handed_over_to == pid:
+            return
+        try:
+            if await offer(self._reactor, self._daemon.control_socket, listening):
+                self._handed_over_to, self._handed_over = pid, [address for address, _ in listening]
+        except (OSError, ValueError) as error:  # it has ended, or it stalls
+            log.warn("the daemon that starts does not take the sockets of this process", cause=str(error))
 
     def _ended(self) -> None:
         cut = self._service.cut
