@@ -88,6 +88,9 @@ class Service(Protocol):
     def abort(self) -> None:
         """End everything at once."""
 
+    async def wait_aborted(self) -> None:
+        """Wait until `abort` has ended everything, some seconds at most."""
+
     # -- for `daemon.upgrade` ---------------------------------------------------------------------------------------
 
     async def save(self) -> None:
@@ -251,7 +254,7 @@ class Daemon:
             if self.state is State.STOPPING:
                 log.warn("mcproxy ends at once", open=self._service.running)
             self._service.abort()
-            self._finish(0)
+            Deferred.fromCoroutine(self._service.wait_aborted()).addBoth(lambda _: self._finish(0))
         elif self.state is State.SERVING:
             self.state = State.STOPPING
             if self._upgrade is not None:

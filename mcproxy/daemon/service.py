@@ -393,6 +393,9 @@ class Service:
         self._deadlines.stop()
         self._resources.shared.close()
 
+    async def wait_aborted(self) -> None:
+        """Nothing: `abort` has ended everything when it returns."""
+
     @property
     def cut(self) -> Mapping[str, int]:
         """The number of requests that were cut, by kind: tunnels, logs, watches, requests."""

@@ -71,6 +71,9 @@ class FakeService:
     def abort(self) -> None:
         self.write("aborted")
 
+    async def wait_aborted(self) -> None:
+        pass
+
     async def save(self) -> None:
         self.write("saved")
 

@@ -68,6 +68,9 @@ class RecordingService:
     def abort(self) -> None:
         self.calls.append("abort")
 
+    async def wait_aborted(self) -> None:
+        pass
+
     async def save(self) -> None:
         self.calls.append("save")
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.logger import Logger
 
 from mcproxy.config import model
@@ -47,6 +47,7 @@ class Processes:
         self._sockets = sockets
         self._drain_timeout = 0.0
         self._cut: Counter[str] = Counter()
+        self._aborting: Deferred[None] = succeed(None)
         self._started_at = reactor.seconds()
         self._limits = SharedMemory.create()
         self._shared_limits = SharedLimits(reactor, lambda: self._limits)
@@ -163,10 +164,17 @@ class Processes:
     def abort(self) -> None:
         """End everything at once. The children have `END_TIMEOUT` for it, at the end of the reactor."""
         self._slots.finish()
-        for child in self.children:
-            child.channel.tell("abort")
+        self._aborting = Deferred.fromCoroutine(self._abort(list(self.children)))
         self._shared_limits.abort()
         self._sockets.close()
+
+    async def wait_aborted(self) -> None:
+        """Wait until the children have said what they cut."""
+        await self._aborting
+
+    async def _abort(self, children: Sequence[Child]) -> None:
+        answers = await outcomes(child.channel.ask("abort", timeout=END_TIMEOUT) for child in children)
+        self._cut.update(_cut(answer for answer in answers if isinstance(answer, dict)))
 
     async def _start_child(self, child: Child) -> str:
         """Tell a new child what it is, and return its version."""

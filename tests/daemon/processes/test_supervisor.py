@@ -494,7 +494,10 @@ class TestStop:
     @run  # type: ignore[untyped-decorator]
     async def test_at_once_ends_all(self, world: World) -> None:
         await world.processes.start(config(keeper=True))
+        world.cut = {"worker-0": {"tunnels": 2}, "worker-1": {"tunnels": 1}}
         world.processes.abort()
+        await world.processes.wait_aborted()
+        assert dict(world.processes.cut) == {"tunnels": 3}
         await world.settled()
         assert world.living == []
 
