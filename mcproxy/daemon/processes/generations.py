@@ -186,11 +186,9 @@ class Generations:
         self._slots.choose_leader()
 
     async def _commit_slot(self, slot: Slot, child: Child) -> None:
-        if slot.child is not child:  # it has ended since it prepared
-            if slot.child is None and slot.waiting is None:
-                self._slots.replace(slot, 0.0)
-            return
-        try:
+        if slot.child is None and slot.waiting is None:  # it has ended since it prepared
+            self._slots.replace(slot, 0.0)
+        try:  # also if it leaves since then, and serves until its successor does
             await child.channel.ask("commit", timeout=None)
         except ProcessLost:
             return

@@ -254,6 +254,27 @@ class TestReload:
         assert in_force(world) == {"worker-0": "debug", "worker-1": "debug"}
 
     @run  # type: ignore[untyped-decorator]
+    async def test_a_child_that_is_told_to_end_between_the_steps_commits_too(self, world: World) -> None:
+        """It serves until its successor does."""
+        await world.processes.start(OLD)
+        leaving = world.child("worker-1")
+        other: Deferred[None] = Deferred()
+        world.on("worker-0", "prepare", wait(other))
+        applied = Deferred.fromCoroutine(world.processes.apply(NEW))
+        await world.until(lambda: leaving.config == NEW)
+        hung: Deferred[None] = Deferred()
+        world.on("worker-1", "start", wait(hung))
+        leaving.channel.tell("leaving")
+        await world.pass_time(1.0)
+        assert world.child("worker-1") is not leaving
+        other.callback(None)
+        await world.until(lambda: leaving.in_force == NEW)
+        hung.callback(None)
+        await applied
+        await world.settled()
+        assert in_force(world) == {"worker-0": "debug", "worker-1": "debug"}
+
+    @run  # type: ignore[untyped-decorator]
     async def test_the_keeper_comes_and_goes_with_aggregates(self, world: World) -> None:
         await world.processes.start(OLD)
         await world.processes.apply(config(keeper=True))
