@@ -45,8 +45,10 @@ class RedisServer:
         )
         assert self._process.stdout is not None
         said, output = b"", self._process.stdout.fileno()
+        poll = select.poll()  # not select(): the descriptor may be above 1,023
+        poll.register(output, select.POLLIN)
         # The unix socket is the last to be opened.
-        while b"ready to accept connections at" not in said and select.select([output], [], [], _START)[0]:
+        while b"ready to accept connections at" not in said and poll.poll(_START * 1000):
             chunk = os.read(output, 65536)
             if not chunk:
                 break

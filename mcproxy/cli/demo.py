@@ -1,7 +1,7 @@
 """`mcproxy demo`: two simulated clusters and a proxy in front of them, until Ctrl-C.
 
-Each of the three is a process of its own. The command starts them, waits for a signal or for one of them to end, and
-stops them.
+Each of the three is a process of its own, and so is a Redis where redis-server is installed. The command starts them,
+waits for a signal or for one of them to end, and stops them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import FAILED, OK, demo_files
+from mcproxy.cli import FAILED, OK, demo_files, demo_redis
 from mcproxy.cli.demo_directory import DemoDirectory, DemoError, open_directory
 from mcproxy.config.model import AUTO, MAX_WORKERS
 
@@ -211,9 +211,12 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
     """Start the processes, print the greeting, wait for a signal (Stopped). Raises DemoError if a process ends."""
     path, port = directory.path, ports["proxy"]
     edited = _edited(directory)
+    redis = demo_redis.is_possible(path)
     with contextlib.ExitStack() as parts:
         proxy = Proxy(path)  # it imports the daemon while the next lines import the simulated cluster
         parts.callback(proxy.stop)
+        if redis:
+            parts.callback(demo_redis.Redis(path).stop, STOP_PATIENCE)
         from mcproxy.demo.server import fork_server
 
         parent_pipe = fork_server.ParentPipe()
@@ -234,7 +237,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
         except fork_server.StartError as error:
             raise DemoError(str(error)) from None
         directory.record({"proxy": port, **{cluster.name: cluster.port for cluster in clusters}})
-        directory.write(demo_files.CONFIG_FILE, demo_files.config(path, port, clusters[0].url, workers))
+        directory.write(demo_files.CONFIG_FILE, demo_files.config(path, port, clusters[0].url, workers, redis=redis))
         proxy.serve(path / demo_files.CONFIG_FILE)
         own = path / demo_files.CONFIG_FILE not in edited
         paths = [f"/clusters/{cluster.name}/version" for cluster in clusters] if own else ["/"]
@@ -245,7 +248,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
                 raise
             config = path / demo_files.CONFIG_FILE
             raise DemoError(f"{error}\n{config} was edited and is kept; remove it to have it generated again") from None
-        print(_greeting(path, port, edited, kept=kept), flush=True)
+        print(_greeting(path, port, edited, kept=kept, redis=redis), flush=True)
         print("ready", flush=True)
         _watch(proxy, clusters)
 
@@ -345,7 +348,7 @@ def _last_lines(log: Path) -> str:
     return "\n".join(f"  {line}" for line in lines) or "  nothing"
 
 
-def _greeting(directory: Path, port: int, edited: list[Path], *, kept: bool) -> str:
+def _greeting(directory: Path, port: int, edited: list[Path], *, kept: bool, redis: bool) -> str:
     lines = [
         f"Two simulated clusters, east and west, behind mcproxy on https://{HOST}:{port}",
         "",
@@ -360,7 +363,7 @@ def _greeting(directory: Path, port: int, edited: list[Path], *, kept: bool) -> 
     if edited:
         lines += ["The commands fit the files that the demo writes."]
     lines += ["", "Try, in another terminal:"]
-    for heading, group in demo_files.commands(directory, port):
+    for heading, group in demo_files.commands(directory, port, redis=redis):
         lines += ["", heading]
         for command in group:
             lines += ["", f"  # {command.about}", f"  {command.line}"]

@@ -10,12 +10,14 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 __all__ = [
     "CLUSTERS",
     "CONFIG_FILE",
     "KUBECONFIG_FILE",
     "NAMES",
+    "REDIS_SOCKET",
     "Command",
     "commands",
     "config",
@@ -35,13 +37,14 @@ USERS = {"editor": "shop-editors", "administrator": "administrators"}
 """The users with a client certificate, and the group of each; `mcproxy.demo.fixtures` binds these groups to roles."""
 CONFIG_FILE = "mcproxy.yaml"
 KUBECONFIG_FILE = "kubeconfig"
+REDIS_SOCKET = "redis.sock"
 NAMES = (
     CONFIG_FILE,
     KUBECONFIG_FILE,
     *("ca.crt", "mcproxy.crt", "mcproxy.key", "users-ca.crt"),
     *(f"{user}.{kind}" for user in USERS for kind in ("crt", "key")),
     *CLUSTERS,
-    *("mcproxy.log", "access.log"),
+    *("mcproxy.log", "access.log", REDIS_SOCKET),
 )
 """All files and directories that the demo writes."""
 LONGEST_SOCKET_PATH = 107
@@ -56,7 +59,7 @@ version: 1
 daemon:
 {control}  drainTimeout: 1s
   workers: {workers}                   # processes that share the address
-
+{shared_state}
 listeners:
   - name: local
     bind: "127.0.0.1:{port}"
@@ -105,7 +108,7 @@ aggregates:
 
 flowControls:
   - {{name: three-at-once, type: TokenBucket, qps: 0.5, burst: 3, per: User}}     # then one every two seconds
-
+{shared_limit}
 servers:
   - name: all                  # each cluster under its path: https://127.0.0.1:{port}/clusters/NAME
     default: true
@@ -128,12 +131,26 @@ servers:
         rules: [{{verbs: [list], apiGroups: ["", events.k8s.io], resources: [events]}}]
         flowControl: three-at-once
       - name: everything-else
-        rules:
+{shared_policy}        rules:
           - {{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}
           - {{verbs: ["*"], nonResourceURLs: ["*"]}}
 
 logging:
   access: {{file: access.log}}
+"""
+
+
+_SHARED_STATE = """\
+  sharedState:                 # where replicas count what is to hold over all of them; started by the demo
+    redis: {{url: "unix://{socket}"}}
+"""
+_SHARED_LIMIT = """\
+  # Over all replicas of the proxy. To have a second one, copy this file, write another port and another controlSocket,
+  # and say mcproxy run -c COPY: each then has 100, or more while the other needs less.
+  - {name: all-replicas, type: MaxRequestsInflight, max: 200, shared: true}
+"""
+_SHARED_POLICY = """\
+        flowControl: all-replicas
 """
 
 
@@ -159,17 +176,21 @@ def write_certificates(directory: Path) -> None:
         users.client(user, (group,)).write(directory, user)
 
 
-def config(directory: Path, port: int, east: str, workers: str = "1") -> str:
+def config(directory: Path, port: int, east: str, workers: str = "1", *, redis: bool = False) -> str:
     """Return the proxy's configuration; `east` is the URL of that cluster (west's is in its kubeconfig).
 
-    `workers` is the value of `daemon.workers`.
+    `workers` is the value of `daemon.workers`; `redis`: there is one, for a limit over replicas.
     """
+    socket = quote(str(directory / REDIS_SOCKET))
     fits = len(bytes(directory / "control.sock")) <= LONGEST_SOCKET_PATH
     return _CONFIG.format(
         file=shlex.quote(str(directory / CONFIG_FILE)),
         control="  controlSocket: control.sock\n" if fits else "",
         port=port,
         workers=workers,
+        shared_state=_SHARED_STATE.format(socket=socket) if redis else "",
+        shared_limit=_SHARED_LIMIT if redis else "",
+        shared_policy=_SHARED_POLICY if redis else "",
         east=east,
         east_name=EAST_NAME,
         users_name=USERS_NAME,
@@ -205,7 +226,7 @@ def kubeconfig(port: int) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def commands(directory: Path, port: int) -> tuple[tuple[str, tuple[Command, ...]], ...]:
+def commands(directory: Path, port: int, *, redis: bool = False) -> tuple[tuple[str, tuple[Command, ...]], ...]:
     """Return the commands to try, in groups with a heading each. Each command ends by itself."""
 
     def file(name: str) -> str:
@@ -217,6 +238,16 @@ def commands(directory: Path, port: int) -> tuple[tuple[str, tuple[Command, ...]
     as_editor = f"--cert {file('editor.crt')} --key {file('editor.key')} --resolve {USERS_NAME}:{port}:127.0.0.1"
     fleet = f"{kubectl} --context fleet"
     columns = r"custom-columns=CLUSTER:.metadata.labels.mcproxy\.io/cluster,COUNT:.data.count"
+    replicas = shlex.quote("{mcproxy:all-replicas:short:All}:members")
+    shared = (
+        "A limit holds over all replicas of the proxy, which count in a Redis:",
+        (
+            Command(
+                "the replicas that share it, here one: until when, since when (ms), of which limit",
+                f"redis-cli -s {file(REDIS_SOCKET)} hgetall {replicas}",
+            ),
+        ),
+    )
     ticks = f"-n default get configmaps --field-selector metadata.name=tick -o {shlex.quote(columns)}"
     return (
         (
@@ -283,4 +314,5 @@ def commands(directory: Path, port: int) -> tuple[tuple[str, tuple[Command, ...]
                 ),
             ),
         ),
+        *((shared,) if redis else ()),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from mcproxy.config.model import Bind, Endpoint, IPNetwork, SystemdBind, TCPBind, UnixBind
 
@@ -115,9 +115,10 @@ def parse_redis_url(url: str) -> RedisAddress:
     if parts.fragment or "#" in url:
         raise AddressError("has a fragment", _REDIS_FORM)
     if parts.scheme == "unix":
-        if parts.netloc or len(parts.path) < 2 or len(parts.path) > 107:
+        socket = unquote(parts.path)
+        if parts.netloc or len(socket) < 2 or len(socket.encode()) > 107 or "\0" in socket:
             raise AddressError("names no unix socket", "write unix:///run/redis/redis.sock, of at most 107 bytes")
-        return RedisAddress(socket=parts.path, database=_database(parts.query.removeprefix("db=")))
+        return RedisAddress(socket=socket, database=_database(parts.query.removeprefix("db=")))
     if not host:
         raise AddressError("has no host", _REDIS_FORM)
     _check_host(host)

@@ -56,7 +56,7 @@ class Demo:
     @property
     def commands(self) -> list[str]:
         """The command lines on the screen."""
-        return [line.strip() for line in self.printed if line.startswith(("  kubectl ", "  curl "))]
+        return [line.strip() for line in self.printed if line.startswith(("  kubectl ", "  curl ", "  redis-cli "))]
 
     def kubeconfig(self) -> Path:
         (line,) = [line for line in self.printed if line.startswith("  kubeconfig ")]
@@ -117,14 +117,14 @@ def shown(running: Demo) -> dict[str, demo_files.Command]:
     """Return the printed commands by what they show; they are those of demo_files, in order."""
     directory = running.kubeconfig().parent
     port = int(running.printed[0].rpartition(":")[2])
-    expected = [command for _, group in demo_files.commands(directory, port) for command in group]
+    expected = [command for _, group in demo_files.commands(directory, port, redis=True) for command in group]
     assert running.commands == [command.line for command in expected]
     return {command.about: command for command in expected}
 
 
 def test_every_printed_command_works(running: Demo, tmp_path: Path) -> None:
     commands = shown(running)
-    assert len(commands) == 15
+    assert len(commands) == 16
     for command in commands.values():
         done = run_command(command.line, tmp_path)
         assert done.returncode == command.status, f"{command}: {done}"
@@ -218,7 +218,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         demo.wait_ready()
         started = demo.children
         directory = demo.kubeconfig().parent
-        assert len(started) == 3
+        assert len(started) == 4  # proxy, Redis, two clusters
         assert directory.is_relative_to(tmp_path)
         os.killpg(demo.process.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground gets it
         assert demo.end() == (0, "")
@@ -247,7 +247,7 @@ def test_workers_of_the_demo_end_with_it(tmp_path: Path, capsys: pytest.CaptureF
 def test_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     with Demo(temporary=tmp_path) as demo:
         deadline = time.monotonic() + PATIENCE
-        while len(started := demo.children) < 3:
+        while len(started := demo.children) < 4:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.killpg(demo.process.pid, signal.SIGINT)
@@ -360,14 +360,14 @@ def test_the_configuration_passes_its_own_check(running: Demo, capsys: pytest.Ca
     assert status == 0, capsys.readouterr()
 
 
-@pytest.mark.parametrize("part", [0, 2])
+@pytest.mark.parametrize("part", [0, 3])
 def test_part_that_dies_is_named_and_the_demo_ends_with_1(tmp_path: Path, part: int) -> None:
     with Demo(temporary=tmp_path) as demo:
         demo.wait_ready()
         started = demo.children
         os.kill(started[part], signal.SIGKILL)
         status, errors = demo.end()
-    names = ("the proxy", "the simulated cluster east", "the simulated cluster west")
+    names = ("the proxy", "Redis", "the simulated cluster east", "the simulated cluster west")
     assert f"mcproxy demo: {names[part]} has ended by itself" in errors
     assert status == 1
     assert not any(alive(pid) for pid in started)
@@ -455,11 +455,11 @@ def test_control_socket_is_left_out_where_its_path_would_be_too_long(tmp_path: P
 
 
 def test_commands_survive_a_directory_with_blanks() -> None:
-    for _, group in demo_files.commands(Path("/tmp/a b"), 1):
+    for _, group in demo_files.commands(Path("/tmp/a b"), 1, redis=True):
         assert all("'/tmp/a b/" in command.line for command in group)
 
 
-def test_kubectl_and_curl_are_there() -> None:
+def test_kubectl_curl_and_redis_are_there() -> None:
     """The tests above need them."""
-    missing = [program for program in ("kubectl", "curl") if shutil.which(program) is None]
+    missing = [program for program in ("kubectl", "curl", "redis-server", "redis-cli") if shutil.which(program) is None]
     assert not missing, f"install {' and '.join(missing)} and put it on PATH"
