@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.e2e.processes import wait_until
-from tests.e2e.workers.faults import KEEPER, LEADER, SUPERVISOR, WORKER, Moment, pids_by_target, strike
+from tests.e2e.workers.faults import KEEPER, LEADER, SUPERVISOR, TARGETS, WORKER, Moment, pids_by_target, strike
 from tests.e2e.workers.load import Load
 from tests.e2e.workers.rounds import RESTART, Outcome, Reloads, fault_while, load_of, supervisor_dies, upgrade
 from tests.e2e.workers.site import Events, Site, WorkersDaemon
@@ -34,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--clients", type=int, default=1, help="of each kind, for each worker")
     parser.add_argument("--no-aggregate", action="store_true")
     parser.add_argument("--stop", action="store_true", help="SIGSTOP in half of the rounds, too (10 s each)")
+    parser.add_argument("--only", choices=TARGETS, help="strike this one alone")
     parser.add_argument("--within", type=float, default=RESTART, help="seconds until a successor has to serve")
     options = parser.parse_args(arguments)
     print(f"seed {options.seed}", flush=True)
@@ -101,7 +102,7 @@ def _round(
         reloads.check(outcome)
         return outcome
     if what == "upgrade":
-        target = chance.choice(["", SUPERVISOR, *children])
+        target = options.only or chance.choice(["", SUPERVISOR, *children])
         return upgrade(daemon, load, "upgrade", target, number, Moment.choose(chance, 3), new=chance.random() < 0.4)
     if what == "reload":
         targets = [*children, *([SUPERVISOR] if number == signal.SIGSTOP else [])]

@@ -7,10 +7,12 @@ variable of their environment, which children inherit, also those of a daemon th
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 VARIABLE = "MCPROXY_TEST_FAMILY"
@@ -22,6 +24,7 @@ class Family:
 
     def __init__(self) -> None:
         self.mark = secrets.token_hex(8)
+        self._last: set[int] = set()  # as they were last looked for, which takes milliseconds
 
     @property
     def environ(self) -> dict[str, str]:
@@ -37,6 +40,7 @@ class Family:
                 with contextlib.suppress(OSError):  # it ended, or is somebody else's
                     if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
                         found.add(int(entry))
+        self._last = found
         return found
 
     def owner(self, port: int, client_port: int, *, within: float = 2.0) -> int:
@@ -45,12 +49,17 @@ class Family:
         while True:
             inode = _inode(port, client_port)
             if inode:
-                for pid in self.pids():
+                for pid in itertools.chain(tuple(self._last), self._unknown()):
                     if inode in socket_inodes(pid):
                         return pid
             if time.monotonic() > until:
                 return 0
             time.sleep(0.002)
+
+    def _unknown(self) -> Iterator[int]:
+        """Look for the processes again; give those that are new."""
+        known = self._last
+        yield from self.pids() - known
 
     def connections(self, port: int) -> dict[int, int]:
         """Return the accepted connections to `port`: the client's port to the process that has it."""

@@ -204,7 +204,7 @@ class Executing(LoadClient):
             session.echo(b"line %d\n" % number)
             self.good()
             number += 1
-            time.sleep(5 * self.load.pause)
+            time.sleep(self.load.pause)
             self.begin()
 
 

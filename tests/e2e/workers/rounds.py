@@ -59,10 +59,10 @@ class Outcome:
         return f"{self.what}: {figures} {'; '.join(self.wrong) or 'well'}"
 
 
-def load_of(daemon: WorkersDaemon, clients: int = 2) -> Load:
+def load_of(daemon: WorkersDaemon, clients: int = 2, *, pause: float = 0.01) -> Load:
     """Return a load with so many clients of each kind for each worker, not yet begun."""
     count = clients * daemon.workers
-    load = Load(daemon.family)
+    load = Load(daemon.family, pause=pause)
     for kind in (Kept, Watching, Executing, Following):
         load.add(kind, daemon.address, count)
     load.add(Fresh, daemon.address, 2)
@@ -255,7 +255,8 @@ def upgrade(
     if target:
         assert moment is not None
         moment.wait(daemon)
-        pid = _new_process(daemon, before) if new else who[target]
+        started = sorted(daemon.family.pids() - before)
+        pid = (started[int(moment.after * 1000) % len(started)] if started else 0) if new else who[target]
         with contextlib.suppress(ProcessLookupError):
             if pid:
                 deaths.append(strike(pid, number))
@@ -271,10 +272,15 @@ def upgrade(
         with contextlib.suppress(ProcessLookupError):
             os.kill(deaths[0].pid, signal.SIGCONT)
     drain = float(daemon.drain.removesuffix("s"))
+    done = command.returncode == 0
+    if target == SUPERVISOR and number == signal.SIGKILL and not _answers(daemon):
+        daemon.process.poll()
+        daemon.spawn()  # nobody but the old daemon's children is left: another one has to take over
+        wait_until("the next daemon serves", lambda: bool(daemon.lines('event="mcproxy serves"')), 60)
+        done = True
     with contextlib.suppress(AssertionError):
         daemon.wait_until_all_serve()
     outcome.expect(daemon.all_serve(), f"not all processes serve; the command said {output}")
-    done = command.returncode == 0
     if done:
         with contextlib.suppress(AssertionError):
             wait_until("the old daemon ends", lambda: not before & _alive(daemon), drain + 15)
@@ -295,12 +301,18 @@ def upgrade(
     return outcome
 
 
+def _answers(daemon: WorkersDaemon) -> bool:
+    """Whether some daemon answers at the control socket, or does so soon: the new one may be about to open it."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            if daemon.status()["state"] == "serving":
+                return True
+        time.sleep(0.1)
+    return False
+
+
 def _alive(daemon: WorkersDaemon) -> set[int]:
     if daemon._process is not None:
         daemon._process.poll()
     return daemon.family.pids()
-
-
-def _new_process(daemon: WorkersDaemon, before: set[int]) -> int:
-    """Return a process that the upgrade has started; 0 if there is none yet."""
-    return min(daemon.family.pids() - before, default=0)

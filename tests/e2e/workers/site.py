@@ -232,7 +232,10 @@ class WorkersDaemon(Daemon):
         )
 
     def wait_until_all_serve(self, workers: int = 0, *, but: frozenset[int] = frozenset()) -> None:
-        wait_until("all processes serve", lambda: self.all_serve(workers, but=but), 30)
+        deadline = time.monotonic() + 30
+        while not self.all_serve(workers, but=but):
+            assert time.monotonic() < deadline, "not all processes serve within 30 s"
+            time.sleep(0.1)  # a look takes milliseconds
 
     def footprints(self) -> dict[str, Footprint]:
         """Descriptors and private memory of each process, by name."""

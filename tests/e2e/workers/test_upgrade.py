@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.e2e.processes import mcproxy, wait_until
+from tests.e2e.processes import wait_until
 from tests.e2e.workers.fake_systemd import FakeSystemd
 from tests.e2e.workers.load import Executing, Following, Retirement
 from tests.e2e.workers.rounds import load_of, upgrade
@@ -22,7 +22,7 @@ def test_an_upgrade_refuses_no_connection_and_cuts_nothing_before_its_time(site:
         daemon.start()
         daemon.wait_until_all_serve()
         before = daemon.pid_of("supervisor")
-        with Events(site), load_of(daemon, 1) as load:
+        with Events(site), load_of(daemon, 1, pause=0.05) as load:
             wait_until("all clients are served", lambda: all(client.served for client in load.clients))
             tunnels = [client for client in load.clients if isinstance(client, Executing | Following)]
             outcome = upgrade(daemon, load)
@@ -40,22 +40,6 @@ def test_an_upgrade_refuses_no_connection_and_cuts_nothing_before_its_time(site:
         daemon.stop()
 
 
-def test_a_program_that_does_not_start_leaves_the_old_one_as_it_is(site: Site, tmp_path: Path) -> None:
-    daemon = site.daemon(tmp_path, workers=1)
-    try:
-        daemon.start()
-        pid, good = daemon.pid_of("supervisor"), daemon.file.read_text()
-        daemon.file.write_text(good.replace("backend: {cluster: east}", "backend: {cluster: nowhere}"))
-        done = mcproxy("upgrade", "-c", str(daemon.file))
-        assert done.returncode != 0
-        assert "nowhere" in done.stdout + done.stderr
-        assert daemon.pid_of("supervisor") == pid
-        wait_until("the new program is gone", lambda: daemon.family.pids() == {pid})
-        assert daemon.get().status == 200
-    finally:
-        daemon.stop()
-
-
 def test_systemd_follows_an_upgrade(site: Site, tmp_path: Path) -> None:
     """By the signal, as the unit does it; systemd's sockets and its watchdog go over to the new program."""
     with FakeSystemd(tmp_path) as systemd:
@@ -67,14 +51,14 @@ def test_systemd_follows_an_upgrade(site: Site, tmp_path: Path) -> None:
             wait_until("it is ready", lambda: bool(systemd.said("READY")))
             old = systemd.main
             processes = daemon.family.pids()
-            with Events(site), load_of(daemon, 1) as load:
+            with Events(site), load_of(daemon, 1, pause=0.05) as load:
                 wait_until("all clients are served", lambda: all(client.served for client in load.clients))
                 begun = time.monotonic()
                 daemon.signal(signal.SIGUSR2)
                 wait_until("another main process is ready", lambda: _is_ready(systemd, old))
                 wait_until("the old program ends", lambda: daemon.process.poll() is not None)
                 wait_until("all of it ends", lambda: not processes & daemon.family.pids())
-                wait_until("some requests more", lambda count=load.served: load.served > count + 100)  # type: ignore[misc]
+                wait_until("some requests more", lambda count=load.served: load.served > count + 50)  # type: ignore[misc]
                 assert load.unexplained(*(Retirement(pid, begun, DRAIN) for pid in processes)) == []
             assert daemon.process.returncode == 0
             assert systemd.main == daemon.pid_of("supervisor")

@@ -29,6 +29,8 @@ MAX = 60
 QPS, BURST = 60, 40
 HELD = "/api/v1/namespaces/demo/secrets"
 COUNTED = "/healthz"
+CACHED = "/api/v1/configmaps"
+"""What the keeper fills a cache from."""
 LIMITS = f"""\
 flowControls:
   - {{name: few, type: MaxRequestsInflight, max: {MAX}}}
@@ -61,7 +63,7 @@ def daemon(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wor
 
 @pytest.fixture(scope="module")
 def load(daemon: WorkersDaemon) -> Iterator[Load]:
-    with Events(daemon.site), load_of(daemon, 1) as load:
+    with Events(daemon.site), load_of(daemon, 1, pause=0.05) as load:
         wait_until("all clients are served", lambda: all(client.served for client in load.clients))
         yield load
 
@@ -156,7 +158,7 @@ def test_a_bucket_of_all_workers_admits_what_that_of_one_process_does(daemon: Wo
     threads = [threading.Thread(target=ask_again, args=(client,)) for client in clients]
     for thread in threads:
         thread.start()
-    time.sleep(1.0)
+    time.sleep(0.7)
     stopping.set()
     for thread, client in zip(threads, clients, strict=True):
         thread.join(20)
@@ -178,10 +180,13 @@ def test_a_bucket_of_all_workers_admits_what_that_of_one_process_does(daemon: Wo
 
 
 def test_killed_children_are_replaced_and_nobody_else_notices(daemon: WorkersDaemon, load: Load) -> None:
-    before = daemon.footprints()
+    before, mark = daemon.footprints(), daemon.site.control().mark()
     for target in (LEADER, KEEPER):
         outcome = fault_while(daemon, load, None, target, signal.SIGKILL, Moment(0.0), "idle", within=30)
         assert outcome.wrong == []  # that a successor serves within 1 s, no busy machine can show
+        records = daemon.site.control().audit(mark, path=CACHED)
+        asked = [record["path"] for record in records if record["path"].startswith(f"{CACHED}?")]
+        assert len(asked) == (1 if target == KEEPER else 0), asked  # a cache is filled once, by a new keeper alone
     after = daemon.footprints()
     assert daemon.zombies() == set()
     assert after["supervisor"].descriptors <= before["supervisor"].descriptors + 2  # connections of this test's status
