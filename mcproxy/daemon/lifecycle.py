@@ -60,6 +60,9 @@ class Service(Protocol):
     def running(self) -> int:
         """Open requests, watches and tunnels; of several processes, as they said within the last second."""
 
+    async def count_running(self) -> int:
+        """Return `running`, as of now; within a second."""
+
     async def collect_figures(self) -> dict[str, Any]:
         """Return connections and requests of each listener and cluster, for JSON."""
 
@@ -269,7 +272,7 @@ class Daemon:
         self._stops_by = self._reactor.seconds() + longest
         log.info(
             "mcproxy stops",
-            open=self._service.running,
+            open=await self._service.count_running(),
             shutdownDelay=daemon.shutdown_delay,
             drainTimeout=daemon.drain_timeout,
         )
@@ -279,7 +282,7 @@ class Daemon:
         await self._service.drain(daemon.drain_timeout)
         self._service.stop_accepting()
         self._close_control()
-        log.info("listeners are closed", open=self._service.running)
+        log.info("listeners are closed", open=await self._service.count_running())
         await self._service.finish()
         self._finish(0)
 
@@ -405,7 +408,7 @@ class Daemon:
             "the program is replaced, this one ends what it has",
             pid=successor.pid,
             version=successor.version,
-            open=self._service.running,
+            open=await self._service.count_running(),
             drainTimeout=timeout,
         )
         await deferLater(self._reactor, _ANSWERED_WITHIN)

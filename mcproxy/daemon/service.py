@@ -178,6 +178,10 @@ class Service:
             **figures.of_shared_limits(self._parts.shared_limits),
         }
 
+    async def count_running(self) -> int:
+        """Return `running`, as `lifecycle.Service` has it."""
+        return self.running
+
     async def collect_figures(self) -> dict[str, Any]:
         """Return `figures`, as `lifecycle.Service` has it."""
         return self.figures

@@ -91,6 +91,9 @@ class FakeService:
     def cut(self) -> dict[str, int]:
         return {}
 
+    async def count_running(self) -> int:
+        return self.running
+
     async def collect_figures(self) -> dict[str, Any]:
         return {"listeners": [], "clusters": []}
 

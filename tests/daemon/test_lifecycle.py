@@ -88,6 +88,9 @@ class RecordingService:
     def cut(self) -> dict[str, int]:
         return {"logs": 2, "tunnels": 1}
 
+    async def count_running(self) -> int:
+        return self.running
+
     async def collect_figures(self) -> dict[str, Any]:
         return {}
 

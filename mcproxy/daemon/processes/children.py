@@ -219,13 +219,14 @@ class Children:
                 child.kill()
             elif not child.pinged:
                 child.pinged = True
-                Deferred.fromCoroutine(self._ping(child)).addErrback(
+                Deferred.fromCoroutine(self.ping(child)).addErrback(
                     lambda failure: log.failure("ping failed", failure=failure)
                 )
 
-    async def _ping(self, child: Child) -> None:
+    async def ping(self, child: Child, timeout: float | None = None) -> None:
+        """Ask a child whether it answers, and how many requests it has. Raises ProcessTimeoutError."""
         try:
-            answer = await child.channel.ask("ping", timeout=None)
+            answer = await child.channel.ask("ping", timeout=timeout)
         except ProcessLost:
             return
         child.pinged = False

@@ -34,6 +34,8 @@ log = Logger()
 
 FIGURES_TIMEOUT = 5.0
 """Seconds that a child may take to report its figures; without them, status has those of the others."""
+COUNT_TIMEOUT = 0.5
+"""Seconds that a child may take to say how many requests are open."""
 END_TIMEOUT = 3.0
 """Seconds that a child may take to end once it has nothing left to do, or at once."""
 
@@ -66,6 +68,11 @@ class Processes:
     def running(self) -> int:
         """Open requests, watches and tunnels, as the workers said within the last second."""
         return sum(child.open for child in self.children if child.role is Role.WORKER)
+
+    async def count_running(self) -> int:
+        """Return the same as of now; of a worker that does not answer at once, what it said last."""
+        await outcomes(self.children.ping(child, timeout=COUNT_TIMEOUT) for child in self.children)
+        return self.running
 
     async def collect_figures(self) -> dict[str, Any]:
         """Return connections and requests of each listener and cluster, summed, and the processes, for JSON."""

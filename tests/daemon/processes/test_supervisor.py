@@ -544,6 +544,17 @@ class TestFigures:
         ]
 
     @run  # type: ignore[untyped-decorator]
+    async def test_a_count_is_as_of_now_but_for_who_does_not_answer(self, world: World) -> None:
+        world.open = {"worker-0": 3, "worker-1": 4}
+        await world.processes.start(OLD)
+        assert await world.processes.count_running() == 7
+        world.open = {"worker-0": 1, "worker-1": 9}
+        world.child("worker-1").answers_pings = False
+        counted = Deferred.fromCoroutine(world.processes.count_running())
+        await world.pass_time(0.5)
+        assert await counted == 5
+
+    @run  # type: ignore[untyped-decorator]
     async def test_a_child_that_does_not_answer_delays_status_for_five_seconds(self, world: World) -> None:
         await world.processes.start(OLD)
         world.on("worker-1", "figures", wait(Deferred()))
