@@ -27,7 +27,7 @@ from twisted.logger import Logger
 from mcproxy import __version__
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.processes.channel import HEAD, MAX_DESCRIPTORS, MAX_MESSAGE, Channel, Message
-from mcproxy.daemon.processes.errors import ProcessLost
+from mcproxy.daemon.processes.errors import ProcessError, ProcessLost
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver
 
@@ -111,7 +111,7 @@ class Takeover:
         await self._ask("prepared", addresses=list(addresses))
 
     async def serving(self) -> None:
-        """This daemon serves. Returns when the old one has told systemd of it and retires."""
+        """This daemon serves. Returns when the old one has told systemd of it and retires. Raises DaemonError."""
         self.sockets.close_rest()
         await self._ask("serving")
         self.sockets.complete()
@@ -124,6 +124,8 @@ class Takeover:
             await self._channel.ask(kind, timeout=None, **fields)
         except ProcessLost:
             log.warn("the daemon that was to be replaced has ended, this one goes on", step=kind)
+        except ProcessError as error:
+            raise DaemonError(f"the daemon that was to be replaced failed: {error}", todo="see its log") from error
 
 
 def _send(connection: socket.socket, kind: str, **fields: Any) -> None:

@@ -9,9 +9,11 @@ and a shutdown ends no request before it is done or its timeout has expired.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import itertools
 import os
+import signal
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -169,7 +171,8 @@ class Daemon:
         self._stops_by = 0.0  # when a shutdown that was begun is over at the latest
         self.orphaned = OrphanedSockets(self._reactor, dependencies.handed_over)
         self._upgrade: Upgrade | None = None
-        self._retiring = False
+        self._successor: Successor | None = None  # what has replaced this daemon, which retires
+        self._retiring = False  # and was not asked to stop since
         self._watchdog = LoopingCall(dependencies.notifier.watchdog)
         self._watchdog.clock = self._reactor
 
@@ -200,7 +203,10 @@ class Daemon:
         self._config = loaded.config
         self.state = State.SERVING
         if takeover is not None:
-            await takeover.serving()
+            try:
+                await takeover.serving()
+            except DaemonError as error:
+                self.give_way(error.cause)
             if self.state is not State.SERVING:
                 return
         self._notify_ready()
@@ -228,6 +234,8 @@ class Daemon:
 
     def give_way(self, why: str) -> None:
         """The daemon that was to be replaced has given up the upgrade and goes on: end at once."""
+        if self.state is State.STOPPED:
+            return
         log.error("the daemon that was to be replaced goes on, this one ends", cause=why)
         self._service.abort()
         self._finish(1)
@@ -277,6 +285,10 @@ class Daemon:
             drainTimeout=daemon.drain_timeout,
         )
         await self._applying.acquire()
+        if self._successor is not None:  # the stop came in the very moment in which this daemon was replaced
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._successor.pid, signal.SIGTERM)
+            return
         self._service.begin_shutdown()
         await deferLater(self._reactor, daemon.shutdown_delay)
         await self._service.drain(daemon.drain_timeout)
@@ -342,11 +354,15 @@ class Daemon:
         except DaemonError as error:
             self._log_failed("the program is not replaced, this one goes on", error, "")
             raise
+        self._successor = successor
+        self.state = State.STOPPING
+        self._retiring = True
+        self._applying.release()
         Deferred.fromCoroutine(self._retire(successor)).addErrback(self._stop_failed)
         return successor
 
     async def _replaced_by(self, upgrade: Upgrade) -> Successor:
-        """Make an upgrade; no configuration is applied meanwhile, nor after it. Raises DaemonError."""
+        """Make an upgrade, while no configuration is applied. Raises DaemonError; else the lock is held on return."""
         await self._applying.acquire()
         try:
             if self.state is not State.SERVING:
@@ -401,8 +417,6 @@ class Daemon:
     async def _retire(self, successor: Successor) -> None:
         """End what is open, as for what a reload removes; the control socket is the successor's."""
         timeout = self._config.daemon.drain_timeout
-        self.state = State.STOPPING
-        self._retiring = True
         self._stops_by = self._reactor.seconds() + timeout + _FINISH_SECONDS
         log.info(
             "the program is replaced, this one ends what it has",
@@ -445,6 +459,11 @@ class Daemon:
     async def _apply(self, config: Config) -> None:
         """Apply `config`, or change nothing: a new control socket is opened first, and closed if the rest fails."""
         async with self._applying:
+            if self._successor is not None:
+                raise DaemonError(
+                    f"the program was replaced meanwhile, by process {self._successor.pid}",
+                    todo="reload again if the file was changed since",
+                )
             if self.state is not State.SERVING:
                 raise DaemonError("mcproxy is stopping")
             check_reload(self._config.daemon, config.daemon)

@@ -244,7 +244,7 @@ def control(tmp_path: Path) -> str:
     return str(tmp_path / "control.sock")
 
 
-def test_systemd_learns_of_the_new_main_process_before_that_speaks(
+def test_systemd_learns_of_the_new_main_process_before_that_speaks_and_a_reload_meanwhile_fails(
     tmp_path: Path, systemd: Systemd, control: str
 ) -> None:
     environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
@@ -254,10 +254,17 @@ def test_systemd_learns_of_the_new_main_process_before_that_speaks(
         daemon.wait_for("mcproxy serves")
         daemon.configure(control_socket=moved)
         daemon.signal(signal.SIGUSR2)
-        while systemd.main == old:
-            systemd.next()
+        daemon.wait_for("the program is started anew")
+        with socket.socket(socket.AF_UNIX) as reloading:
+            reloading.settimeout(PATIENCE)
+            reloading.connect(control)
+            reloading.sendall(b'{"command": "reload"}\n')
+            while systemd.main == old:
+                systemd.next()
+            [error] = json.loads(reloading.makefile().readline())["errors"]
         new = systemd.main
         try:
+            assert error.startswith(f"the program was replaced meanwhile, by process {new}; reload again")
             assert parent_of(new) != old
             assert [systemd.next() for _ in range(3)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
             daemon.wait_for("retired")
