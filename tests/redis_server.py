@@ -21,13 +21,16 @@ _START = 10.0  # seconds
 class RedisServer:
     """One server; it can be stopped, started again (empty), and made to stand still."""
 
-    def __init__(self, folder: Path, *options: str, tcp: bool = False, tls: bool = False) -> None:
-        """`options` are those of redis-server; with `tls` they name its files."""
+    def __init__(self, folder: Path, *options: str, tls: bool = False, node: bool = False) -> None:
+        """`options` are those of redis-server; with `tls` they name its files. `node`: it is one of a cluster."""
         program = shutil.which("redis-server")
         assert program is not None, "redis-server is not on PATH: .ci/tools redis-server installs it"
         self._program, self._folder, self._options = program, folder, options
         self.socket = str(folder / "redis.sock")
-        self.port = reserved_port() if tcp or tls else 0
+        self.port = reserved_port() if tls or node else 0
+        self.bus_port = reserved_port() if node else 0
+        if node:
+            self._options = (*options, "--cluster-enabled", "yes", "--cluster-port", str(self.bus_port))
         self._ports = ("--port", "0" if tls else str(self.port), *(("--tls-port", str(self.port)) if tls else ()))
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -50,6 +50,11 @@ class RedisEngine:
                 return self._call(calls)
             except (redis.exceptions.MovedError, redis.exceptions.AskError):
                 self._close()  # one node of a cluster
+                if self._config.socket is not None:
+                    why = (
+                        f"{self._config.socket}: it is a node of a cluster, whose other nodes are reached by TCP alone"
+                    )
+                    raise Unavailable(why, "write redis:// or rediss:// and a node's host and port in url") from None
                 self._client = RedisCluster(**self._options(single=False))
                 return self._call(calls)
 
@@ -57,7 +62,7 @@ class RedisEngine:
         """Close the connections."""
         try:
             self._close()
-        except redis.RedisError:
+        except (redis.RedisError, OSError):
             pass
         for fd in self._files:
             os.close(fd)
@@ -146,6 +151,7 @@ def _as_unavailable(config: model.Redis) -> Iterator[None]:
 
 # What an answer of Redis begins with -> what to do.
 _TODO = {
+    "SELECT is not allowed": "take the database out of url: a cluster has one alone",
     "NOAUTH": "set passwordFile, and username where Redis has an ACL",
     "WRONGPASS": "see that username and passwordFile are Redis' own, then reload",
     "NOPERM": (

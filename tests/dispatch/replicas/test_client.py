@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -174,20 +175,30 @@ def test_another_authority_or_name_is_refused(tls_server: RedisServer, authority
 
 
 def test_a_cluster_is_found_out_by_itself(tmp_path: Path, engine_for: Make) -> None:
+    def by_socket(server: RedisServer) -> str:
+        try:
+            return str(works(engine_for(server.config())))
+        except Unavailable as error:
+            return str(error)
+
     servers = []
     try:
         for name in ("one", "two"):
             (tmp_path / name).mkdir()
-            servers.append(RedisServer(tmp_path / name, "--cluster-enabled", "yes", tcp=True).start())
+            servers.append(RedisServer(tmp_path / name, node=True).start())
         one, two = (server.client() for server in servers)
         one.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
         two.execute_command("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)
-        one.execute_command("CLUSTER", "MEET", "127.0.0.1", servers[1].port)
+        one.execute_command("CLUSTER", "MEET", "127.0.0.1", servers[1].port, servers[1].bus_port)
         while not all("cluster_state:ok" in node.execute_command("CLUSTER", "INFO") for node in (one, two)):
-            pass
+            time.sleep(0.02)
         for server in servers:  # the slot of the limit is at one of the two
             assert works(engine_for(model.Redis(url="redis://…", host="127.0.0.1", port=server.port)))
         assert len(one.keys()) + len(two.keys()) == 2
+        whys = [by_socket(server) for server in servers]
+        assert sum("whose other nodes are reached by TCP alone" in why for why in whys) == 1
+        database = model.Redis(url="redis://…", host="127.0.0.1", port=servers[0].port, database=1)
+        assert refusal(engine_for(database))[1] == "take the database out of url: a cluster has one alone"
         one.close()
         two.close()
     finally:
