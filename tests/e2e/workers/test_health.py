@@ -48,7 +48,7 @@ class CheckingDaemon(WorkersDaemon):
 
 @pytest.fixture(scope="module")
 def daemon(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckingDaemon]:
-    daemon = CheckingDaemon(site, tmp_path_factory.mktemp("health"), workers=3)
+    daemon = CheckingDaemon(site, tmp_path_factory.mktemp("health"), workers=2)
     try:
         daemon.start()
         daemon.wait_until_all_serve()
