@@ -551,6 +551,7 @@ class TestFigures:
         world.open = {"worker-0": 1, "worker-1": 9}
         world.child("worker-1").answers_pings = False
         counted = Deferred.fromCoroutine(world.processes.count_running())
+        await world.settled()
         await world.pass_time(0.5)
         assert await counted == 5
 
