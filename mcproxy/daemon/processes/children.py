@@ -25,8 +25,8 @@ HEARTBEAT = 1.0
 """Seconds between two pings of a child."""
 SILENCE = 10.0
 """Seconds without an answer after which a child is killed."""
-STARTING = 20.0
-"""Seconds without the first answer: an interpreter imports everything before it answers."""
+STARTING = 30.0
+"""Seconds without the first answer: an interpreter imports everything before it answers (0.7 s on a free core)."""
 KEEPER_COLUMN = 63
 """The keeper's column in shared memory; the workers have those below it."""
 
