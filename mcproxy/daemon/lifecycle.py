@@ -80,8 +80,8 @@ class Service(Protocol):
     async def drain(self, timeout: float) -> None:
         """Refuse new tunnels and followed logs and wait for the open ones, at most `timeout` seconds; then cut them."""
 
-    def stop_accepting(self) -> None:
-        """Close the listening sockets."""
+    async def close_listeners(self) -> None:
+        """Close the listening sockets, in all processes: the addresses are free for another daemon then."""
 
     async def finish(self) -> None:
         """End watches cleanly, wait for short requests, both within fixed times, and close everything."""
@@ -292,7 +292,7 @@ class Daemon:
         self._service.begin_shutdown()
         await deferLater(self._reactor, daemon.shutdown_delay)
         await self._service.drain(daemon.drain_timeout)
-        self._service.stop_accepting()
+        await self._service.close_listeners()
         self._close_control()
         log.info("listeners are closed", open=await self._service.count_running())
         await self._service.finish()

@@ -343,6 +343,10 @@ class Service:
         for live in self._all_listeners():
             live.close()
 
+    async def close_listeners(self) -> None:
+        """Do the same, as `lifecycle.Service` has it."""
+        self.stop_accepting()
+
     async def finish(self) -> None:
         """End watches, wait for short requests within fixed times, and close everything."""
         await self._in_flight.finish()

@@ -62,7 +62,7 @@ class FakeService:
             await deferLater(self.reactor, timeout)
         self.write("drained")
 
-    def stop_accepting(self) -> None:
+    async def close_listeners(self) -> None:
         self.write("stopped accepting")
 
     async def finish(self) -> None:

@@ -58,7 +58,7 @@ class RecordingService:
         self.calls.append(f"drain {timeout:g}")
         await self.draining
 
-    def stop_accepting(self) -> None:
+    async def close_listeners(self) -> None:
         self.calls.append("stop_accepting")
 
     async def finish(self) -> None:

@@ -135,12 +135,11 @@ class Processes:
         await self._ask_all("drain", self._slots.serving(), seconds=timeout)
         await self._retired(until)
 
-    def stop_accepting(self) -> None:
-        """Close the listening sockets."""
+    async def close_listeners(self) -> None:
+        """Close the listening sockets, in all processes: the addresses are free for another daemon then."""
         self._slots.finish()
         self._sockets.close()  # before the workers', the last of which accepts what is queued
-        for child in self._slots.serving(Role.WORKER):
-            child.channel.tell("stop_accepting")
+        await self._ask_all("stop_accepting", self._slots.serving(Role.WORKER))
 
     async def finish(self) -> None:
         """End watches cleanly, wait for short requests, both within fixed times, and close everything."""

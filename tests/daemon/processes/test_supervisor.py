@@ -457,7 +457,7 @@ class TestStop:
         processes = world.processes
         processes.begin_shutdown()
         await processes.drain(5.0)
-        processes.stop_accepting()
+        await processes.close_listeners()
         await processes.finish()
         steps = [event.split()[1] for event in world.since(mark) if event.startswith("worker-0")]
         assert steps == ["begin_shutdown", "drain", "stop_accepting", "finish", "has"]
@@ -495,17 +495,29 @@ class TestStop:
         assert not drained.called
         await world.pass_time(0.5)
         await drained
-        world.processes.stop_accepting()
+        await world.processes.close_listeners()
         await world.processes.finish()
         assert dict(world.processes.cut) == {"tunnels": 1}
         assert world.living == []
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_listeners_are_closed_when_the_last_worker_has_closed_them(self, world: World) -> None:
+        slow: Deferred[None] = Deferred()
+        world.on("worker-1", "stop_accepting", wait(slow))
+        await world.processes.start(OLD)
+        closed = Deferred.fromCoroutine(world.processes.close_listeners())
+        await world.until(lambda: "worker-0 stop_accepting" in world.events)
+        await world.settled()
+        assert not closed.called
+        slow.callback(None)
+        await closed
 
     @run  # type: ignore[untyped-decorator]
     async def test_a_child_that_hangs_in_its_end_is_killed(self, world: World) -> None:
         await world.processes.start(OLD)
         world.processes.begin_shutdown()
         await world.processes.drain(5.0)
-        world.processes.stop_accepting()
+        await world.processes.close_listeners()
         world.child("worker-1").end = lambda: None  # type: ignore[method-assign]
         finished = Deferred.fromCoroutine(world.processes.finish())
         await world.pass_time(4)
