@@ -34,6 +34,7 @@ _FIRST_WITHIN = 2.5
 """Seconds for the first orphan to send its sockets, if there is one."""
 _NEXT_WITHIN = 2 * POLL
 """Seconds after an orphan's sockets for those of the next."""
+_STEP = 0.1
 _MAX_AT_ONCE = 200
 """Descriptors of one message; Linux allows 253."""
 _SEND_TIMEOUT = 5.0
@@ -58,10 +59,12 @@ class OrphanedSockets:
         log.info("waiting for the sockets of processes whose supervisor has died", cause=str(error))
         self.wanted = True
         try:
-            await deferLater(self._reactor, _FIRST_WITHIN)
-            while self._came:
-                self._came = False
-                await deferLater(self._reactor, _NEXT_WITHIN)
+            until = self._reactor.seconds() + _FIRST_WITHIN
+            while self._reactor.seconds() < until:
+                await deferLater(self._reactor, _STEP)
+                if self._came:
+                    self._came = False
+                    until = self._reactor.seconds() + _NEXT_WITHIN
         finally:
             self.wanted = False
         return bool(self._known)
