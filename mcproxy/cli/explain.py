@@ -300,6 +300,7 @@ def describe_flow_control(control: model.FlowControl) -> str:
     elif control.type is model.FlowControlType.TOKEN_BUCKET:
         parts += [f"qps {control.qps:g}", f"burst {control.burst}"]
     parts += [f"per {control.per}"] if control.per is not model.Per.ALL else []
+    parts += ["over all replicas"] if control.shared else []
     parts += [f"queue of {control.queue.size} for {control.queue.timeout:g} s"] if control.queue is not None else []
     return f"{shown(control.name)} ({', '.join(parts)})"
 

@@ -62,9 +62,10 @@ class FlowController(ABC):
 
         For events there is no Retry-After: recorders would retry instead of dropping the event.
         """
+        limits = [*self._limits(), *(["over all replicas"] if self.config.shared else [])]
         message = (
             f'too many requests for cluster "{cluster_name}", limited by flow control "{self.config.name}"'
-            f" ({', '.join(self._limits())})"
+            f" ({', '.join(limits)})"
         )
         if waited is not None:
             message += f"; waited {_number(waited)} s in its queue"

@@ -346,7 +346,8 @@ listeners: [{name: a, bind: "127.0.0.1:0"}]
 clusters:
   - {name: east, endpoints: [{name: a, url: "http://127.0.0.1:8001"}], identity: Passthrough}
   - {name: west, endpoints: [{name: b, url: "http://127.0.0.1:8002"}], identity: Passthrough}
-flowControls: [{name: bulk, type: TokenBucket, qps: 0.5, burst: 100, per: User}]
+daemon: {sharedState: {redis: {url: "unix:///run/redis.sock"}}}
+flowControls: [{name: bulk, type: TokenBucket, qps: 0.5, burst: 100, per: User, shared: true}]
 servers:
   - name: both
     default: true
@@ -363,7 +364,7 @@ servers:
     assert check.run(parse("-c", str(file), "--explain", "GET", f"/clusters/east{secret}")) == 0
     told = capsys.readouterr().out
     assert "policy         dispatch[1], rules[0]\n" in told
-    assert 'flow control   "bulk" (TokenBucket, qps 0.5, burst 100, per User)\n' in told
+    assert 'flow control   "bulk" (TokenBucket, qps 0.5, burst 100, per User, over all replicas)\n' in told
     assert check.run(parse("-c", str(file), "--explain", "GET", f"/clusters/west{secret}")) == 1
     assert "result         refused: 403, secrets are not served here\n" in capsys.readouterr().out
 

@@ -58,6 +58,11 @@ def test_a_token_bucket_refuses_in_these_words() -> None:
     assert json.loads(error.body())["details"] == {"retryAfterSeconds": 1}
 
 
+def test_a_refusal_says_that_a_limit_is_that_of_all_replicas() -> None:
+    error = refusal(admit(bucket(burst=0, shared=True)))
+    assert error.message.endswith("(TokenBucket, qps 50, burst 0, over all replicas)")
+
+
 @pytest.mark.parametrize(
     ("control", "figures"),
     [

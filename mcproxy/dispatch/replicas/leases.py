@@ -136,7 +136,10 @@ class Leases:
                 self._count(key, demand, seconds, now)
 
     def _offered(self, demand: Demand, seconds: float) -> float:
-        offered = demand.in_flight + demand.refused if self.limit.whole else (demand.taken + demand.refused) / seconds
+        if self.limit.whole:
+            offered: float = demand.in_flight + demand.refused
+        else:  # a few requests at once are no rate yet
+            offered = (demand.taken + demand.refused) / (seconds if demand.refused else max(seconds, 1.0))
         return min(offered, self._amount)
 
     def _count(self, key: _Key, demand: Demand, seconds: float, now: float) -> None:
