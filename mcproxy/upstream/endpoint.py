@@ -74,7 +74,7 @@ class Endpoint:
         )
         self._log = EndpointLog(self)
         self.check_soon: Callable[[], None] | None = None  # set by the health checker
-        self.tell_refused: Callable[[str], None] | None = None  # set where processes share the health
+        self.tell_out: Callable[[str], None] | None = None  # set where processes share the health
         self._connections = cluster.connections
         self._shared = shared
         self._data_tls = data_tls
@@ -186,19 +186,18 @@ class Endpoint:
         if self._removed or problem is self._counted():
             return
         self._counted = ref(problem)
-        if self.tell_refused is not None and isinstance(problem, ConnectionRefused | TLSError):
-            self.tell_refused(problem.cause)
-        self._count_connect_failure(problem.cause)
+        self.silent = True
+        changed = self.health.connect_failed(problem.cause)
+        if changed and self.tell_out is not None and isinstance(problem, ConnectionRefused | TLSError):
+            self.tell_out(problem.cause)
+        self._status_changed(changed)
         self.request_check()
 
-    def record_refused_elsewhere(self, cause: str) -> None:
-        """Count a connection of another process that the endpoint refused; that process has asked for a check."""
+    def record_out_elsewhere(self, cause: str) -> None:
+        """Go out since the endpoint refuses the connections of another process, which has asked for a check."""
         if not self._removed and self.health.status is Health.READY:
-            self._count_connect_failure(cause)
-
-    def _count_connect_failure(self, cause: str) -> None:
-        self.silent = True
-        self._status_changed(self.health.connect_failed(cause))
+            self.silent = True
+            self._status_changed(self.health.out_elsewhere(cause))
 
     def request_check(self) -> None:
         """Schedule a check soon: a request failed in a way that it may have caused itself."""

@@ -143,11 +143,11 @@ class HealthExchange(Protocol):
     def on_result(self, endpoint: EndpointKey, notify: Callable[[CheckResult], None]) -> Callable[[], None]:
         """Subscribe to the results that others publish for an endpoint."""
 
-    def tell_refused(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
-        """Tell all others that the endpoint refused a connection of a request."""
+    def tell_out(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
+        """Tell all others that the endpoint has gone out here, since it refuses the connections of requests."""
 
-    def on_refused(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
-        """Subscribe to connections of others that were refused: `setup` and cause."""
+    def on_out(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
+        """Subscribe to what others tell so: `setup` and cause."""
 
     def ask(self, endpoint: EndpointKey) -> None:
         """Ask the process that checks for an early check."""

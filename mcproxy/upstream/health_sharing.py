@@ -5,8 +5,8 @@ their own, so that all come to the same states; a process that has no result yet
 leader had after its newest one. Thus whoever leads next goes on where the former leader was, and a first check that
 fails takes nothing out that was in.
 
-A connection of a request that the endpoint itself refused counts in all processes, as it would in one. One that timed
-out counts where it was tried: the process may have stood still, which says nothing to others.
+Failed connections of requests count where they were tried. An endpoint that goes out in one process since it refuses
+them goes out in all; not if they timed out: that process may have stood still, which says nothing to others.
 """
 
 from __future__ import annotations
@@ -123,11 +123,11 @@ class FollowedEndpoint:
             self._owner.warned = last.warned
             if self._endpoint.health.status is Health.UNCHECKED:
                 self._endpoint.adopt_state(last.after, last.credential)
-        self._endpoint.tell_refused = self._tell_refused
+        self._endpoint.tell_out = self._tell_out
         return [
             exchange.on_result(self.key, self._received),
             exchange.on_ask(self.key, self._endpoint.request_check),
-            exchange.on_refused(self.key, self._refused_elsewhere),
+            exchange.on_out(self.key, self._out_elsewhere),
         ]
 
     def follow(self) -> None:
@@ -137,17 +137,15 @@ class FollowedEndpoint:
     def stop(self) -> None:
         if self._endpoint.check_soon == self._ask:  # not if a successor has taken the endpoint over
             self._endpoint.check_soon = None
-        if self._endpoint.tell_refused == self._tell_refused:
-            self._endpoint.tell_refused = None
+        if self._endpoint.tell_out == self._tell_out:
+            self._endpoint.tell_out = None
 
-    def _tell_refused(self, cause: str) -> None:
-        """Only what takes it out: whoever has it out sends no requests there."""
-        if self._endpoint.health.status is Health.READY:
-            self._owner.exchange.tell_refused(self.key, self._endpoint.setup, cause)
+    def _tell_out(self, cause: str) -> None:
+        self._owner.exchange.tell_out(self.key, self._endpoint.setup, cause)
 
-    def _refused_elsewhere(self, setup: str, cause: str) -> None:
+    def _out_elsewhere(self, setup: str, cause: str) -> None:
         if setup == self._endpoint.setup:
-            self._endpoint.record_refused_elsewhere(cause)
+            self._endpoint.record_out_elsewhere(cause)
 
     def _ask(self) -> None:
         """Ask once for each result: any number of failed connections wants one check."""

@@ -123,6 +123,11 @@ class HealthState:
         self._connect_failures += 1
         return self._failed(cause)
 
+    def out_elsewhere(self, cause: str) -> bool:
+        """Count as many failed connections as take the endpoint out: it refuses those of another process."""
+        self._connect_failures = max(self._connect_failures, self._unhealthy_after)
+        return self._failed(cause)
+
     def connect_succeeded(self) -> None:
         """Reset the failed connections: the newest one opened. Only a check brings an endpoint back."""
         self._connect_failures = 0

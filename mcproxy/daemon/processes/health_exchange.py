@@ -24,8 +24,8 @@ log = Logger()
 
 _T = TypeVar("_T")
 
-_REFUSED_LATELY = 2.0
-"""Seconds for which a connection that another process was refused says something."""
+_LATELY = 2.0
+"""Seconds for which it says something that an endpoint went out elsewhere."""
 _LOOK = 5.0
 """Seconds between two looks at whether the supervisor says anything."""
 _SILENCE = 15.0
@@ -42,10 +42,10 @@ class ChannelHealth:
         self._memory = HealthMemory(clock)
         self._roles: list[Callable[[], None]] = []
         self._results: defaultdict[EndpointKey, list[Callable[[CheckResult], None]]] = defaultdict(list)
-        self._refusals: defaultdict[EndpointKey, list[Callable[[str, str], None]]] = defaultdict(list)
+        self._outs: defaultdict[EndpointKey, list[Callable[[str, str], None]]] = defaultdict(list)
         self._asks: defaultdict[EndpointKey, list[Callable[[], None]]] = defaultdict(list)
         channel.on("health_result", self._result)
-        channel.on("health_refused", self._refused)
+        channel.on("health_out", self._out)
         channel.on("health_soon", self._soon)
         channel.on("health_states", self._states)
         channel.when_lost().addCallback(lambda _: self._orphaned())
@@ -77,12 +77,12 @@ class ChannelHealth:
     def on_result(self, endpoint: EndpointKey, notify: Callable[[CheckResult], None]) -> Callable[[], None]:
         return _add(self._results[endpoint], notify)
 
-    def tell_refused(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
+    def tell_out(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
         at = self._clock.seconds()
-        self._channel.tell("health_refused", cluster=endpoint[0], url=endpoint[1], setup=setup, cause=cause, at=at)
+        self._channel.tell("health_out", cluster=endpoint[0], url=endpoint[1], setup=setup, cause=cause, at=at)
 
-    def on_refused(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
-        return _add(self._refusals[endpoint], notify)
+    def on_out(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
+        return _add(self._outs[endpoint], notify)
 
     def ask(self, endpoint: EndpointKey) -> None:
         self._channel.tell("health_soon", cluster=endpoint[0], url=endpoint[1])
@@ -100,10 +100,10 @@ class ChannelHealth:
         for fields in message["states"]:
             self._memory.put(CheckResult.from_fields(fields), fields["age"])
 
-    def _refused(self, message: Message) -> None:
-        if abs(self._clock.seconds() - message["at"]) > _REFUSED_LATELY:  # the supervisor stood still meanwhile
+    def _out(self, message: Message) -> None:
+        if abs(self._clock.seconds() - message["at"]) > _LATELY:  # the supervisor stood still meanwhile
             return
-        for notify in tuple(self._refusals.get((message["cluster"], message["url"]), ())):
+        for notify in tuple(self._outs.get((message["cluster"], message["url"]), ())):
             notify(message["setup"], message["cause"])
 
     def _soon(self, message: Message) -> None:

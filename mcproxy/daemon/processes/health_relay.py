@@ -2,7 +2,7 @@
 
     leader      health_result   -> supervisor -> health_result  all others
     any other   health_soon     -> supervisor -> health_soon    the leader
-    any         health_refused  -> supervisor -> health_refused all others
+    any         health_out      -> supervisor -> health_out     all others
     supervisor  health_states   -> a process that has started, before its first configuration
 
 It judges nothing. A result of a process that is the leader no more (it was stopped, and goes on) is dropped.
@@ -29,7 +29,7 @@ class HealthRelay:
         self._memory = HealthMemory(clock)
         children.on("health_result", self._result)
         children.on("health_soon", self._soon)
-        children.on("health_refused", self._refused)
+        children.on("health_out", self._out)
         children.on_started(self._started)
 
     def configured(self, config: model.Config) -> None:
@@ -46,8 +46,8 @@ class HealthRelay:
         if leader is not None and leader is not child:
             leader.channel.tell("health_soon", **message.fields)
 
-    def _refused(self, child: Child, message: Message) -> None:
-        self._children.tell_all("health_refused", but=child, **message.fields)
+    def _out(self, child: Child, message: Message) -> None:
+        self._children.tell_all("health_out", but=child, **message.fields)
 
     def _started(self, child: Child) -> None:
         states = [{"age": age, **result.to_fields()} for age, result in self._memory.all()]

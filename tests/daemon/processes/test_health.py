@@ -175,21 +175,24 @@ def test_a_check_whose_time_ran_out_while_the_process_stood_still_is_made_again(
     assert not first.endpoint.ready, "an answer that does not come in its time is a failure"
 
 
-def test_refused_connections_count_in_all_processes_as_they_would_in_one() -> None:
+def test_an_endpoint_that_refuses_the_connections_of_one_process_goes_out_in_all() -> None:
     family, first, second, third = three()
     rounds(family, 1)
     refused = [ConnectionRefused("it refused the connection") for _ in range(20)]
-    second.endpoint.record_connect_failure(refused[0])
-    third.endpoint.record_connect_failure(refused[1])
-    assert all(process.endpoint.ready for process in (first, second, third))
+    for problem in refused[:2]:
+        second.endpoint.record_connect_failure(problem)
+    assert "health_out" not in second.channel.told, "a few refusals between successes take nothing out elsewhere"
     with capturedLogs() as events:
         for problem in refused[2:]:
             second.endpoint.record_connect_failure(problem)
     assert not any(process.endpoint.ready for process in (first, second, third))
-    assert second.channel.told.count("health_refused") <= CHECK.unhealthy_after
+    assert all(process.endpoint.silent for process in (first, second, third))
+    assert second.channel.told.count("health_out") == 1
     assert {event["log_subject"] for event in events} == {("endpoint", "east", "http://10.0.0.1:6443")}
     rounds(family, 2)
     assert all(process.endpoint.ready for process in (first, second, third))
+    third.endpoint.record_connect_failure(refused[0])
+    assert third.endpoint.ready, "it begins anew"
 
 
 def test_refusals_that_come_late_do_not_count() -> None:
