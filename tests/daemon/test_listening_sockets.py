@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet import reactor
+from twisted.internet.task import deferLater
 
 from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
 from mcproxy.daemon.listening_sockets import InheritedSockets, SocketTable
 from mcproxy.net.bind import BindError, SystemdSockets, open_socket
+from mcproxy.net.listen import Listener, ListenerSettings
 from mcproxy.net.listening_sockets import HandedOver
 
 ANY_PORT = TCPBind("127.0.0.1", 0)
@@ -216,3 +222,51 @@ def test_descriptors_that_are_not_used_are_closed() -> None:
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(descriptor)
         inherited.close(TCPBind("b", 1), [opened])
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+async def test_a_listener_goes_on_with_the_sockets_that_it_is_given(tmp_path: Path, kind: str) -> None:
+    bind: Bind = ANY_PORT if kind == "tcp" else UnixBind(str(tmp_path / "x.sock"))
+    before, after = open_socket(bind), open_socket(ANY_PORT)
+    inherited = InheritedSockets()
+    inherited.prepare([(str(bind), os.dup(before.fileno()))])
+    factory = Accepted()
+    listener = Listener(reactor, factory, ListenerSettings(), bind, inherited)  # type: ignore[arg-type]
+    listener.start()
+    inherited.prepare([(str(bind), os.dup(before.fileno()))])
+    inherited.commit([listener])
+    [kept] = listener.sockets
+    clients = [socket.socket(before.family) for _ in range(3)]
+    for client in clients:
+        client.connect(before.getsockname())
+    await factory.until(3)
+    inherited.prepare([(str(bind), os.dup(before.fileno())), (str(bind), os.dup(after.fileno()))])
+    inherited.commit([listener])
+    assert kept.fileno() == -1
+    assert len(listener.sockets) == 2
+    clients += connected(after.getsockname()[1], 2)
+    await factory.until(5)
+    listener.release()
+    clients.append(socket.socket(before.family))
+    clients[-1].connect(before.getsockname())
+    before.accept()[0].close()
+    for each in (before, after, *clients):
+        each.close()
+    assert kind == "tcp" or (tmp_path / "x.sock").exists()
+
+
+class Accepted:
+    """Counts connections, and closes them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def build(self, transport: Any) -> None:
+        self.count += 1
+
+    async def until(self, count: int) -> None:
+        end = time.monotonic() + 10
+        while self.count < count:
+            assert time.monotonic() < end, f"{self.count} of {count} connections"
+            await deferLater(reactor, 0.002)
