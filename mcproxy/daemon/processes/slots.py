@@ -24,7 +24,7 @@ from mcproxy.daemon.processes.slot import Slot
 
 log = Logger()
 
-REPLACED_WITHIN = 30.0
+REPLACED_WITHIN = 60.0
 """Seconds that a reload waits for the successor of a child that has ended."""
 LEAVING_DELAY = 0.25
 """Seconds before a child that was sent SIGTERM is replaced: if all processes were, the supervisor stops by then."""
