@@ -144,7 +144,8 @@ class LeaseAgent:
         self._next_try = 0.0
         self._failure: Exception | None = None  # of the last exchange
         self._away = False  # whether the leases have expired
-        self._away_since = 0.0
+        self._said_away = False  # whether the log says so
+        self._away_since = self._back_since = 0.0
         self._reported: dict[LimitId, str] = {}  # limits of which it was logged that replicas differ
         self._stopped = False
 
@@ -235,7 +236,8 @@ class LeaseAgent:
             self._expire(now)
         self._under_way = self._failure = None
         self._renewed, self._next_try = now, 0.0
-        self._away = self._away and redis is not None
+        if redis is None:
+            self._away = self._said_away = False
         self._engine = _EngineThread(self._reactor, redis, self._make_engine) if redis is not None else None
 
     def _leave(self, engine: _EngineThread, limits: Iterable[LimitId], done: Callable[[object], None]) -> None:
@@ -295,8 +297,7 @@ class LeaseAgent:
             return
         self._failure = None
         if self._away:
-            self._away = False
-            log.info("the shared state is back", away=round(now - self._away_since, 1), replicas=answers[0].members)
+            self._away, self._back_since = False, now
         self._renewed = exchange.sent
         for (id, asks), answer in zip(exchange.asks.items(), answers, strict=True):
             leases = self._limits.get(id)
@@ -305,6 +306,13 @@ class LeaseAgent:
             leases.answered(asks, answer, now)
             self._report_difference(leases)
             self._apply(id)
+        self._report_return(now)
+
+    def _report_return(self, now: float) -> None:
+        """Say that Redis is back once it stays: one that comes and goes is one outage."""
+        if self._said_away and now - self._back_since >= self._lasts:
+            self._said_away = False
+            log.info("the shared state is back", seconds=round(now - self._away_since, 1), replicas=self.replicas)
 
     def _failed(self, error: Exception, now: float) -> None:
         self._failure = error
@@ -315,8 +323,11 @@ class LeaseAgent:
     def _lose(self, now: float) -> None:
         if self._away:
             return
-        self._away, self._away_since = True, self._renewed
+        self._away = True
         self._expire(now)
+        if self._said_away:
+            return
+        self._said_away, self._away_since = True, self._renewed
         error = self._failure
         replicas = self.replicas
         log.error(

@@ -5,6 +5,7 @@ Everything here blocks, and is called in the agent's thread only. It is the one 
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ class RedisEngine:
         """Opens nothing yet."""
         self._config = config
         self._script = source()
-        self._digest = ""
+        self._digest = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
         self._client: Any = None
         self._files: list[int] = []
 
@@ -76,11 +77,9 @@ class RedisEngine:
     def _call(self, calls: Sequence[Call]) -> list[Any]:
         if isinstance(self._client, RedisCluster):
             return [self._one(call) for call in calls]
-        if not self._digest:
-            self._digest = self._client.script_load(self._script)
         answers = self._pipeline(calls)
         if any(isinstance(answer, redis.exceptions.NoScriptError) for answer in answers):  # restarted, or flushed
-            self._digest = self._client.script_load(self._script)
+            self._client.script_load(self._script)
             answers = self._pipeline(calls)
         for answer in answers:
             if isinstance(answer, Exception):

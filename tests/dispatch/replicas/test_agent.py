@@ -132,6 +132,7 @@ async def test_without_redis_each_has_an_equal_part_and_two_lines_say_so(server:
         await run(reactor, replicas, [900, 0], LASTS)
         (admitted, _) = await run(reactor, replicas, [900, 0], 0.5)
         assert admitted > 0.85 * QPS * 0.5
+        await until(lambda: len(lines(events)) == 4)
     todo = "name the primary in url: this is a replica, or it became one"
     assert lines(events) == [(AWAY, todo)] * 2 + [(BACK, None)] * 2
 
@@ -150,6 +151,10 @@ async def test_nothing_waits_for_a_redis_that_stands_still(server: RedisServer, 
         assert one.take()
         server.go_on()
         await until(lambda: not one.agent.away)
+        server.stand_still()  # once more, before it was said that it is back
+        await until(lambda: one.agent.away)
+        server.go_on()
+        await until(lambda: len(lines(events)) > 1)
     assert [line for line, _ in lines(events)] == [AWAY, BACK]
 
 
