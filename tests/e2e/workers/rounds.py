@@ -212,20 +212,18 @@ def supervisor_dies(
     moment.wait(daemon)
     strike(pid)
     thread.join(60)
-    daemon.process.poll()
     time.sleep(0.5)
     orphans = daemon.family.pids()
     outcome.expect(orphans, "the children ended with the supervisor")
     _judge(outcome, load.unexplained(), first, load)
     first = len(load.breaks)
     begun = time.monotonic()
-    daemon.spawn()
-    wait_until("the next daemon serves", lambda: bool(daemon.lines('event="mcproxy serves"')), 30)
+    daemon.start_next()
     outcome.figures["started"] = time.monotonic() - begun
     daemon.wait_until_all_serve()
     drain = float(daemon.drain.removesuffix("s"))
     with contextlib.suppress(AssertionError):
-        wait_until("the orphans end", lambda: not orphans & daemon.family.pids(), drain + 15)
+        wait_until("the orphans end", lambda: not orphans & _alive(daemon), drain + 30)
     outcome.expect(not orphans & daemon.family.pids(), "orphans did not end")
     outcome.figures["drained"] = time.monotonic() - begun
     _judge(outcome, load.unexplained(*(Retirement(each, begun, drain) for each in orphans)), first, load)
@@ -274,9 +272,7 @@ def upgrade(
     drain = float(daemon.drain.removesuffix("s"))
     done = command.returncode == 0
     if target == SUPERVISOR and number == signal.SIGKILL and not _answers(daemon):
-        daemon.process.poll()
-        daemon.spawn()  # nobody but the old daemon's children is left: another one has to take over
-        wait_until("the next daemon serves", lambda: bool(daemon.lines('event="mcproxy serves"')), 60)
+        daemon.start_next()  # nobody but the old daemon's children is left: another one has to take over
         done = True
     with contextlib.suppress(AssertionError):
         daemon.wait_until_all_serve()

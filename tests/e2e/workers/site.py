@@ -254,6 +254,13 @@ class WorkersDaemon(Daemon):
         found = [f"process {pid}" for pid in self.family.pids()]
         return found + [f"socket {path.name}" for path in self.directory.iterdir() if path.is_socket()]
 
+    def start_next(self) -> None:
+        """Start another daemon where the supervisor has died, with a log of its own; wait until it serves."""
+        self.process.wait(TIMEOUT)
+        self.log_file = self.log_file.with_name(f"next-{self.log_file.name}")
+        self.spawn()
+        wait_until("the next daemon serves", lambda: bool(self.lines('event="mcproxy serves"')), 60)
+
     def zombies(self) -> set[int]:
         return zombies(self.family.pids())
 

@@ -19,7 +19,7 @@ from tests.e2e.http_client import Client, ask
 from tests.e2e.processes import wait_until
 from tests.e2e.workers.faults import KEEPER, LEADER, WORKER, Moment, pids_by_target, stopped, strike
 from tests.e2e.workers.load import ADMIN_HEADERS, DEMO, Load, Retirement
-from tests.e2e.workers.rounds import Outcome, Reloads, fault_while, load_of
+from tests.e2e.workers.rounds import Outcome, Reloads, fault_while, load_of, supervisor_dies
 from tests.e2e.workers.site import Events, Site, WorkersDaemon
 
 WORKERS = 3
@@ -245,3 +245,12 @@ def test_another_number_of_workers_comes_by_reload_and_no_request_fails(daemon: 
         reloads.check(outcome)
         assert outcome.wrong == []
     assert daemon.zombies() == set()
+
+
+# -- without a supervisor ---------------------------------------------------------------------------------------------
+
+
+def test_without_its_supervisor_a_daemon_serves_until_the_next_one_takes_over(
+    daemon: WorkersDaemon, load: Load
+) -> None:
+    assert supervisor_dies(daemon, load, None, Moment(0.0), "idle").wrong == []
