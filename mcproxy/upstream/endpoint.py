@@ -221,6 +221,8 @@ class Endpoint:
             changed = health.check_refused(failure, self._shared.reactor.seconds())
         else:
             changed = health.check_failed(failure)
+        if changed and self.tell_out is not None and health.went_out_by_connections:
+            self.tell_out(health.cause)
         self._status_changed(changed)
         if failure is None and not changed:
             self._notify()

@@ -79,6 +79,11 @@ class HealthState:
         """Failures in a row that take the endpoint out."""
         return self._unhealthy_after
 
+    @property
+    def went_out_by_connections(self) -> bool:
+        """Whether it is out, and failed connections of requests have counted in that."""
+        return self.status is Health.FAILED and self._connect_failures > 0
+
     def set_thresholds(self, *, unhealthy_after: int, healthy_after: int) -> None:
         """Take the thresholds of a new configuration; they apply from the next result on."""
         self._unhealthy_after = unhealthy_after

@@ -195,6 +195,25 @@ def test_an_endpoint_that_refuses_the_connections_of_one_process_goes_out_in_all
     assert third.endpoint.ready, "it begins anew"
 
 
+@pytest.mark.parametrize("where", [0, 1])
+def test_checks_and_connections_that_take_it_out_together_take_it_out_in_all(where: int) -> None:
+    family, *processes = three()
+    rounds(family, 1)
+    refuses(processes[0])
+    for _ in range(2):
+        processes[where].endpoint.record_connect_failure(ConnectionRefused("it refused the connection"))
+    family.clock.advance(1.0)  # the early check
+    assert not any(process.endpoint.ready for process in processes)
+
+
+def test_checks_alone_take_it_out_without_more_words() -> None:
+    family, first, second, _ = three()
+    refuses(first)
+    rounds(family, 3)
+    assert not second.endpoint.ready
+    assert "health_out" not in [*first.channel.told, *second.channel.told]
+
+
 def test_refusals_that_come_late_do_not_count() -> None:
     """A supervisor that was stopped passes on what it had not read."""
     family, first, second, _ = three()
