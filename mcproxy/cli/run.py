@@ -17,7 +17,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "run",
         help="run the daemon",
-        description="Run the daemon in the foreground. HUP reloads, TERM stops, USR1 reopens log files.",
+        description="Run the daemon in the foreground. HUP reloads, TERM stops, USR1 reopens log files, USR2 replaces "
+        "the program.",
     )
     configuration.add_option(parser)
 

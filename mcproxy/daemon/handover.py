@@ -75,7 +75,7 @@ class Takeover:
                 f"the sockets of the daemon that is replaced were not passed: {error}",
                 todo=f"unset {VARIABLE}, which only `mcproxy upgrade` sets",
             ) from None
-        if fields.get("kind") != "sockets" or fields["protocol"] != PROTOCOL:
+        if fields.get("kind") != "sockets" or fields.get("protocol") != PROTOCOL:
             raise DaemonError(
                 "the daemon that is replaced hands over in a way that this version does not know",
                 todo="restart mcproxy instead",
