@@ -181,8 +181,9 @@ def head_of(head: RequestHead, *, expects_continue: bool) -> Head:
 def request_head(sent: Head) -> RequestHead:
     """Return a head that was sent."""
     head = RequestHead()
-    for name in Head.__struct_fields__:
-        setattr(head, name, getattr(sent, name))
+    head.method, head.target, head.host, head.fields = sent.method, sent.target, sent.host, sent.fields
+    head.http11, head.keep_alive, head.length, head.upgrade = sent.http11, sent.keep_alive, sent.length, sent.upgrade
+    head.expects_continue, head.te_trailers = sent.expects_continue, sent.te_trailers
     return head
 
 
