@@ -175,7 +175,7 @@ def test_reload_changes_the_number_above_one_and_refuses_the_rest(site: Site, ku
     admin = site.kubectl(kubectl)
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(admin.begin("exec", "-i", pod(admin), "--", "cat"))
-        for site.workers in ("4", "2"):
+        for site.workers in ("3", "2"):
             site.reload()
             assert set(site.processes()) >= {f"worker-{index}" for index in range(int(site.workers))}
             assert "db-0" in admin.good("get", "pods")
