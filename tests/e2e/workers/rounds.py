@@ -258,6 +258,8 @@ def upgrade(
         with contextlib.suppress(ProcessLookupError):
             if pid:
                 deaths.append(strike(pid, number))
+                if number == signal.SIGSTOP:  # whoever is not killed meanwhile goes on, as a frozen machine does
+                    threading.Timer(HEARTBEAT + 2, _continue, (pid,)).start()
     try:
         output, _ = command.communicate(timeout=120)
     except subprocess.TimeoutExpired:
@@ -266,9 +268,6 @@ def upgrade(
         outcome.wrong.append("`mcproxy upgrade` did not end within 120 s")
     outcome.figures["status"] = command.returncode
     outcome.figures["took"] = time.monotonic() - begun
-    if target == SUPERVISOR and number == signal.SIGSTOP:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(deaths[0].pid, signal.SIGCONT)
     drain = float(daemon.drain.removesuffix("s"))
     done = command.returncode == 0
     if target == SUPERVISOR and number == signal.SIGKILL and not _answers(daemon):
@@ -295,6 +294,11 @@ def upgrade(
     )
     _judge(outcome, load.unexplained(*reasons), first, load, *deaths)
     return outcome
+
+
+def _continue(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def _answers(daemon: WorkersDaemon) -> bool:
