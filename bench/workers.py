@@ -282,7 +282,7 @@ def allowed(sample: Sample, several: bool, cores: int) -> float:
 
 def watch_choices(lab: Lab, upstream: int) -> Choice:
     """Open connections to two workers, ask on each again and again, and compare who serves with who accepted."""
-    log = lab.directory / "choices.log"
+    log = lab.directory / "choices-access.log"
     daemon = {"drainTimeout": "1s", "workers": 2}
     sections = {"daemon": daemon, "logging": {"level": "warn", "access": {"file": str(log), "format": "json"}}}
     cores = (lab.cores.proxy, lab.cores.upstream)
