@@ -229,9 +229,11 @@ class SharedCounts:
             if words[base] == place.tag:
                 words[base + C_WAITING] &= ~self._bit
                 if words[base + C_RESERVED] & self._bit:
+                    # First the bits: whoever finds one set takes a place off this process, which must have one then,
+                    # also if it dies between these lines.
+                    self._has_taken(base)
                     words[base + self._column] -= 1
                     words[base + C_TOTAL] -= 1
-                    self._has_taken(base)
                 if words[base + C_WAITING]:
                     told = hand_over(self._memory, self._record, base, place.region)
         finally:

@@ -10,6 +10,7 @@ without which a thread of this process could run while the mutex is held.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -116,7 +117,8 @@ class Mutexes:
         if not holder or not self._may_kill(holder) or not _is_stopped(holder):
             return 0
         if holder == suspect:
-            os.kill(holder, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # another one was faster
+                os.kill(holder, signal.SIGKILL)
         return holder
 
     def _holder(self, pointer: ctypes.c_void_p) -> int:

@@ -177,6 +177,29 @@ def test_a_dead_process_that_was_given_a_place_passes_it_on() -> None:
         assert one.count("a") == 1
 
 
+def test_a_process_that_dies_while_it_passes_its_place_on_has_that_until_it_is_taken_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with machine() as processes:
+        one, dying, other = three(processes)
+        assert one.take("a")
+        assert not dying.take_in_turn("a")
+        one.release("a")
+
+        def die(base: int) -> None:
+            raise SystemExit
+
+        monkeypatch.setattr(dying, "_has_taken", die)
+        with pytest.raises(SystemExit):
+            dying.leave("a")
+        assert not other.take("a")
+        processes.clock.advance(RESERVED_FOR)
+        assert other.take("a")
+        assert other.count("a") == 1
+        processes.memory.reclaim(1)
+        assert other.count("a") == 1
+
+
 def test_places_of_a_dead_process_are_given_to_those_that_wait() -> None:
     with machine() as processes:
         one, two, other = three(processes, 100)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from random import Random
 from typing import Any
 
 import pytest
@@ -17,10 +16,10 @@ import pytest
 from mcproxy.config.model import Per
 from mcproxy.dispatch.shared_memory import LimitId, SharedMemory, SharedTables, layout
 from mcproxy.dispatch.shared_memory.memory import Memory
-from tests.dispatch.shared_memory.child import BUCKET, COUNT, KEYS, NoReactor
+from tests.dispatch.shared_memory.child import BUCKET, COUNT, NoReactor
 
 #: How often processes are killed while they work; more by hand.
-KILLS = int(os.environ.get("MCPROXY_KILLS", "4"))
+KILLS = int(os.environ.get("MCPROXY_KILLS", "40"))
 
 
 class Child:
@@ -173,35 +172,10 @@ def test_a_stopped_process_that_is_not_ours_is_not_killed(family: Family) -> Non
     assert child.said() == "outside"
 
 
-def test_whenever_processes_are_stopped_and_killed_nothing_is_left_of_them(family: Family) -> None:
-    random = Random(11)
-    columns = (1, 2, 3)
-    children = {column: family.start(column, "churn", 9) for column in columns}
-    counts = family.tables.counts(COUNT, 9)
-    for child in children.values():
-        assert child.said() == "ready"
-    for number in range(KILLS):
-        column = random.choice(columns)
-        time.sleep(random.random() * 0.02)  # any moment will do
-        if random.random() < 0.5:
-            children[column].signal(signal.SIGSTOP)
-            for key in KEYS:  # as all others, this process does not wait for it
-                begun = time.monotonic()
-                if counts.take(key):
-                    counts.release(key)
-                assert time.monotonic() - begun < 2.0
-        children[column].kill()
-        family.memory.reclaim(column)
-        assert all(counts.count(key) <= 9 for key in KEYS)
-        if number < KILLS - 3:
-            children[column] = family.start(column, "churn", 9)
-            assert children[column].said() == "ready"
-    for column, child in children.items():
-        child.kill()
-        family.memory.reclaim(column)
-    assert [counts.count(key) for key in KEYS] == [0, 0, 0]
-    for key in KEYS:
-        assert sum(counts.take(key) for _ in range(20)) == 9
+def test_whenever_processes_are_stopped_and_killed_nothing_is_left_of_them() -> None:
+    argv = [sys.executable, "-m", "tests.dispatch.shared_memory.storm", str(KILLS), "11"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_few_that_wait_in_one_process_have_their_turns_beside_many_in_another(family: Family) -> None:
