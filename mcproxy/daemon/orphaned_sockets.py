@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import ipaddress
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -23,6 +24,7 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
+from mcproxy.daemon.control import is_permitted, peer_uid
 from mcproxy.net.bind import BindError, may_be_shared
 from mcproxy.net.listening_sockets import HandedOver
 
@@ -116,17 +118,22 @@ def _listens_on(sock: socket.socket, address: str) -> bool:
     return sock.family in (socket.AF_INET, socket.AF_INET6) and same_host and port in ("0", str(name[1]))
 
 
-def offer(reactor: Any, path: str, listening: Sequence[tuple[str, int]]) -> Deferred[bool]:
+def offer(
+    reactor: Any,
+    path: str,
+    listening: Sequence[tuple[str, int]],
+    uid_of: Callable[[socket.socket], int] = peer_uid,
+) -> Deferred[bool]:
     """An orphan's side: send addresses and descriptors to the daemon at the control socket `path`.
 
-    Returns whether it uses them; errbacks with OSError if it cannot be asked.
+    Returns whether it uses them; errbacks with OSError if it cannot be asked, or is another user's.
     """
     own = [(address, os.dup(descriptor)) for address, descriptor in listening]
 
     def send() -> bool:
         try:
             groups = [own[start : start + _MAX_AT_ONCE] for start in range(0, len(own), _MAX_AT_ONCE)]
-            return all(_send(path, group) for group in groups)
+            return all(_send(path, group, uid_of) for group in groups)
         finally:
             for _, descriptor in own:
                 os.close(descriptor)
@@ -134,12 +141,15 @@ def offer(reactor: Any, path: str, listening: Sequence[tuple[str, int]]) -> Defe
     return deferToThreadPool(reactor, reactor.getThreadPool(), send)
 
 
-def _send(path: str, listening: Sequence[tuple[str, int]]) -> bool:
+def _send(path: str, listening: Sequence[tuple[str, int]], uid_of: Callable[[socket.socket], int]) -> bool:
     request = {"command": "orphan", "addresses": [address for address, _ in listening]}
     rights = array.array("i", [descriptor for _, descriptor in listening])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_SEND_TIMEOUT)
         connection.connect(path)
+        uid = uid_of(connection)  # asked for each connection: the path may be another process's by now
+        if not is_permitted(uid, os.geteuid()):
+            raise PermissionError(errno.EPERM, f"a process of user {uid} listens there", path)
         line = json.dumps(request).encode() + b"\n"
         sent = connection.sendmsg([line], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         connection.sendall(line[sent:])

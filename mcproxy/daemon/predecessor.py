@@ -6,6 +6,9 @@ The other daemon keeps its listeners and its control socket until its tunnels ar
 from __future__ import annotations
 
 import json
+import os
+import socket
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -16,7 +19,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.daemon.control import ControlSocketInUse
+from mcproxy.daemon.control import ControlSocketInUse, is_permitted, peer_uid
 
 log = Logger()
 
@@ -50,9 +53,14 @@ async def wait_for_predecessor(reactor: Any, path: str) -> None:
         await deferLater(reactor, _POLL)
 
 
-async def status_of(reactor: Any, path: str) -> dict[str, Any] | None:
-    """Return the status of the daemon at `path`; None if no process listens there any more, {} without an answer."""
-    factory = _StatusFactory()
+async def status_of(
+    reactor: Any, path: str, uid_of: Callable[[socket.socket], int] = peer_uid
+) -> dict[str, Any] | None:
+    """Return the status of the daemon at `path`; None if no process listens there any more, {} without an answer.
+
+    Only root and this process's user are asked: whatever another one listens for there, it is no daemon of ours.
+    """
+    factory = _StatusFactory(uid_of)
     reactor.connectUNIX(path, factory, timeout=_QUERY_TIMEOUT)
     try:
         line = await factory.line.addTimeout(_QUERY_TIMEOUT, reactor)
@@ -68,12 +76,18 @@ async def status_of(reactor: Any, path: str) -> dict[str, Any] | None:
 
 
 class _StatusQuery(Protocol):
-    def __init__(self, line: Deferred[bytes]) -> None:
+    def __init__(self, line: Deferred[bytes], uid_of: Callable[[socket.socket], int]) -> None:
         self._line = line
+        self._uid_of = uid_of
         self._received = b""
 
     def connectionMade(self) -> None:
         assert self.transport is not None
+        uid = self._uid_of(self.transport.socket)  # type: ignore[attr-defined]
+        if not is_permitted(uid, os.geteuid()):
+            log.debug("the control socket is another user's", uid=uid)  # orphans ask all the time
+            self.transport.loseConnection()
+            return
         self.transport.write(b'{"command": "status", "brief": true}\n')
 
     def dataReceived(self, data: bytes) -> None:
@@ -90,11 +104,12 @@ class _StatusQuery(Protocol):
 class _StatusFactory(ClientFactory):
     noisy = False
 
-    def __init__(self) -> None:
+    def __init__(self, uid_of: Callable[[socket.socket], int]) -> None:
         self.line: Deferred[bytes] = Deferred()
+        self._uid_of = uid_of
 
     def buildProtocol(self, addr: IAddress | None) -> _StatusQuery:
-        return _StatusQuery(self.line)
+        return _StatusQuery(self.line, self._uid_of)
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
         self.line.errback(reason)

@@ -132,3 +132,14 @@ async def test_without_orphans_the_wait_ends(daemon: NextDaemon) -> None:
     assert not await daemon.orphaned.collect(in_use.value)
     for sock in sharing:
         sock.close()
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_a_process_of_another_user_at_the_path_gets_no_socket(daemon: NextDaemon, path: str) -> None:
+    daemon.orphaned.wanted = True
+    with open_socket(TCPBind("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(PermissionError, match="user 4711"):
+            await offer(reactor, path, [(address, listening.fileno())], lambda _: 4711)
+        assert daemon.handed_over.take_all() == {}
+        assert await offer(reactor, path, [(address, listening.fileno())])

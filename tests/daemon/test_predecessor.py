@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.protocol import Factory, Protocol
 
 from mcproxy.daemon.control import ControlSocketInUse
-from mcproxy.daemon.predecessor import wait_for_predecessor
+from mcproxy.daemon.predecessor import status_of, wait_for_predecessor
 
 STOPPING = json.dumps({"ok": True, "state": "stopping", "stopsWithin": 20.0, "pid": 7}).encode() + b"\n"
 HANGS_UP = b""
@@ -77,4 +77,12 @@ async def test_a_process_that_goes_on_to_listen_has_the_socket(reactor: Any, pat
     predecessor = Predecessor(reactor, path, answers, ends=False)
     with pytest.raises(ControlSocketInUse):
         await wait_for_predecessor(reactor, str(path))
+    await predecessor.port.stopListening()
+
+
+async def test_a_process_of_another_user_at_the_path_is_not_believed(reactor: Any, path: Path) -> None:
+    predecessor = Predecessor(reactor, path, [b'{"state": "serving", "pid": 7}\n'], ends=False)
+    assert await status_of(reactor, str(path), lambda _: 4711) == {}
+    assert predecessor.queries == 0
+    assert await status_of(reactor, str(path)) == {"state": "serving", "pid": 7}
     await predecessor.port.stopListening()
