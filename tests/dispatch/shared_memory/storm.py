@@ -1,5 +1,4 @@
 """Kills and stops processes that share limits, at moments of chance: `python -m ...storm KILLS SEED`.
-SEED`.
 
 They are forked, which takes a hundredth of an interpreter's start. Ends with an error if one ends by itself, if a
 maximum is exceeded, if anybody waits long for a stopped one, or if at the end anything is left in flight.
