@@ -30,6 +30,7 @@ PERIOD = 0.2
 LASTS = 2.0
 """Seconds that a lease is good for: as long may Redis be away without anything changing."""
 _RETRY = 5  # periods between two tries while Redis is away
+_REPORT_AGAIN = 60.0  # seconds between two lines on one limit that replicas have differently
 _LEAVE = 0.5  # seconds that a stop waits for Redis
 
 TODO_DIFFERENT = "give all replicas the same flow control; until then the lower limit holds at all of them"
@@ -146,7 +147,7 @@ class LeaseAgent:
         self._away = False  # whether the leases have expired
         self._said_away = False  # whether the log says so
         self._away_since = self._back_since = 0.0
-        self._reported: dict[LimitId, str] = {}  # limits of which it was logged that replicas differ
+        self._reported: dict[LimitId, tuple[str, float]] = {}  # what was logged of limits that differ, and when
         self._stopped = False
 
     @property
@@ -287,7 +288,7 @@ class LeaseAgent:
         now = self._seconds()
         if not isinstance(outcome, Exception):
             try:
-                answers = [parse(reply) for reply in outcome]
+                answers = [parse(reply, asks) for reply, asks in zip(outcome, exchange.asks.values(), strict=True)]
             except ValueError as error:
                 outcome = error
         if not isinstance(outcome, Exception) and now - exchange.sent > self._lasts:
@@ -304,7 +305,7 @@ class LeaseAgent:
             if leases is None:
                 continue  # a reload removed it meanwhile
             leases.answered(asks, answer, now)
-            self._report_difference(leases)
+            self._report_difference(leases, now)
             self._apply(id)
         self._report_return(now)
 
@@ -344,11 +345,12 @@ class LeaseAgent:
             leases.lost(now)
             self._apply(id)
 
-    def _report_difference(self, leases: Leases) -> None:
+    def _report_difference(self, leases: Leases, now: float) -> None:
         id, other = leases.limit.id, leases.differing
-        if not other or self._reported.get(id) == other:
+        said, at = self._reported.get(id, ("", -_REPORT_AGAIN))
+        if not other or said == other or now - at < _REPORT_AGAIN:  # it may be another one each time
             return
-        self._reported[id] = other
+        self._reported[id] = (other, now)
         member, _, label = other.partition(" ")
         log.warn(
             "replicas have different limits",

@@ -22,6 +22,12 @@ local function number(value)
     return string.format('%.17g', value)
 end
 
+-- Others may write to this Redis, too: nil for what is no number, negative, infinite or not a number.
+local function amount(text)
+    local value = text and tonumber(text)
+    return value and value >= 0 and value <= 1e15 and value or nil
+end
+
 if ARGV[1] == 'leave' then
     redis.call('HDEL', members_key, me)
     return {}
@@ -41,8 +47,8 @@ for i = 1, #rows, 2 do
         born = tonumber(row)
     else
         local expiry, joined, theirs, label = string.match(row, '^(%d+) (%d+) (%S+) (.*)$')
-        expiry, joined, theirs = tonumber(expiry), tonumber(joined), tonumber(theirs)
-        if expiry <= now and id ~= me then
+        expiry, joined, theirs = tonumber(expiry), tonumber(joined), amount(theirs)
+        if not theirs or theirs == 0 or (expiry <= now and id ~= me) then -- nothing that this script has written, or over
             redis.call('HDEL', members_key, id)
         else
             if id == me then
@@ -91,9 +97,10 @@ for i = 3, #KEYS do
     for j = 1, #found, 2 do
         local id = found[j]
         local expiry, theirs, wanted = string.match(found[j + 1], '^(%d+) (%S+) (%S+)$')
+        theirs = amount(theirs)
         if id ~= me then
-            if alive[id] and tonumber(expiry) > now then
-                free = free - tonumber(theirs)
+            if alive[id] and theirs and amount(wanted) and tonumber(expiry) > now then
+                free = free - theirs
                 listed[id], wants[id] = true, wanted
                 lessees[#lessees + 1] = id
             else

@@ -5,6 +5,7 @@ All keys of a limit have one hash tag, ``{PREFIX:NAME:KIND:PER}``, so that they 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -100,29 +101,60 @@ def leaving(prefix: str, limit: LimitId, member: str) -> Call:
     return Call((f"{tag}:members", f"{tag}:noted"), ("leave", member, "0", "0", "0", "", "0"))
 
 
-def parse(reply: Any) -> Answer:
-    """Return what the script has answered to a renewal. Raises ValueError for anything else."""
+def parse(reply: Any, asks: Sequence[Ask]) -> Answer:
+    """Return what the script has answered to a renewal with `asks`. Raises ValueError for anything else.
+
+    Others may write to this Redis, too: no number of it is believed that the script cannot have answered, and no lease
+    is more than was asked for.
+    """
     try:
         joined, known, members, rank, limit, differing, noted, granted = reply
+        count = _whole(members, 1, _MOST_MEMBERS)
+        if len(granted) != len(asks):
+            raise ValueError(f"{len(granted)} answers to {len(asks)} questions")
         return Answer(
-            joined_for=int(joined) / 1000,
-            known_for=int(known) / 1000,
-            members=int(members),
-            rank=int(rank),
-            limit=float(limit),
-            differing=str(differing),
-            noted=tuple(int(name, 16) for name in noted),
-            granted=tuple(_granted(item) for item in granted),
+            joined_for=_whole(joined, 0, _LONGEST) / 1000,
+            known_for=_whole(known, 0, _LONGEST) / 1000,
+            members=count,
+            rank=_whole(rank, 0, count - 1),
+            limit=_amount(limit, least=_LEAST),
+            differing=str(differing)[:_LONGEST_LABEL],
+            noted=tuple(int(name, 16) for name in noted[:_MOST_NOTED] if _NAME.fullmatch(name)),
+            granted=tuple(_granted(item, ask, count) for item, ask in zip(granted, asks, strict=True)),
         )
-    except (TypeError, IndexError) as error:
+    except (TypeError, IndexError, KeyError, OverflowError) as error:
         raise ValueError(f"not an answer of the script: {error}") from None
 
 
-def _granted(item: Any) -> Granted:
+def _granted(item: Any, ask: Ask, members: int) -> Granted:
     lease = item[0]
     if lease == "default":
         return Granted(None)
-    return Granted(float(lease), int(item[1]), tuple(float(want) for want in item[2:]))
+    wants = item[2:]
+    me = _whole(item[1], 0, min(len(wants), members) - 1)
+    return Granted(min(_amount(lease), ask.ask), me, tuple(map(_amount, wants[:members])))
+
+
+def _whole(value: Any, least: int, most: int) -> int:
+    number = int(value)
+    if not least <= number <= most:
+        raise ValueError(f"not an answer of the script: {number} is not between {least} and {most}")
+    return number
+
+
+def _amount(value: Any, least: float = 0.0) -> float:
+    number = float(value)
+    if not least <= number <= _MOST:  # NaN is not, either
+        raise ValueError(f"not an answer of the script: an amount of {number}")
+    return number
+
+
+_NAME = re.compile("[0-9a-f]{16}")
+_MOST_MEMBERS = 65536
+_MOST_NOTED = 256  # as in the script
+_LONGEST = 1 << 53  # ms
+_LONGEST_LABEL = 200
+_LEAST, _MOST = 1e-9, 1e15  # of a limit
 
 
 def _tag(prefix: str, limit: LimitId) -> str:

@@ -13,7 +13,7 @@ from mcproxy.dispatch.replicas.leases import Limit
 from mcproxy.dispatch.replicas.script import Ask, How, leaving, parse, renewal
 from mcproxy.dispatch.replicas.shares import equal_part
 from mcproxy.dispatch.shared_memory import LimitId
-from tests.dispatch.replicas.virtual import BUCKET, FIFTY, LASTS, SHORT, VirtualRedis
+from tests.dispatch.replicas.virtual import BUCKET, FIFTY, LASTS, PREFIX, SHORT, VirtualRedis
 
 KEY = 7
 TEN = Limit(SHORT, 10)
@@ -141,10 +141,50 @@ def test_all_keys_of_a_limit_are_in_one_slot_whatever_its_name() -> None:
     assert set(leaving("p", limit, "m").keys) < set(call.keys)
 
 
-@pytest.mark.parametrize("reply", [None, [], [1], ["x"] * 8, 5])
+GRANTED: list[object] = ["5", 1, "4", "6"]
+ANSWER: list[object] = [9000, 9000, 3, 1, "50", "", [], [GRANTED]]
+
+
+def answer_with(place: int, value: object) -> list[object]:
+    return [*ANSWER[:place], value, *ANSWER[place + 1 :]]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(None, [], [1], ["x"] * 8, 5),
+        *(answer_with(place, value) for place in (0, 1, 2, 3) for value in (-1, 10**400, "nan", None)),
+        *(answer_with(2, 0), answer_with(3, 3)),
+        *(answer_with(4, value) for value in ("nan", "inf", "-inf", "0", "-5", "1e300")),
+        *(answer_with(7, []), answer_with(7, [GRANTED, GRANTED]), answer_with(7, [[]]), answer_with(7, [{}])),
+        *(answer_with(7, [[value, 0, "4"]]) for value in ("nan", "inf", "-1", "more")),
+        *(answer_with(7, [["5", me, "4"]]) for me in (-1, 1, 10**400)),
+        *(answer_with(7, [["5", 0, want]]) for want in ("nan", "inf", "-1")),
+        answer_with(7, [["5", 0]]),
+    ],
+)
 def test_another_answer_is_refused(reply: object) -> None:
     with pytest.raises(ValueError):
-        parse(reply)
+        parse(reply, [Ask(7, 20.0)])
+
+
+def test_no_answer_gives_more_than_was_asked_for() -> None:
+    assert parse(ANSWER, [Ask(7, 20.0)]).granted[0].lease == 5
+    assert parse(ANSWER, [Ask(7, 3.0)]).granted[0].lease == 3
+    noted = parse(answer_with(6, ["zz", "00000000000000ff", "-1"]), [Ask(7, 3.0)]).noted
+    assert noted == (255,)
+
+
+@pytest.mark.parametrize("row", ["", "junk", "9e9 0 x y", "9999999999999 0 -5 max 10", "9999999999999 0 nan max 10"])
+def test_rows_that_others_have_written_are_removed(virtual: VirtualRedis, row: str) -> None:
+    settled(virtual, TEN, "a", "b")
+    tag = f"{{{PREFIX}:{TEN.id.name}:{TEN.id.kind}:{TEN.id.per}}}"
+    virtual.client.hset(f"{tag}:members", "stranger", row)
+    virtual.client.hset(f"{tag}:key:{KEY:016x}", "b", row)
+    answer = virtual.renew(TEN, "a", [Ask(KEY, 9.0)])
+    assert (answer.members, answer.limit, answer.differing) == (2, 10, "")
+    assert answer.granted[0].lease == 5  # the other half is b's
+    assert not virtual.client.hexists(f"{tag}:members", "stranger")
 
 
 @dataclass

@@ -35,7 +35,7 @@ class VirtualRedis:
         self, limit: Limit, member: str, asks: Sequence[Ask] = (), *, known: bool = True, lasts: float = LASTS
     ) -> Answer:
         call = renewal(PREFIX, limit.id, member, lasts, limit.amount, limit.label, asks, whole=limit.whole, known=known)
-        return parse(self._script(keys=call.keys, args=[*call.arguments, round(self.now * 1000)]))
+        return parse(self._script(keys=call.keys, args=[*call.arguments, round(self.now * 1000)]), asks)
 
     def leave(self, limit: Limit, member: str) -> None:
         call = leaving(PREFIX, limit.id, member)
