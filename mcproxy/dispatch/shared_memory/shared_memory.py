@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from itertools import islice
 
 from mcproxy.dispatch.shared_memory import layout
 from mcproxy.dispatch.shared_memory.counts import hand_over
@@ -34,6 +35,8 @@ from mcproxy.dispatch.shared_memory.shares import Demand, LimitId, Share
 from mcproxy.dispatch.shared_memory.slots import BucketSlots, CountSlots, Place, SlotTable
 from mcproxy.dispatch.shared_memory.tables import tell
 
+_RETURNED_AT_ONCE = 64  # keys with each call of `demands`: a millisecond or two
+
 
 class SharedMemory:
     """The memory, and what wakes the processes that count in it. For the reactor's thread only."""
@@ -46,7 +49,8 @@ class SharedMemory:
         self._directory = Directory(memory)
         self._buckets, self._counts = BucketSlots(memory), CountSlots(memory)
         self._demands = Demands(memory)
-        self._returning: dict[LimitId, set[int]] = {}  # keys whose share is to be that of all others, once full again
+        # Keys whose share is to be that of all others, once they are full again; those looked at longest ago first.
+        self._returning: dict[LimitId, dict[int, None]] = {}
 
     @classmethod
     def create(cls, seconds: Callable[[], float] = time.monotonic) -> SharedMemory:
@@ -90,7 +94,11 @@ class SharedMemory:
     def demands(self, limit: LimitId) -> list[Demand]:
         """Return what was asked for since the last call, and what is in flight, of a limit over replicas."""
         record = self._directory.find(limit, shared=True)
-        return [] if record is None else self._demands.of(record)
+        if record is None:
+            return []
+        for key in list(islice(self._returning.get(limit, ()), _RETURNED_AT_ONCE)):
+            self.grant(limit, key, None)
+        return self._demands.of(record)
 
     def default_share(self, limit: LimitId, share: Share) -> None:
         """Set what each key without a share of its own may have. Tokens are kept, cut to the new burst.
@@ -130,6 +138,7 @@ class SharedMemory:
         if place.tag != tag:
             place = slots.place(tag, owner, self._seconds(), make=share is not None)
         if place is None:
+            self._returning.get(limit, {}).pop(key, None)
             return
         told = 0
         self.memory.mutexes.lock(place.mutex)
@@ -152,8 +161,8 @@ class SharedMemory:
         base = place.base
         own, general = words[base + B_PARAMETERS], words[record + D_PARAMETERS]
         now = self._seconds()
-        returning = self._returning.setdefault(limit, set())
-        returning.discard(key)
+        returning = self._returning.setdefault(limit, {})
+        returning.pop(key, None)
         if share is None:
             if not own:
                 return
@@ -165,7 +174,7 @@ class SharedMemory:
                 words[done] = 0
                 return
             # The level is counted from another beginning than the limit's, and so are tokens taken in advance.
-            returning.add(key)
+            returning[key] = None
             share = Share(floats[general + P_RATE], floats[general + P_BURST])
         if own and floats[own + P_RATE] == share.rate and floats[own + P_BURST] == share.burst:
             return

@@ -145,8 +145,30 @@ def test_without_a_share_of_its_own_a_key_has_that_of_all_again() -> None:
         assert buckets.fill("alice", clock.seconds()) == pytest.approx(5.0)
         clock.advance(10.0)
         memory.default_share(BULK, Share(3.0, 6.0))
-        assert memory._returning[BULK] == set()  # full, it needs nothing of its own any more
+        assert memory._returning[BULK] == {}  # full, it needs nothing of its own any more
         assert buckets.fill("alice", clock.seconds()) == pytest.approx(6.0)
+
+
+def test_many_keys_that_had_a_share_once_need_no_slots_for_ever() -> None:
+    """Else a user with many names fills the table, and all others share what is left."""
+    with machine() as processes:
+        clock, memory = processes.clock, processes.memory
+        memory.default_share(BULK, Share(1.0, 5.0))
+        buckets = processes.tables(0).buckets(BULK, 100.0, 200, shared=True)
+        for number in range(200):
+            key = key_hash(BULK, f"user-{number}")
+            memory.grant(BULK, key, Share(0.5, 2.0))
+            assert buckets.take(f"user-{number}", clock.seconds())
+            memory.grant(BULK, key, None)
+        memory.demands(BULK)
+        assert len(memory._returning[BULK]) == 200  # none is full yet
+        clock.advance(10.0)
+        for _ in range(4):  # as its agent does
+            memory.demands(BULK)
+        assert memory._returning[BULK] == {}
+        words = memory.memory.words
+        first, end = layout.BUCKETS_AT, layout.COUNTS_AT
+        assert not any(words[base + layout.B_PARAMETERS] for base in range(first, end, layout.BUCKET_WORDS))
 
 
 def test_a_token_that_was_taken_in_advance_is_waited_for_under_any_share() -> None:
