@@ -36,7 +36,7 @@ class LazyAggregates:
         """Prepare a configuration; nothing that is live has changed until it is activated."""
         if self._owner is None:
             if not any(isinstance(server.backend, model.AggregateBackend) for server in config.servers):
-                return _NONE
+                return NO_AGGREGATES
             self._owner = self._make()
         return self._owner.prepare(config, clusters, reviewers)
 
@@ -71,4 +71,4 @@ class _NoAggregates:
         pass
 
 
-_NONE = _NoAggregates()
+NO_AGGREGATES = _NoAggregates()

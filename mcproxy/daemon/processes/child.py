@@ -1,4 +1,4 @@
-"""A child of the supervisor, a worker or the keeper: `python -m mcproxy.daemon.processes.child NAME DESCRIPTOR`.
+"""A child of the supervisor, a worker or the keeper: `python -m mcproxy.daemon.processes NAME DESCRIPTOR`.
 
 It runs the `Service` of a daemon of one process, and does with it what the supervisor says over the channel:
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import gc
 import signal
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
@@ -214,7 +213,7 @@ class ChildProcess:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a child until it ends, and return its exit status."""
+    """Run a child until it ends, and return its exit status. The garbage collector is off until it is started."""
     name, descriptor = arguments[0], int(arguments[1])
     for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -240,9 +239,6 @@ def main(arguments: Sequence[str]) -> int:
     summaries.clock = reactor
     summaries.start(SUMMARY_INTERVAL, now=False)
     gc.freeze()  # what is imported lives as long as the process
+    gc.enable()
     reactor.run()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -21,7 +21,7 @@ from zope.interface import implementer
 import mcproxy
 from mcproxy.daemon.errors import DaemonError
 
-MODULE = "mcproxy.daemon.processes.child"
+MODULE = "mcproxy.daemon.processes"
 
 #: Come to a whole process group from a terminal; a child ignores them, but has to be running for that.
 GROUP_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})

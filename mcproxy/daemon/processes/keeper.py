@@ -2,6 +2,8 @@
 
 The supervisor makes a socket pair for each worker and the keeper, whenever one of both has started, and gives each its
 end (`keeper_link`). There is no address that anybody else could connect to.
+
+`proxy.keeper` is imported where a configuration has an aggregate: a worker without any starts sooner.
 """
 
 from __future__ import annotations
@@ -15,12 +17,10 @@ from typing import TYPE_CHECKING, Any, cast
 from twisted.internet.defer import Deferred, TimeoutError
 
 from mcproxy.config import model
+from mcproxy.daemon.aggregates import NO_AGGREGATES
 from mcproxy.daemon.processes.channel import Channel, Message, socket_pair
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.net.plain import PlainStream
-from mcproxy.proxy.keeper.relay import RelayHandler
-from mcproxy.proxy.keeper.server import KeeperServer
-from mcproxy.proxy.keeper.worker import KeeperClient, KeeperReviewer
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IProtocol
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mcproxy.daemon.runtime import PreparedAggregates
     from mcproxy.daemon.service import Service
     from mcproxy.identity.authorization.authorizer import ReviewersByCluster
+    from mcproxy.proxy.keeper.worker import KeeperClient
     from mcproxy.proxy.request import Request
     from mcproxy.proxy.routes import VirtualServer
     from mcproxy.upstream.cluster import Cluster
@@ -76,19 +77,29 @@ class KeeperLinks:
 class WorkerAggregates:
     """The owner of aggregates in a worker (`runtime.AggregatesOwner`): their state is the keeper's."""
 
-    def __init__(self, client: KeeperClient) -> None:
-        self._client = client
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._client: KeeperClient | None = None
 
     @classmethod
     def maker(cls, channel: Channel) -> Callable[[Any, Shared], WorkerAggregates]:
         """Return `ProcessParts.make_aggregates` of a worker; `channel` is that to the supervisor."""
 
         def make(reactor: Any, shared: Shared) -> WorkerAggregates:
-            client = KeeperClient(shared.reactor)
-            _take_links(reactor, channel, client.link)
-            return cls(client)
+            aggregates = cls(shared.reactor)
+            _take_links(reactor, channel, lambda: aggregates.client.link())
+            return aggregates
 
         return make
+
+    @property
+    def client(self) -> KeeperClient:
+        """The requests that are open at the keeper. It is made when there first is a keeper, or an aggregate."""
+        if self._client is None:
+            from mcproxy.proxy.keeper.worker import KeeperClient
+
+            self._client = KeeperClient(self._reactor)
+        return self._client
 
     def prepare(
         self,
@@ -97,20 +108,23 @@ class WorkerAggregates:
         reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
     ) -> PreparedAggregates:
         """Prepare a configuration: nothing is needed here."""
-        return _OfKeeper(self._client, config)
+        return _OfKeeper(self.client, config) if needs_keeper(config) else NO_AGGREGATES
 
     async def save(self) -> None:
         """The keeper saves its state itself."""
 
     def stop(self) -> None:
         """End the connection to the keeper."""
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
 
 class _OfKeeper:
     """The aggregates of one configuration, in a worker."""
 
     def __init__(self, client: KeeperClient, config: model.Config) -> None:
+        from mcproxy.proxy.keeper.relay import RelayHandler
+
         self._client = client
         backends = [server.backend for server in config.servers]
         names = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackend)}
@@ -118,6 +132,8 @@ class _OfKeeper:
 
     def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
         """Return reviewers that ask the keeper: it knows which members are away, and what they decided before."""
+        from mcproxy.proxy.keeper.worker import KeeperReviewer
+
         return lambda cluster: KeeperReviewer(self._client, server, cluster)
 
     def activate(self) -> None:
@@ -129,6 +145,8 @@ class Keeper:
 
     def __init__(self, reactor: Any, channel: Channel, service: Service) -> None:
         """`service` has no configuration yet: requests wait until `serve`."""
+        from mcproxy.proxy.keeper.server import KeeperServer
+
         self._reactor = reactor
         self._service = service
         self._server = KeeperServer(reactor, cast("set[Request]", service.requests))
