@@ -84,17 +84,20 @@ class _EngineThread:
         self.config = config
         self._reactor = reactor
         self._make_engine = make_engine
-        self._work: SimpleQueue[Callable[[Engine], None] | None] = SimpleQueue()
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._engine: Engine | None = None  # the thread's
         # A daemon thread: a Redis that does not answer must not keep the process from exiting.
         threading.Thread(target=self._run, name="shared-state", daemon=True).start()
 
     def call(self, calls: Sequence[Call], done: Callable[[list[Any] | Exception], None]) -> None:
         """Make the calls in the thread, then call `done` with the answers, or why there are none, in the reactor."""
 
-        def work(engine: Engine) -> None:
+        def work() -> None:
             outcome: list[Any] | Exception
             try:
-                outcome = engine.call(calls)
+                if self._engine is None:
+                    self._engine = self._make_engine(self.config)
+                outcome = self._engine.call(calls)
             except Exception as error:
                 outcome = error
             self._reactor.callFromThread(done, outcome)
@@ -106,10 +109,10 @@ class _EngineThread:
         self._work.put(None)
 
     def _run(self) -> None:
-        engine = self._make_engine(self.config)
         while (work := self._work.get()) is not None:
-            work(engine)
-        engine.close()
+            work()
+        if self._engine is not None:
+            self._engine.close()
 
 
 class LeaseAgent:

@@ -45,6 +45,10 @@ class Demands:
             self._memory.mutexes.release(mutex)
         return list(self._found.pop(words[record + D_OWNER], {}).values())
 
+    def forget(self, record: int) -> None:
+        """Nobody asks for a limit any more."""
+        self._found.pop(self._words[record + D_OWNER], None)
+
     def _collect(self) -> None:
         words = self._words
         for table in (BucketSlots, CountSlots):

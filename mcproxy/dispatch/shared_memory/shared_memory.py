@@ -119,6 +119,7 @@ class SharedMemory:
         """The agent gives no more shares of a limit."""
         record = self._directory.find(limit, shared=True)
         if record is not None:
+            self._demands.forget(record)
             self._directory.close(record, None)
         self._returning.pop(limit, None)
 

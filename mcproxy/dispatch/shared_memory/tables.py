@@ -6,6 +6,7 @@ import gc
 import os
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -58,6 +59,9 @@ class SharedTables:
         reactor.addReader(self._told)
         #: How many tables count by a record, which this process is a user of as long as there are any.
         self._users: dict[int, int] = {}
+        #: Records of tables that are gone. The garbage collector finds that out at any moment, in any thread: also while
+        #: this process holds the mutex without which a record cannot be closed.
+        self._closing: deque[int] = deque()
 
     @classmethod
     def of_process(cls, descriptors: Mapping[str, int], column: int, reactor: Any) -> SharedTables:
@@ -88,7 +92,7 @@ class SharedTables:
             share = Share(qps * _FIRST_SHARE, max(1.0, burst * _FIRST_SHARE))
         record = self._open(limit, share, shared)
         buckets = SharedBuckets(self._memory, self._buckets, self._directory, record, limit, qps, burst)
-        weakref.finalize(buckets, self._close, record).atexit = False
+        weakref.finalize(buckets, self._closing.append, record).atexit = False
         return buckets
 
     def counts(self, limit: LimitId, maximum: int | None, *, shared: bool = False) -> SharedCounts:
@@ -106,7 +110,7 @@ class SharedTables:
             seconds=self._seconds,
             wake=self._tell,
         )
-        weakref.finalize(counts, self._close, record).atexit = False
+        weakref.finalize(counts, self._closing.append, record).atexit = False
         return counts
 
     def connections(self, address: str) -> ConnectionCounts:
@@ -118,24 +122,29 @@ class SharedTables:
         self._reactor.removeReader(self._told)
 
     def _open(self, limit: LimitId, share: Share, shared: bool) -> int:
+        self._close_unused()
         try:
             record = self._directory.open(limit, share, self._seconds(), shared=shared, column=self._column)
         except DirectoryFullError:
             gc.collect()  # limits of former configurations, of which nothing but the collector knows any more
+            self._close_unused()
             record = self._directory.open(limit, share, self._seconds(), shared=shared, column=self._column)
         self._users[record] = self._users.get(record, 0) + 1
         return record
 
-    def _close(self, record: int) -> None:
-        self._users[record] -= 1
-        if not self._users[record]:
-            del self._users[record]
-            self._directory.close(record, self._column)
+    def _close_unused(self) -> None:
+        while self._closing:
+            record = self._closing.popleft()
+            self._users[record] -= 1
+            if not self._users[record]:
+                del self._users[record]
+                self._directory.close(record, self._column)
 
     def _tell(self, columns: int) -> None:
         tell(self._wakers, columns)
 
     def _was_told(self) -> None:
+        self._close_unused()
         for limiter in list(self._with_queues):
             limiter.was_told()
 

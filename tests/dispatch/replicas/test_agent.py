@@ -219,3 +219,23 @@ async def test_a_reload_may_end_it_and_begin_again(server: RedisServer, replica:
     await known(two, members=1)
     one.configure(BULK, server.config())
     await known(one, two)
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_an_engine_that_cannot_be_made_is_tried_again(replica: Make, server: RedisServer) -> None:
+    one = replica()
+    await known(one, members=1)
+    one.agent.configure(None, [])
+    failures = [OSError("too many open files")] * 3
+    make_engine = one.agent._make_engine
+
+    def fails(redis: model.Redis) -> Any:
+        if failures:
+            raise failures.pop()
+        return make_engine(redis)
+
+    one.agent._make_engine = fails
+    one.configure(BULK, server.config())
+    await until(lambda: not failures)
+    await known(one, members=1)
+    assert not one.agent.away

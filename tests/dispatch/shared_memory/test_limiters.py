@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from random import Random
 
 import pytest
@@ -11,7 +12,7 @@ from mcproxy.daemon.errors import describe
 from mcproxy.dispatch.flow_control import InFlightController
 from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.shared_memory import LimitId, layout
-from mcproxy.dispatch.shared_memory.directory import DirectoryFullError
+from mcproxy.dispatch.shared_memory.directory import Directory, DirectoryFullError
 from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, held, inflight
 from tests.dispatch.shared_memory.machine import Machine, machine
 from tests.dispatch.test_flow_controls_random import RandomTraffic
@@ -177,6 +178,24 @@ def test_more_limits_over_reloads_than_there_are_records(monkeypatch: pytest.Mon
             with pytest.raises(Exception, match="too many requests"):
                 previous.limits_for([control.name], "east").try_acquire("alice", False)
             permit.release()
+
+
+def test_a_table_may_be_collected_while_the_mutex_of_its_record_is_held() -> None:
+    with machine() as processes:
+        tables = processes.tables(0)
+        limit = LimitId("interactive", "short", Per.ALL)
+        gone = tables.counts(limit, 1)
+        cycle = [gone]
+        cycle.append(cycle)  # type: ignore[arg-type]
+        del gone, cycle
+        mutexes = processes.memory.memory.mutexes
+        mutexes.lock(layout.DIRECTORY_MUTEX)
+        gc.collect()  # it must not wait for the mutex
+        mutexes.release(layout.DIRECTORY_MUTEX)
+        record = Directory(processes.memory.memory).find(limit, shared=False)
+        assert record is not None
+        tables.counts(LimitId("other", "short", Per.ALL), 1)
+        assert processes.memory.memory.words[record + layout.D_USERS] == 0
 
 
 def test_more_limits_at_a_time_than_there_are_records_are_an_error_that_says_so(

@@ -35,6 +35,18 @@ def test_hashes_are_the_same_on_all_replicas_and_other_for_each_limit() -> None:
 # -- buckets ---------------------------------------------------------------------------------------------------
 
 
+def test_what_was_asked_of_a_limit_that_is_forgotten_is_not_kept() -> None:
+    with machine() as processes:
+        other = BULK._replace(name="other")
+        bulk = processes.tables(0).buckets(BULK, 10.0, 10, shared=True)
+        processes.memory.default_share(BULK, Share(10.0, 10.0))
+        processes.memory.default_share(other, Share(10.0, 10.0))
+        bulk.take("alice", processes.clock.seconds())
+        processes.memory.demands(other)  # finds what is asked of both
+        processes.memory.forget(BULK)
+        assert processes.memory.demands(BULK) == []
+
+
 def test_a_limit_without_an_agent_admits_a_small_share() -> None:
     with machine() as processes:
         now = processes.clock.seconds()
