@@ -16,6 +16,7 @@ import errno
 import itertools
 import json
 import os
+import select
 import socket
 import struct
 from collections import deque
@@ -127,10 +128,10 @@ class Channel:
         number = next(self._ids)
         answer: Deferred[Fields] = Deferred()
         self._asked[number] = answer
-        self._send({**fields, "kind": kind, "id": number}, fds)
-        if timeout is not None:
-            answer.addTimeout(timeout, self._reactor)
         try:
+            self._send({**fields, "kind": kind, "id": number}, fds)
+            if timeout is not None:
+                answer.addTimeout(timeout, self._reactor)
             return await answer
         except TimeoutError:
             raise ProcessTimeoutError(f"no answer to {kind} within {timeout:g} s") from None
@@ -150,6 +151,15 @@ class Channel:
         """Close this end; the other one sees that its peer is gone. A second call does nothing."""
         if not self.lost:
             self.connectionLost(Failure(CONNECTION_DONE))  # type: ignore[no-untyped-call]
+
+    def close_after_rest(self) -> None:
+        """Close this end of a process that has ended, after what it had sent before is handled."""
+        readable = select.poll()
+        readable.register(self._fd, select.POLLIN)
+        while not self.lost and readable.poll(0):
+            if self.doRead() is not None:
+                break
+        self.close()
 
     # -- sending ----------------------------------------------------------------------------------------------------
 

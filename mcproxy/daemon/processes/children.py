@@ -6,7 +6,6 @@ What they are for (which configuration, who is replaced) is decided in `processe
 from __future__ import annotations
 
 import enum
-import itertools
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
@@ -15,9 +14,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.processes.channel import Channel, Fields, Message, socket_pair
 from mcproxy.daemon.processes.errors import ProcessLost
 from mcproxy.daemon.processes.interpreter import Interpreter
+from mcproxy.dispatch.shared_memory.layout import COLUMNS, KEEPER_COLUMN
 
 log = Logger()
 
@@ -27,8 +28,6 @@ SILENCE = 10.0
 """Seconds without an answer after which a child is killed."""
 STARTING = 30.0
 """Seconds without the first answer: an interpreter imports everything before it answers (0.7 s on a free core)."""
-KEEPER_COLUMN = 63
-"""The keeper's column in shared memory; the workers have those below it."""
 
 
 class Role(enum.StrEnum):
@@ -143,9 +142,10 @@ class Children:
 
     def spawn(self, role: Role, index: int) -> Child:
         """Start a process. Raises OSError and DaemonError."""
+        column = self._free_column(role, index)
         ours, theirs = socket_pair()
         channel = Channel(self._reactor, ours)
-        child = Child(role, index, self._free_column(role, index), channel, self._reactor.seconds())
+        child = Child(role, index, column, channel, self._reactor.seconds())
         for kind, handler in self._handlers.items():
             self._handle(child, kind, handler)
         try:
@@ -185,17 +185,26 @@ class Children:
         self._children.clear()
 
     def _free_column(self, role: Role, index: int) -> int:
-        """Return `index`, the last one for the keeper; another one if a child that retires has that column still."""
+        """Return `index`, the last one for the keeper; another one if a child that retires has that column still.
+
+        Raises DaemonError if all are taken.
+        """
         taken = {child.column for child in self._children}
         wanted = index if role is Role.WORKER else KEEPER_COLUMN
-        return next(column for column in itertools.chain((wanted,), range(KEEPER_COLUMN)) if column not in taken)
+        for column in (wanted, *range(COLUMNS)):
+            if column not in taken:
+                return column
+        raise DaemonError(
+            f"there are {len(taken)} processes already, with those that end what they have",
+            todo="wait until some of them have ended, or set daemon.workers lower",
+        )
 
     def _handle(self, child: Child, kind: str, handler: ChildHandler) -> None:
         child.channel.on(kind, lambda message: handler(child, message))
 
     def _reaped(self, child: Child, status: int) -> None:
         self._children.remove(child)
-        child.channel.close()
+        child.channel.close_after_rest()  # its end may be seen before its last answer
         if not self._children:
             self._heartbeat.stop()
         for callback in self._on_lost:

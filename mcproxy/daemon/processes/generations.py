@@ -160,6 +160,7 @@ class Generations:
         assert new.sockets is not None
         new.sockets.discard()
         os.close(new.file)
+        self._lend_sockets()  # it was put off meanwhile
 
     async def commit(self, new: Generation) -> None:
         """Put `new` in force. It never fails: a child that cannot is replaced by one that has `new`."""

@@ -16,8 +16,12 @@ from mcproxy.config import model
 def write(config: model.Config) -> int:
     """Return a descriptor with `config`. The caller closes it; raises OSError."""
     descriptor = os.memfd_create("mcproxy-config")
-    with open(descriptor, "wb", closefd=False) as file:
-        pickle.dump(config, file, pickle.HIGHEST_PROTOCOL)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            pickle.dump(config, file, pickle.HIGHEST_PROTOCOL)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -156,6 +156,8 @@ class Slots:
             return  # `_ended` has started the next one
         except Exception as error:
             self.log_error("a process cannot be started", slot, error)
+            if self._slots.get(slot.name) is not slot:  # a reload has removed it
+                return
             if slot.child is None:
                 self.replace(slot, max(1.0, slot.delay(0.0)))
             else:

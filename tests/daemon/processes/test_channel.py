@@ -59,6 +59,30 @@ async def test_messages_of_megabytes_pass_both_ways_at_once(channels: tuple[Chan
     assert [len(answer["text"]) for answer in answers] == [3_000_000, 3_000_000]
 
 
+def test_closing_after_the_rest_handles_what_an_ended_process_had_sent(channels: tuple[Channel, Channel]) -> None:
+    here, there = channels
+    received: list[int] = []
+    here.on("note", lambda message: received.append(message["number"]))
+    for number in range(100):
+        there.tell("note", number=number, padding="p" * 300)
+    there.close()
+    here.close_after_rest()
+    assert received == list(range(100))
+    assert here.lost
+
+
+def test_closing_after_the_rest_does_not_wait_for_who_still_has_the_other_end(
+    channels: tuple[Channel, Channel],
+) -> None:
+    here, there = channels
+    received: list[int] = []
+    here.on("note", lambda message: received.append(message["number"]))
+    there.tell("note", number=1)
+    here.close_after_rest()
+    assert received == [1]
+    assert here.lost
+
+
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
 async def test_each_message_has_its_own_descriptors(channels: tuple[Channel, Channel]) -> None:
     """Also when messages with many, with few and without descriptors wait together for a full socket."""

@@ -327,6 +327,30 @@ class TestReplacement:
         assert world.child("worker-0").sockets == first
 
     @run  # type: ignore[untyped-decorator]
+    async def test_others_lend_theirs_also_when_it_began_to_wait_in_a_reload_that_is_refused(
+        self, world: World
+    ) -> None:
+        listener = model.Listener(name="a", bind=model.TCPBind("127.0.0.1", 0))
+        old, new = (dataclasses.replace(each, listeners=(listener,)) for each in (OLD, NEW))
+        await world.processes.start(old)
+        both = {*world.child("worker-0").sockets, *world.child("worker-1").sockets}
+        world.child("worker-1").die()
+        await world.settled()
+        world.reactor.advance(0)
+        await world.settled()
+        refused: Deferred[None] = Deferred()
+        world.on("worker-0", "prepare", wait(refused))
+        reload = Deferred.fromCoroutine(world.processes.apply(new))
+        await world.settled()
+        world.child("worker-1").die()  # it is delayed: its second death
+        await world.settled()
+        refused.errback(DaemonError("no disk"))
+        with pytest.raises(DaemonError, match="no disk"):
+            await reload
+        await world.settled()
+        assert {*world.child("worker-0").sockets} == both
+
+    @run  # type: ignore[untyped-decorator]
     async def test_permits_come_back_before_the_successor_starts(self, world: World) -> None:
         await world.processes.start(OLD)
         world.processes.children.on_lost(lambda child: world.note(child.name, f"lost, column {child.column}"))
@@ -499,6 +523,24 @@ class TestStop:
         await world.processes.finish()
         assert dict(world.processes.cut) == {"tunnels": 1}
         assert world.living == []
+
+    @run  # type: ignore[untyped-decorator]
+    async def test_what_one_has_cut_counts_also_if_its_end_is_seen_before_its_answer(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await world.processes.start(OLD)
+        world.cut = {"worker-1": {"tunnels": 2}}
+        child = world.child("worker-1")
+
+        def end() -> None:
+            world.living.remove(child)
+            child.running = False
+            child.channel.close()
+            child._ended(0)
+
+        monkeypatch.setattr(child, "end", end)
+        await world.processes.finish()
+        assert dict(world.processes.cut) == {"tunnels": 2}
 
     @run  # type: ignore[untyped-decorator]
     async def test_listeners_are_closed_when_the_last_worker_has_closed_them(self, world: World) -> None:
