@@ -182,7 +182,7 @@ class ChildProcess:
     # -- its end ----------------------------------------------------------------------------------------------------
 
     def terminate(self) -> None:
-        """SIGTERM: ask for a successor, and end as it takes over; without a supervisor: end, at once the second time."""
+        """SIGTERM: ask for a successor, and end as it takes over; an orphan ends, at once the second time."""
         if self._orphan is not None:
             self._orphan.stop()
         elif self._service is None or self._service.runtime is None:

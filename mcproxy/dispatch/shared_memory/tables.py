@@ -59,8 +59,8 @@ class SharedTables:
         reactor.addReader(self._told)
         #: How many tables count by a record, which this process is a user of as long as there are any.
         self._users: dict[int, int] = {}
-        #: Records of tables that are gone. The garbage collector finds that out at any moment, in any thread: also while
-        #: this process holds the mutex without which a record cannot be closed.
+        #: Records of tables that are gone. The garbage collector finds that out at any moment, in any thread: also
+        #: while this process holds the mutex without which a record cannot be closed.
         self._closing: deque[int] = deque()
 
     @classmethod
