@@ -191,7 +191,7 @@ class Children:
         """
         taken = {child.column for child in self._children}
         wanted = index if role is Role.WORKER else KEEPER_COLUMN
-        for column in (wanted, *range(COLUMNS)):
+        for column in [wanted, *range(COLUMNS)]:
             if column not in taken:
                 return column
         raise DaemonError(
