@@ -191,7 +191,8 @@ class Children:
         """
         taken = {child.column for child in self._children}
         wanted = index if role is Role.WORKER else KEEPER_COLUMN
-        for column in [wanted, *range(COLUMNS)]:
+        candidates: list[int] = [wanted, *range(COLUMNS)]
+        for column in candidates:
             if column not in taken:
                 return column
         raise DaemonError(
