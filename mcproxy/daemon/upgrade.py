@@ -13,6 +13,7 @@ daemon has served for a moment ends it, and this one goes on as if nothing had b
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -44,6 +45,8 @@ _STATUS_WITHIN = 0.1
 """Seconds until a process that has closed its end of the channel has an exit status."""
 _REAPED_WITHIN = 5.0
 """Seconds for the process that was started to end, once its child, the new daemon, has begun."""
+
+_REINSTALL = "see that the program that was installed is mcproxy"
 
 
 class UpgradeError(DaemonError):
@@ -179,7 +182,11 @@ class Upgrade:
     # -- what the new daemon says -----------------------------------------------------------------------------------
 
     def _started(self, message: Message) -> None:
-        self._pid, self._version = int(message["pid"]), str(message["version"])
+        pid = int(message["pid"])
+        if pid <= 1 or pid == os.getpid():  # it is killed by this id, and systemd is told of it
+            self._fail(UpgradeError([f"the new mcproxy says that it is process {pid}"], todo=_REINSTALL))
+            return
+        self._pid, self._version = pid, str(message["version"])
         log.info("the program was started anew", pid=self._pid, version=self._version)
 
     def _failed(self, message: Message) -> None:
@@ -229,14 +236,15 @@ class Upgrade:
         assert self._channel is not None
         assert self._process is not None
         self._channel.tell("abort", why=why)
-        for patience in (_GIVES_UP_WITHIN, None):
-            lost = self._channel.when_lost()
+        for patience in (_GIVES_UP_WITHIN, _REAPED_WITHIN):
             try:
-                await (lost if patience is None else lost.addTimeout(patience, self._reactor))
+                await self._channel.when_lost().addTimeout(patience, self._reactor)
                 return
             except TimeoutError:
                 # While it has the other end, its id is its own.
-                os.kill(self._process.pid if self._pid is None else self._pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(self._process.pid if self._pid is None else self._pid, signal.SIGKILL)
+        log.error("a process of the new program has not ended: the id that it told is not its own", todo=_REINSTALL)
 
     def _close(self) -> None:
         """Close this end, and reap the process that was started."""

@@ -147,6 +147,23 @@ async def test_a_program_that_hangs_is_killed(daemon: Daemon, script: str, monke
     assert "did not serve within 0.5 s" in error.cause
 
 
+@pytest.mark.parametrize("claimed", ["0", "-1", "1", "os.getppid()"])
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_nobody_else_is_killed_for_a_program_that_tells_a_wrong_id(
+    daemon: Daemon, claimed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as 0, the whole process group; and the upgrade ends, since nothing else of the daemon goes on before."""
+    monkeypatch.setattr("mcproxy.daemon.upgrade._GIVES_UP_WITHIN", 0.05)
+    monkeypatch.setattr("mcproxy.daemon.upgrade._REAPED_WITHIN", 0.05)
+    killed: list[int] = []
+    monkeypatch.setattr("mcproxy.daemon.upgrade.os.kill", lambda pid, _: killed.append(pid))
+    script = f"claimed = {claimed}\nif os.fork(): os._exit(0)\ntell('started', pid=claimed, version='2')\n"
+    upgrade = daemon.upgrade(script + "while receive(): pass")
+    assert "says that it is process" in (await error_of(upgrade)).cause
+    assert upgrade.pid is None
+    assert not {0, -1, 1, os.getpid()} & set(killed)
+
+
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
 async def test_it_is_told_when_this_daemon_gives_up(daemon: Daemon, tmp_path: Path) -> None:
     told = tmp_path / "told"

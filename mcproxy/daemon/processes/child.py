@@ -212,11 +212,15 @@ class ChildProcess:
         self._reactor.callLater(0, self._reactor.stop)
 
 
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing. Unlike SIG_IGN it is not inherited by exec plugins, which would ignore the signal, too."""
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run a child until it ends, and return its exit status. The garbage collector is off until it is started."""
     name, descriptor = arguments[0], int(arguments[1])
     for number in GROUP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, _ignore)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     collector.set_thresholds()
@@ -232,7 +236,7 @@ def main(arguments: Sequence[str]) -> int:
             reactor.callFromThread(process.terminate)
 
         signal.signal(signal.SIGTERM, handler)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, _ignore)
 
     reactor.callWhenRunning(started)
     summaries = LoopingCall(observer.write_summaries)

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -151,6 +152,8 @@ def test_signals_for_the_group_change_no_worker(workers: Workers, name: str) -> 
     os.kill(pids["worker-0"], signal.Signals[name])
     assert workers.ask() in (502, 503)
     assert workers.pids() == pids
+    (mask,) = re.findall("SigIgn:\t(.*)", Path(f"/proc/{pids['worker-0']}/status").read_text())
+    assert not int(mask, 16) >> signal.Signals[name] - 1 & 1, "its exec plugins would ignore the signal, too"
 
 
 def test_a_reload_that_a_worker_refuses_names_the_place_in_the_file(workers: Workers) -> None:
