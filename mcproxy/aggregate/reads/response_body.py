@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class ResponseBody:
         self._exchange.attach(self)
         try:
             await self._send(fields, source, gzip)
+        except CancelledError:
+            self._exchange.abort()  # the client has gone, which is nothing to report
         except Exception:
             log.failure("an answer from cache could not be made; please report it")
             self._exchange.abort()

@@ -171,7 +171,11 @@ class KeeperExchange(Exchange):
         if self.ended:
             return
         size = len(body)
-        if size > _MOST_AT_ONCE and self.head.method != b"HEAD":
+        if size > _MOST_AT_ONCE and self.head.method == b"HEAD":
+            self.respond(status, reason, fields, 0, size)  # the body goes nowhere, not to the worker either
+            self.end()
+            return
+        if size > _MOST_AT_ONCE:
             self.respond(status, reason, fields, size)
             for begin in range(0, size, _MOST_AT_ONCE):
                 self.write(body[begin : begin + _MOST_AT_ONCE])

@@ -542,6 +542,18 @@ def test_a_client_that_goes_away_ends_the_work() -> None:
     assert not request.connection.done
 
 
+def test_a_client_that_goes_away_is_no_mistake_to_report() -> None:
+    """Whoever may list could fill the log with tracebacks."""
+    found = big()
+    request, done = found.begin(ALL, slow=True)
+    found.clock.advance(0)
+    with capturedLogs() as logs:
+        done.cancel()  # as the pipeline does first
+        request.exchange.lost()
+    assert done.called
+    assert [log for log in logs if "log_failure" in log] == []
+
+
 def test_changes_while_a_list_is_sent_are_not_in_it() -> None:
     found = big()
     request, done = found.begin(ALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -14,7 +14,9 @@ from mcproxy.aggregate.request import AggregatedRequest
 from mcproxy.aggregate.writes.body_reader import read_body
 from mcproxy.config import model
 from mcproxy.http.exchange import Exchange
+from mcproxy.http.messages import RequestHead
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
+from mcproxy.proxy.keeper.exchange import KeeperExchange
 from mcproxy.proxy.keeper.frames import Kind, encode
 from mcproxy.proxy.keeper.relay import Relay
 from mcproxy.proxy.request import Request
@@ -150,6 +152,25 @@ async def opened(harness: KeeperHarness, answer: Answer, request: bytes) -> tupl
     client = await harness.asks(request)
     await harness.until(lambda: bench.handler.requests, "the request")
     return bench, client
+
+
+def test_the_body_of_a_large_answer_to_head_is_not_sent_to_the_worker() -> None:
+    sent: list[tuple[int, int]] = []
+
+    class Connection:
+        def send(self, kind: int, stream: int, payload: bytes = b"") -> None:
+            sent.append((kind, len(payload)))
+
+        def over(self, exchange: object) -> None:
+            """Nothing."""
+
+    head = RequestHead()
+    head.method, head.length = b"HEAD", 0
+    exchange = KeeperExchange(cast(Any, Connection()), 1, cast(Any, None), head, 0.0)
+    exchange.answer(200, b"A: b\r\n", bytes(10_000_000))
+    assert [kind for kind, _ in sent] == [Kind.RESPOND, Kind.END]
+    assert sum(size for _, size in sent) < 100
+    assert exchange.completed
 
 
 async def test_the_body_is_asked_for_when_the_handler_wants_it(harness: KeeperHarness) -> None:
