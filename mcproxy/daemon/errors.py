@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from twisted.logger import Logger
+
 from mcproxy.net.contexts import PairError
 
 
@@ -34,6 +36,18 @@ def describe(error: BaseException) -> tuple[str, str] | None:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", _right_for(error) if error.filename else ""
     return None
+
+
+def log_error(log: Logger, what: str, error: BaseException, place: str = "") -> None:
+    """Log an error where it is caught: an operational one in a line with cause and todo, a bug with its traceback.
+
+    `place` comes before the cause: where in the configuration file it is.
+    """
+    described = describe(error)
+    if described is None:
+        log.failure(what, todo="report this bug")
+    else:
+        log.error(what, cause=place + described[0], todo=described[1])
 
 
 def _right_for(error: OSError) -> str:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import itertools
 import os
 import signal
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.internet.task import LoopingCall, deferLater
@@ -28,12 +27,14 @@ from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.commands import commands_of
 from mcproxy.daemon.control import ControlSocket, ControlSocketInUse
-from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration
+from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration, log_error
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.orphaned_sockets import OrphanedSockets
 from mcproxy.daemon.places import place_of
 from mcproxy.daemon.predecessor import wait_for_predecessor
 from mcproxy.daemon.reload import Reloader, ReloadResult
+from mcproxy.daemon.replacement import Replacement
+from mcproxy.daemon.service_interface import LogFiles, Service
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.daemon.worker_count import WorkersChangedError, check_reload, worker_count
 from mcproxy.net.bind import BindError, SystemdSockets
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
     from mcproxy.config.load import Loaded
     from mcproxy.daemon.handover import Takeover
-    from mcproxy.daemon.upgrade import Successor, Upgrade
+    from mcproxy.daemon.upgrade import Successor
 
 log = Logger()
 
@@ -51,78 +52,6 @@ _FINISH_SECONDS = 25.0
 """More than a shutdown takes after its drain."""
 _ANSWERED_WITHIN = 0.1
 """Seconds for the answer to `mcproxy upgrade` to be sent, before what is open ends."""
-_REOPEN_DELAY, _REOPEN_TRIES = 0.5, 20
-"""Seconds between two attempts to open the control socket again after an upgrade that failed, and how many."""
-
-
-class Service(Protocol):
-    """The running proxy, as the daemon uses it: `service.Service`, or `processes.supervisor.Processes`."""
-
-    @property
-    def running(self) -> int:
-        """Open requests, watches and tunnels; of several processes, as they said within the last second."""
-
-    async def count_running(self) -> int:
-        """Return `running`, as of now; within a second."""
-
-    async def collect_figures(self) -> dict[str, Any]:
-        """Return connections and requests of each listener and cluster, for JSON."""
-
-    async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Build everything, bind all listeners, await `ready`, then accept; raises with nothing left open."""
-
-    async def apply(self, config: Config) -> None:
-        """Apply a new configuration; raises with nothing changed."""
-
-    def begin_shutdown(self) -> None:
-        """Fail readiness, and close kept connections with the next response. Everything is still accepted."""
-
-    async def drain(self, timeout: float) -> None:
-        """Refuse new tunnels and followed logs and wait for the open ones, at most `timeout` seconds; then cut them."""
-
-    async def close_listeners(self) -> None:
-        """Close the listening sockets, in all processes: the addresses are free for another daemon then."""
-
-    async def finish(self) -> None:
-        """End watches cleanly, wait for short requests, both within fixed times, and close everything."""
-
-    @property
-    def cut(self) -> Mapping[str, int]:
-        """The number of requests that were cut, by kind; only kinds with any."""
-
-    def abort(self) -> None:
-        """End everything at once."""
-
-    async def wait_aborted(self) -> None:
-        """Wait until `abort` has ended everything, some seconds at most."""
-
-    # -- for `daemon.upgrade` ---------------------------------------------------------------------------------------
-
-    async def save(self) -> None:
-        """Save the state of aggregates, within a fixed time."""
-
-    @property
-    def listening(self) -> list[tuple[str, int]]:
-        """The addresses in force (`str(bind)`) and their listening descriptors, which stay this process's."""
-
-    def restore_sockets(self) -> None:
-        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
-
-    async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
-        """End what is open, for a daemon that serves already; tunnels have `timeout` seconds. Close everything.
-
-        The other daemon accepts from the listening sockets of the addresses `handed_over`.
-        """
-
-
-class LogFiles(Protocol):
-    """The log files of the proxy: `observe.access.AccessLogs`, or those of all processes."""
-
-    def reopen(self) -> None:
-        """Reopen each by its name (log rotation)."""
-
-    def close(self) -> None:
-        """Write what is left and close them, at the end of the process."""
 
 
 class State(enum.StrEnum):
@@ -170,9 +99,8 @@ class Daemon:
         self._started_at = self._reactor.seconds()
         self._stops_by = 0.0  # when a shutdown that was begun is over at the latest
         self.orphaned = OrphanedSockets(self._reactor, dependencies.handed_over)
-        self._upgrade: Upgrade | None = None
-        self._successor: Successor | None = None  # what has replaced this daemon, which retires
-        self._retiring = False  # and was not asked to stop since
+        self._replacement = Replacement(self, service, dependencies, self._applying)
+        self._retiring = False  # for what has replaced this daemon, and was not asked to stop since
         self._watchdog = LoopingCall(dependencies.notifier.watchdog)
         self._watchdog.clock = self._reactor
 
@@ -183,7 +111,7 @@ class Daemon:
             if takeover is None:
                 self._control = await self._claim_control(loaded.config)
                 if self.state is not State.STARTING:  # stopped while it waited
-                    self._close_control()
+                    self.free_control_socket()
                     return
                 await self._start_service(loaded.config)
             else:
@@ -192,7 +120,7 @@ class Daemon:
             if self.state is not State.STARTING:  # stopped meanwhile, which ended what was starting
                 return
             place = place_of(error, loaded)
-            self._log_failed("mcproxy does not start", error, place)
+            log_error(log, "mcproxy does not start", error, place)
             invalid = is_of_configuration(error)
             if takeover is not None:
                 takeover.failed([_error_text(error, place)], invalid=invalid)
@@ -268,8 +196,7 @@ class Daemon:
             Deferred.fromCoroutine(self._service.wait_aborted()).addBoth(lambda _: self._finish(0))
         elif self.state is State.SERVING:
             self.state = State.STOPPING
-            if self._upgrade is not None:
-                self._upgrade.abort("mcproxy is stopping")
+            self._replacement.abort("mcproxy is stopping")
             Deferred.fromCoroutine(self._stop()).addErrback(self._stop_failed)
 
     async def _stop(self) -> None:
@@ -285,15 +212,16 @@ class Daemon:
             drainTimeout=daemon.drain_timeout,
         )
         await self._applying.acquire()
-        if self._successor is not None:  # the stop came in the very moment in which this daemon was replaced
+        successor = self._replacement.successor
+        if successor is not None:  # the stop came in the very moment in which this daemon was replaced
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._successor.pid, signal.SIGTERM)
+                os.kill(successor.pid, signal.SIGTERM)
             return
         self._service.begin_shutdown()
         await deferLater(self._reactor, daemon.shutdown_delay)
         await self._service.drain(daemon.drain_timeout)
         await self._service.close_listeners()
-        self._close_control()
+        self.free_control_socket()
         log.info("listeners are closed", open=await self._service.count_running())
         await self._service.finish()
         self._finish(0)
@@ -308,9 +236,8 @@ class Daemon:
             return
         self.state = State.STOPPED
         self.exit_status = status
-        if self._watchdog.running:
-            self._watchdog.stop()
-        self._close_control()
+        self.stop_watchdog()
+        self.free_control_socket()
         self._dependencies.log_files.close()
         self._dependencies.observer.write_summaries(now=True)  # before the last line
         if not status:
@@ -318,12 +245,7 @@ class Daemon:
             log.info("mcproxy has stopped", cut=sum(cut.values()), **{f"cut{kind.title()}": cut[kind] for kind in cut})
         self._reactor.callLater(0, self._reactor.stop)  # the next iteration: the control socket removes its file before
 
-    def _close_control(self) -> Deferred[None]:
-        """Free the control socket for the next daemon. The Deferred fires when it is."""
-        control, self._control = self._control, None
-        return succeed(None) if control is None else control.close()
-
-    # -- replacing the program (`daemon.upgrade`) -------------------------------------------------------------------
+    # -- replacing the program (`daemon.replacement`) ---------------------------------------------------------------
 
     def replace_program(self) -> None:
         """SIGUSR2: start the program anew, which takes over; the outcome is logged."""
@@ -339,80 +261,26 @@ class Daemon:
 
         Raises DaemonError, with nothing changed; it is logged.
         """
-        from mcproxy.daemon.upgrade import Upgrade, command_line
-
-        try:
-            if self.state is not State.SERVING:
-                raise DaemonError(f"mcproxy is {self.state}")
-            if self._upgrade is not None:
-                raise DaemonError("mcproxy is being replaced already", todo="wait for the outcome of that upgrade")
-            upgrade = self._upgrade = Upgrade(self._reactor, self, command_line())
-            try:
-                successor = await self._replaced_by(upgrade)
-            finally:
-                self._upgrade = None
-        except DaemonError as error:
-            self._log_failed("the program is not replaced, this one goes on", error, "")
-            raise
-        self._successor = successor
+        successor = await self._replacement.run()
         self.state = State.STOPPING
         self._retiring = True
         self._applying.release()
         Deferred.fromCoroutine(self._retire(successor)).addErrback(self._stop_failed)
         return successor
 
-    async def _replaced_by(self, upgrade: Upgrade) -> Successor:
-        """Make an upgrade, while no configuration is applied. Raises DaemonError; else the lock is held on return."""
-        await self._applying.acquire()
-        try:
-            if self.state is not State.SERVING:
-                raise DaemonError("mcproxy is stopping")
-            log.info("the program is started anew, to replace this one")
-            await self._service.save()
-            return await upgrade.run()
-        except BaseException:
-            await self._go_on()
-            self._applying.release()
-            raise
-
-    async def _go_on(self) -> None:
-        """Undo what an upgrade that failed may have changed."""
-        if self.state is not State.SERVING:
-            return
-        try:
-            self._service.restore_sockets()
-        except Exception as error:
-            self._log_failed("a listening socket is not as it was", error, "")
-        if self._control is None and self._config.daemon.control_socket is not None:
-            await self._reopen_control()
-
-    async def _reopen_control(self) -> None:
-        """Open the control socket again, once the process that has it now has ended."""
-        for tries in itertools.count():
-            if self.state is not State.SERVING:
-                return
-            try:
-                self._control = self._open_control(self._config)
-                return
-            except DaemonError as error:
-                if tries == _REOPEN_TRIES:
-                    self._log_failed("the control socket is not opened again", error, "")
-                    return
-            await deferLater(self._reactor, _REOPEN_DELAY)
-
-    def sockets_to_hand_over(self) -> tuple[list[tuple[str, int]], Mapping[str, int]]:
-        return self._service.listening, self._dependencies.systemd_sockets.descriptors
-
-    def environment_of_successor(self) -> dict[str, str]:
-        return {**os.environ, **self._dependencies.notifier.environment}
-
     def free_control_socket(self) -> Deferred[None]:
-        return self._close_control()
+        """Close the control socket. The Deferred fires when another daemon can open it."""
+        control, self._control = self._control, None
+        return succeed(None) if control is None else control.close()
 
-    def name_successor(self, pid: int) -> None:
+    def open_control_socket(self) -> None:
+        """Open the control socket again, unless it is open. Raises DaemonError."""
+        if self._control is None:
+            self._control = self._open_control(self._config)
+
+    def stop_watchdog(self) -> None:
         if self._watchdog.running:
             self._watchdog.stop()
-        self._dependencies.notifier.replaced(pid)
 
     async def _retire(self, successor: Successor) -> None:
         """End what is open, as for what a reload removes; the control socket is the successor's."""
@@ -450,7 +318,7 @@ class Daemon:
         except Exception as error:
             invalid = is_of_configuration(error)
             place = place_of(error, loaded) if loaded is not None else ""
-            self._log_failed("reload: the new configuration cannot be applied", error, place)
+            log_error(log, "reload: the new configuration cannot be applied", error, place)
             errors = (_error_text(error, place),)
         self._last = ReloadResult(errors, warnings, self._reactor.seconds() - begun, invalid, changes)
         self._report_reload(self._last)
@@ -459,9 +327,10 @@ class Daemon:
     async def _apply(self, config: Config) -> None:
         """Apply `config`, or change nothing: a new control socket is opened first, and closed if the rest fails."""
         async with self._applying:
-            if self._successor is not None:
+            successor = self._replacement.successor
+            if successor is not None:
                 raise DaemonError(
-                    f"the program was replaced meanwhile, by process {self._successor.pid}",
+                    f"the program was replaced meanwhile, by process {successor.pid}",
                     todo="reload again if the file was changed since",
                 )
             if self.state is not State.SERVING:
@@ -507,13 +376,6 @@ class Daemon:
     def _notify_ready(self, status: str = "") -> None:
         counts = ", ".join(f"{number} {name}" for name, number in _counts(self._config).items())
         self._dependencies.notifier.ready(status or f"serving: {counts}")
-
-    def _log_failed(self, what: str, error: Exception, place: str) -> None:
-        described = describe(error)
-        if described is None:
-            log.failure(what, todo="report this bug")
-        else:
-            log.error(what, cause=place + described[0], todo=described[1])
 
     async def _claim_control(self, config: Config) -> ControlSocket | None:
         """Open the control socket, once a daemon that has it and is shutting down is gone. Raises DaemonError."""

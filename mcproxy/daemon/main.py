@@ -19,9 +19,10 @@ from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import collector, signals
 from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.lifecycle import Daemon, Dependencies, LogFiles, Service
+from mcproxy.daemon.lifecycle import Daemon, Dependencies
 from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
 from mcproxy.daemon.process_parts import ProcessParts
+from mcproxy.daemon.service_interface import LogFiles, Service
 from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
 from mcproxy.daemon.worker_count import worker_count

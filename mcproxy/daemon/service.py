@@ -179,11 +179,11 @@ class Service:
         }
 
     async def count_running(self) -> int:
-        """Return `running`, as `lifecycle.Service` has it."""
+        """Return `running`, as `service_interface.Service` has it."""
         return self.running
 
     async def collect_figures(self) -> dict[str, Any]:
-        """Return `figures`, as `lifecycle.Service` has it."""
+        """Return `figures`, as `service_interface.Service` has it."""
         return self.figures
 
     @property
@@ -344,7 +344,7 @@ class Service:
             live.close()
 
     async def close_listeners(self) -> None:
-        """Do the same, as `lifecycle.Service` has it."""
+        """Do the same, as `service_interface.Service` has it."""
         self.stop_accepting()
 
     async def finish(self) -> None:

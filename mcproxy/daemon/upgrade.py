@@ -69,7 +69,7 @@ class Successor:
 
 
 class Upgradable(Protocol):
-    """What an upgrade does to the running daemon (`daemon.lifecycle.Daemon`)."""
+    """What an upgrade does to the running daemon (`daemon.replacement.Replacement`)."""
 
     def sockets_to_hand_over(self) -> tuple[list[tuple[str, int]], Mapping[str, int]]:
         """Return address and descriptor of each listening socket, and name and descriptor of each of systemd's."""

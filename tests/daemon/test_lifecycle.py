@@ -1,5 +1,6 @@
 """What happens in which order when reloads and stops meet; the outside of the daemon is in test_main."""
 
+import gc
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -189,6 +190,24 @@ def test_stop_waits_until_a_change_under_way_is_whole(world: World) -> None:
     assert world.service.calls == ["started", "apply begins"]
     world.service.applying.callback(None)
     assert world.service.calls == ["started", "apply begins", "applied", "begin_shutdown"]
+
+
+def test_upgrade_that_waits_for_a_reload_when_the_stop_comes_is_refused_in_one_line(world: World) -> None:
+    world.start()
+    world.service.applying = Deferred()
+    world.daemon.hangup()
+    with capturedLogs() as events:
+        upgrade = Deferred.fromCoroutine(world.daemon.upgrade())
+        world.daemon.stop()
+        world.service.applying.callback(None)
+        gc.collect()
+    refused: list[str] = []
+    upgrade.addErrback(lambda failure: refused.append(failure.getErrorMessage()))
+    assert refused == ["mcproxy is stopping"]
+    assert "save" not in world.service.calls
+    assert [formatEvent(event) for event in events if event["log_level"].name in ("error", "critical")] == [
+        "the program is not replaced, this one goes on"
+    ]
 
 
 def test_reload_that_is_still_reading_when_the_stop_comes_changes_nothing(world: World) -> None:

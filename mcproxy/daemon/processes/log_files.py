@@ -1,4 +1,4 @@
-"""The log files of a daemon of several processes, as `lifecycle.LogFiles`."""
+"""The log files of a daemon of several processes, as `service_interface.LogFiles`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mcproxy.daemon.processes.children import Children
 
 
 class LogFilesOfChildren:
-    """The log files of all processes (`lifecycle.LogFiles`)."""
+    """The log files of all processes (`service_interface.LogFiles`)."""
 
     def __init__(self, children: Children) -> None:
         self._children = children

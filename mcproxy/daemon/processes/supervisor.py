@@ -1,4 +1,4 @@
-"""A daemon of several processes, as the state machine of the daemon drives it: `lifecycle.Service` over all children.
+"""A daemon of several processes, as its state machine drives it: `service_interface.Service` over all children.
 
 The supervisor reads and checks files, opens listening sockets, and moves no client's bytes. Every call goes to all
 children. A configuration is applied in two steps (`processes.generations`); a child that ends is replaced

@@ -1,0 +1,157 @@
+"""Replacing the program of this daemon: when that may begin, and what is undone if it fails.
+
+One attempt is an `upgrade.Upgrade`. No configuration is applied meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twisted.internet.defer import DeferredLock
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from mcproxy.daemon.errors import DaemonError, log_error
+from mcproxy.daemon.service_interface import Service
+from mcproxy.daemon.systemd import Notifier
+from mcproxy.net.bind import SystemdSockets
+
+if TYPE_CHECKING:
+    from mcproxy.daemon.upgrade import Successor, Upgrade
+
+log = Logger()
+
+_REOPEN_DELAY, _REOPEN_TRIES = 0.5, 20
+"""Seconds between two attempts to open the control socket again after an upgrade that failed, and how many."""
+
+
+class ReplaceableDaemon(Protocol):
+    """The daemon (`lifecycle.Daemon`)."""
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def serving(self) -> bool: ...
+
+    def free_control_socket(self) -> Awaitable[None]:
+        """Close the control socket; return when another daemon can open it."""
+
+    def open_control_socket(self) -> None:
+        """Open the control socket again, unless it is open or there is none. Raises DaemonError."""
+
+    def stop_watchdog(self) -> None:
+        """Send systemd no more signs of life: the new daemon does."""
+
+
+class Surroundings(Protocol):
+    """What is around the daemon (`lifecycle.Dependencies`)."""
+
+    @property
+    def reactor(self) -> Any: ...
+    @property
+    def notifier(self) -> Notifier: ...
+    @property
+    def systemd_sockets(self) -> SystemdSockets: ...
+
+
+class Replacement:
+    """The attempts to replace the program, one at a time. `upgrade.Upgradable` for each."""
+
+    def __init__(
+        self, daemon: ReplaceableDaemon, service: Service, surroundings: Surroundings, applying: DeferredLock
+    ) -> None:
+        """`applying` is held by who applies a configuration."""
+        self.successor: Successor | None = None
+        """The daemon that has replaced this one, which retires."""
+        self._daemon = daemon
+        self._service = service
+        self._surroundings = surroundings
+        self._applying = applying
+        self._begun = False
+        self._upgrade: Upgrade | None = None
+
+    async def run(self) -> Successor:
+        """Start the program anew; return what has replaced this daemon, with `applying` held.
+
+        Raises DaemonError, with nothing changed; it is logged.
+        """
+        try:
+            if not self._daemon.serving:
+                raise DaemonError(f"mcproxy is {self._daemon.state}")
+            if self._begun:
+                raise DaemonError("mcproxy is being replaced already", todo="wait for the outcome of that upgrade")
+            self._begun = True
+            try:
+                self.successor = await self._attempt()
+            finally:
+                self._begun, self._upgrade = False, None
+        except DaemonError as error:
+            log_error(log, "the program is not replaced, this one goes on", error)
+            raise
+        return self.successor
+
+    def abort(self, why: str) -> None:
+        """Give up, if an attempt is under way and not decided."""
+        if self._upgrade is not None:
+            self._upgrade.abort(why)
+
+    async def _attempt(self) -> Successor:
+        """Make one. Raises DaemonError; else the lock is held on return."""
+        from mcproxy.daemon.upgrade import Upgrade, command_line
+
+        await self._applying.acquire()
+        try:
+            self._check_serving()
+            log.info("the program is started anew, to replace this one")
+            await self._service.save()
+            self._check_serving()
+            self._upgrade = Upgrade(self._surroundings.reactor, self, command_line())
+            return await self._upgrade.run()
+        except BaseException:
+            await self._go_on()
+            self._applying.release()
+            raise
+
+    def _check_serving(self) -> None:
+        """Raise DaemonError if a stop came meanwhile."""
+        if not self._daemon.serving:
+            raise DaemonError("mcproxy is stopping")
+
+    async def _go_on(self) -> None:
+        """Undo what an upgrade that failed may have changed."""
+        if not self._daemon.serving:
+            return
+        try:
+            self._service.restore_sockets()
+        except Exception as error:
+            log_error(log, "a listening socket is not as it was", error)
+        for tries in itertools.count():  # until the process that has the control socket now has ended
+            if not self._daemon.serving:
+                return
+            try:
+                self._daemon.open_control_socket()
+                return
+            except DaemonError as error:
+                if tries == _REOPEN_TRIES:
+                    log_error(log, "the control socket is not opened again", error)
+                    return
+            await deferLater(self._surroundings.reactor, _REOPEN_DELAY)
+
+    # -- what an upgrade does to this daemon (`upgrade.Upgradable`) ---------------------------------------------------
+
+    def sockets_to_hand_over(self) -> tuple[list[tuple[str, int]], Mapping[str, int]]:
+        return self._service.listening, self._surroundings.systemd_sockets.descriptors
+
+    def environment_of_successor(self) -> dict[str, str]:
+        return {**os.environ, **self._surroundings.notifier.environment}
+
+    def free_control_socket(self) -> Awaitable[None]:
+        return self._daemon.free_control_socket()
+
+    def name_successor(self, pid: int) -> None:
+        self._daemon.stop_watchdog()
+        self._surroundings.notifier.replaced(pid)

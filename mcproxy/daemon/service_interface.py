@@ -1,0 +1,78 @@
+"""What the state machine of the daemon (`daemon.lifecycle`) drives: the proxy, in this process or in several."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Protocol
+
+from mcproxy.config.model import Config
+
+
+class Service(Protocol):
+    """The running proxy, as the daemon uses it: `service.Service`, or `processes.supervisor.Processes`."""
+
+    @property
+    def running(self) -> int:
+        """Open requests, watches and tunnels; of several processes, as they said within the last second."""
+
+    async def count_running(self) -> int:
+        """Return `running`, as of now; within a second."""
+
+    async def collect_figures(self) -> dict[str, Any]:
+        """Return connections and requests of each listener and cluster, for JSON."""
+
+    async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Build everything, bind all listeners, await `ready`, then accept; raises with nothing left open."""
+
+    async def apply(self, config: Config) -> None:
+        """Apply a new configuration; raises with nothing changed."""
+
+    def begin_shutdown(self) -> None:
+        """Fail readiness, and close kept connections with the next response. Everything is still accepted."""
+
+    async def drain(self, timeout: float) -> None:
+        """Refuse new tunnels and followed logs and wait for the open ones, at most `timeout` seconds; then cut them."""
+
+    async def close_listeners(self) -> None:
+        """Close the listening sockets, in all processes: the addresses are free for another daemon then."""
+
+    async def finish(self) -> None:
+        """End watches cleanly, wait for short requests, both within fixed times, and close everything."""
+
+    @property
+    def cut(self) -> Mapping[str, int]:
+        """The number of requests that were cut, by kind; only kinds with any."""
+
+    def abort(self) -> None:
+        """End everything at once."""
+
+    async def wait_aborted(self) -> None:
+        """Wait until `abort` has ended everything, some seconds at most."""
+
+    # -- for `daemon.upgrade` ---------------------------------------------------------------------------------------
+
+    async def save(self) -> None:
+        """Save the state of aggregates, within a fixed time."""
+
+    @property
+    def listening(self) -> list[tuple[str, int]]:
+        """The addresses in force (`str(bind)`) and their listening descriptors, which stay this process's."""
+
+    def restore_sockets(self) -> None:
+        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+
+    async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
+        """End what is open, for a daemon that serves already; tunnels have `timeout` seconds. Close everything.
+
+        The other daemon accepts from the listening sockets of the addresses `handed_over`.
+        """
+
+
+class LogFiles(Protocol):
+    """The log files of the proxy: `observe.access.AccessLogs`, or those of all processes."""
+
+    def reopen(self) -> None:
+        """Reopen each by its name (log rotation)."""
+
+    def close(self) -> None:
+        """Write what is left and close them, at the end of the process."""
