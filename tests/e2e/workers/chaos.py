@@ -16,12 +16,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.e2e.processes import wait_until
+from tests.e2e.workers.fake_systemd import FakeSystemd
+from tests.e2e.workers.family import living
 from tests.e2e.workers.faults import KEEPER, LEADER, SUPERVISOR, TARGETS, WORKER, Moment, pids_by_target, strike
-from tests.e2e.workers.load import Load
+from tests.e2e.workers.load import Executing, Following, Load, Retirement, Watching
 from tests.e2e.workers.rounds import RESTART, Outcome, Reloads, fault_while, load_of, supervisor_dies, upgrade
 from tests.e2e.workers.site import Events, Site, WorkersDaemon
 
-OPERATIONS = ("idle", "reload", "supervisor", "upgrade", "start", "drain", "reloads")
+OPERATIONS = ("idle", "reload", "supervisor", "upgrade", "start", "drain", "reloads", "systemd")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -60,6 +62,8 @@ def _run(site: Site, directory: Path, what: str, options: argparse.Namespace, ch
     )
     if what in ("start", "drain"):
         return _report(_start_or_drain(daemon, what, options, chance) for _ in range(options.rounds))
+    if what == "systemd":
+        return _report(_systemd(site, directory / str(number), options) for number in range(options.rounds))
     reloads = Reloads(daemon)
     try:
         daemon.start()
@@ -187,8 +191,6 @@ def _serves(daemon: WorkersDaemon) -> bool:
 
 def _drain(daemon: WorkersDaemon, number: signal.Signals, chance: random.Random) -> Outcome:
     """Strike a process while the daemon stops: tunnels of the others have their whole time, and all ends."""
-    from tests.e2e.workers.load import Executing, Following, Retirement, Watching
-
     moment, target = Moment.choose(chance, 5), chance.choice([SUPERVISOR, LEADER, WORKER, KEEPER])
     outcome = Outcome(f"drain {number.name} {target} after {moment.after:.3f}")
     drain = float(daemon.drain.removesuffix("s"))
@@ -225,6 +227,51 @@ def _drain(daemon: WorkersDaemon, number: signal.Signals, chance: random.Random)
     finally:
         daemon.stop()
     return outcome
+
+
+def _systemd(site: Site, directory: Path, options: argparse.Namespace) -> Outcome:
+    """Upgrade by the signal, as the unit does it: systemd's sockets, its watchdog and its main process go over."""
+    outcome, drain = Outcome("systemd"), float(options.drain)
+    directory.mkdir(parents=True)
+    with FakeSystemd(directory) as systemd:
+        daemon = site.daemon(
+            directory / "daemon",
+            workers=options.workers,
+            drain=f"{options.drain}s",
+            bind="systemd:api",
+            environ=systemd.environ,
+        )
+        daemon.port = systemd.port
+        try:
+            systemd.start(daemon)
+            wait_until("it is ready", lambda: bool(systemd.said("READY")), 60)
+            old, processes = systemd.main, daemon.family.pids()
+            with Events(site), load_of(daemon, options.clients) as load:
+                wait_until("all clients are served", lambda: all(client.served for client in load.clients), 60)
+                begun = time.monotonic()
+                daemon.signal(signal.SIGUSR2)
+                wait_until("another main process is ready", lambda: _is_ready(systemd, old), 60)
+                outcome.figures["ready"] = time.monotonic() - begun
+                wait_until("the old program ends", lambda: not living(processes), 60)
+                outcome.figures["ended"] = time.monotonic() - begun
+            for each in load.unexplained(*(Retirement(pid, begun, drain) for pid in processes)):
+                outcome.wrong.append(f"unexplained: {each}")
+            outcome.expect(set(load.served_by) - processes, "the new program has served nobody")
+            outcome.expect(daemon.end() == 0, "the old program's exit status is not 0")
+            outcome.expect(systemd.main == daemon.pid_of(SUPERVISOR), "systemd has another main process")
+            outcome.figures["silence"] = systemd.longest_silence()
+            outcome.expect(systemd.longest_silence() < systemd.watchdog, "the watchdog was not fed")
+            daemon.end_cleanly()
+            outcome.expect(systemd.said("STOPPING")[-1].pid == systemd.main, "another process said STOPPING")
+        except AssertionError as error:
+            outcome.wrong.append(f"{error}; log: {daemon.log[-3000:]}")
+        finally:
+            daemon.stop()
+    return outcome
+
+
+def _is_ready(systemd: FakeSystemd, old: int) -> bool:
+    return systemd.main != old and any(each.pid == systemd.main for each in systemd.said("READY"))
 
 
 if __name__ == "__main__":

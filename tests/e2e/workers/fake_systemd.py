@@ -37,6 +37,7 @@ class FakeSystemd:
         self.heard: list[Notification] = []
         self.ignored: list[Notification] = []
         self.main = 0
+        self.watchdog = watchdog
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listening.getsockname()[1]
         self.environ = {"NOTIFY_SOCKET": str(directory / "notify"), "WATCHDOG_USEC": str(int(watchdog * 1e6))}

@@ -12,7 +12,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 VARIABLE = "MCPROXY_TEST_FAMILY"
@@ -24,7 +24,8 @@ class Family:
 
     def __init__(self) -> None:
         self.mark = secrets.token_hex(8)
-        self._last: set[int] = set()  # as they were last looked for, which takes milliseconds
+        self.known: set[int] = set()
+        """The processes when they were last looked for, which takes milliseconds."""
 
     @property
     def environ(self) -> dict[str, str]:
@@ -40,7 +41,7 @@ class Family:
                 with contextlib.suppress(OSError):  # it ended, or is somebody else's
                     if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
                         found.add(int(entry))
-        self._last = found
+        self.known = found
         return found
 
     def owner(self, port: int, client_port: int, *, within: float = 2.0) -> int:
@@ -49,7 +50,7 @@ class Family:
         while True:
             inode = _inode(port, client_port)
             if inode:
-                for pid in itertools.chain(tuple(self._last), self._unknown()):
+                for pid in itertools.chain(tuple(self.known), self._unknown()):
                     if inode in socket_inodes(pid):
                         return pid
             if time.monotonic() > until:
@@ -58,7 +59,7 @@ class Family:
 
     def _unknown(self) -> Iterator[int]:
         """Look for the processes again; give those that are new."""
-        known = self._last
+        known = self.known
         yield from self.pids() - known
 
     def connections(self, port: int) -> dict[int, int]:
@@ -113,6 +114,11 @@ def state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""
+
+
+def living(pids: Iterable[int]) -> set[int]:
+    """Return those that have not ended; one that nobody has waited for has ended."""
+    return {pid for pid in pids if state(pid) not in ("", "Z")}
 
 
 def zombies(parents: set[int]) -> set[int]:

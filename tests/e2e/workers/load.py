@@ -161,7 +161,7 @@ class Fresh(LoadClient):
 
     def use(self, client: Client) -> None:
         self.get(client, "/version")
-        time.sleep(self.load.pause)
+        time.sleep(4 * self.load.pause)
 
 
 class Aggregated(LoadClient):

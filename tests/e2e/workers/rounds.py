@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.e2e.http_client import Client
 from tests.e2e.processes import wait_until
+from tests.e2e.workers.family import living
 from tests.e2e.workers.faults import KEEPER, SUPERVISOR, Moment, pids_by_target, strike
 from tests.e2e.workers.generation import generation
 from tests.e2e.workers.load import (
@@ -201,9 +202,18 @@ def generations(daemon: WorkersDaemon, workers: set[int]) -> dict[int, int]:
 
 
 def supervisor_dies(
-    daemon: WorkersDaemon, load: Load, action: Callable[[], Any] | None, moment: Moment, what: str
+    daemon: WorkersDaemon,
+    load: Load,
+    action: Callable[[], Any] | None,
+    moment: Moment,
+    what: str,
+    *,
+    last: bool = False,
 ) -> Outcome:
-    """Kill the supervisor during `action`: the others serve on, until another daemon takes over."""
+    """Kill the supervisor during `action`: the others serve on, until another daemon takes over.
+
+    With `last` the load is stopped as soon as tunnels had their time: watches have 5 s, which a suite has not.
+    """
     outcome = Outcome(f"{what} SIGKILL supervisor after {moment.after:.3f}{moment.line}")
     pid = daemon.pid_of(SUPERVISOR)
     first = len(load.breaks)
@@ -222,9 +232,12 @@ def supervisor_dies(
     outcome.figures["started"] = time.monotonic() - begun
     daemon.wait_until_all_serve()
     drain = float(daemon.drain.removesuffix("s"))
+    if last:
+        time.sleep(drain + 0.5)
+        load.stop()
     with contextlib.suppress(AssertionError):
-        wait_until("the orphans end", lambda: not orphans & _alive(daemon), drain + 30)
-    outcome.expect(not orphans & daemon.family.pids(), "orphans did not end")
+        wait_until("the orphans end", lambda: not living(orphans), drain + 30)
+    outcome.expect(not living(orphans), "orphans did not end")
     outcome.figures["drained"] = time.monotonic() - begun
     _judge(outcome, load.unexplained(*(Retirement(each, begun, drain) for each in orphans)), first, load)
     return outcome
@@ -238,8 +251,12 @@ def upgrade(
     number: signal.Signals = signal.SIGKILL,
     moment: Moment | None = None,
     new: bool = False,
+    last: bool = False,
 ) -> Outcome:
-    """Upgrade; kill (or stop until it is killed or goes on) a process of the old daemon, or of the new one (`new`)."""
+    """Upgrade; kill (or stop until it is killed or goes on) a process of the old daemon, or of the new one (`new`).
+
+    `last` as in `supervisor_dies`.
+    """
     outcome = Outcome(f"{what} {number.name + ' ' + target if target else ''}{' of the new' if new else ''} {moment}")
     before, who, first = daemon.family.pids(), pids_by_target(daemon), len(load.breaks)
     begun = time.monotonic()
@@ -276,10 +293,14 @@ def upgrade(
     with contextlib.suppress(AssertionError):
         daemon.wait_until_all_serve()
     outcome.expect(daemon.all_serve(), f"not all processes serve; the command said {output}")
+    if last:
+        time.sleep(drain + 0.5)
+        outcome.expect(set(load.served_by) - before, "the new program has served nobody")
+        load.stop()
     if done:
         with contextlib.suppress(AssertionError):
-            wait_until("the old daemon ends", lambda: not before & _alive(daemon), drain + 15)
-        outcome.expect(not before & _alive(daemon), "the old daemon did not end")
+            wait_until("the old daemon ends", lambda: not living(before), drain + 15)
+        outcome.expect(not living(before), "the old daemon did not end")
         outcome.figures["drained"] = time.monotonic() - begun
     elif not target:
         outcome.wrong.append(f"the upgrade failed: {output}")
@@ -310,9 +331,3 @@ def _answers(daemon: WorkersDaemon) -> bool:
                 return True
         time.sleep(0.1)
     return False
-
-
-def _alive(daemon: WorkersDaemon) -> set[int]:
-    if daemon._process is not None:
-        daemon._process.poll()
-    return daemon.family.pids()

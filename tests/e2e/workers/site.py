@@ -18,7 +18,7 @@ from typing import Any
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.processes import TIMEOUT, Daemon, wait_until
-from tests.e2e.workers.family import Family, descriptors, resident, zombies
+from tests.e2e.workers.family import Family, descriptors, living, resident, zombies
 from tests.e2e.workers.generation import policy
 from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
@@ -245,9 +245,7 @@ class WorkersDaemon(Daemon):
 
     def is_gone(self) -> bool:
         """Whether no process of it is left."""
-        if self._process is not None:
-            self._process.poll()  # reaps it
-        return not self.family.pids()
+        return not living(self.family.known) and not self.family.pids()
 
     def left(self) -> list[str]:
         """What is left of it after its end: processes and sockets in its directory."""
