@@ -12,7 +12,6 @@ from mcproxy.daemon.processes.keeper import WorkerAggregates, connect_link, keep
 from mcproxy.daemon.runtime import AggregatesOwner
 from mcproxy.daemon.service import Service
 from mcproxy.proxy.keeper.server import KeeperServer
-from mcproxy.proxy.keeper.worker import KeeperClient
 from tests.proxy.harness import Harness
 
 
@@ -23,8 +22,9 @@ class KeeperHarness(Harness):
 
     def __init__(self, reactor: Any) -> None:
         super().__init__(reactor)
-        self.client_of_keeper = KeeperClient(reactor)
-        super().use_aggregates(WorkerAggregates(self.client_of_keeper))
+        aggregates = WorkerAggregates(reactor)
+        self.client_of_keeper = aggregates.client
+        super().use_aggregates(aggregates)
         self._owner: AggregatesOwner | None = None
         self._configuration: model.Config | None = None
         self.keeper: Service
