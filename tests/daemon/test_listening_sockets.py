@@ -266,7 +266,7 @@ class Accepted:
         self.count += 1
 
     async def until(self, count: int) -> None:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 20
         while self.count < count:
             assert time.monotonic() < end, f"{self.count} of {count} connections"
             await deferLater(reactor, 0.002)

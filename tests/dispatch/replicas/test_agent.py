@@ -45,7 +45,7 @@ def replica(server: RedisServer) -> Iterator[Make]:
         pytest_twisted.blockon(each.end())
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     for _ in range(round(seconds / 0.01)):
         if condition():
             return
@@ -238,4 +238,4 @@ async def test_an_engine_that_cannot_be_made_is_tried_again(replica: Make, serve
     one.configure(BULK, server.config())
     await until(lambda: not failures)
     await known(one, members=1)
-    assert not one.agent.away
+    await until(lambda: not one.agent.away)
