@@ -57,7 +57,7 @@ for i = 1, #rows, 2 do
                 if expiry > expires then
                     redis.call('HSET', members_key, id, string.format('%d %d %s %s', expires, now, number(theirs), label))
                 end
-                if label ~= ARGV[6] then differing = id .. ' ' .. label end
+                if label ~= ARGV[6] then differing = string.sub(id .. ' ' .. label, 1, 200) end
                 least = math.min(least, theirs)
                 alive[id] = true
                 ids[#ids + 1] = id
@@ -101,7 +101,7 @@ for i = 3, #KEYS do
         if id ~= me then
             if alive[id] and theirs and amount(wanted) and tonumber(expiry) > now then
                 free = free - theirs
-                listed[id], wants[id] = true, wanted
+                listed[id], wants[id] = true, number(amount(wanted))
                 lessees[#lessees + 1] = id
             else
                 redis.call('HDEL', KEYS[i], id)
@@ -136,5 +136,8 @@ for i = 3, #KEYS do
 end
 
 redis.call('ZREMRANGEBYSCORE', noted_key, '-inf', now)
-local noted = redis.call('ZREVRANGEBYSCORE', noted_key, expires + lasts, '-inf', 'LIMIT', 0, 256)
+local noted = {}
+for _, name in ipairs(redis.call('ZREVRANGEBYSCORE', noted_key, expires + lasts, '-inf', 'LIMIT', 0, 256)) do
+    if #name == 16 then noted[#noted + 1] = name end
+end
 return {now - since, now - born, #ids, rank_of[me], number(least), differing, noted, leases}

@@ -187,6 +187,21 @@ def test_rows_that_others_have_written_are_removed(virtual: VirtualRedis, row: s
     assert not virtual.client.hexists(f"{tag}:members", "stranger")
 
 
+def test_what_others_have_written_makes_no_answer_long(virtual: VirtualRedis) -> None:
+    settled(virtual, TEN, "a", "b")
+    tag = f"{{{PREFIX}:{TEN.id.name}:{TEN.id.kind}:{TEN.id.per}}}"
+    later = round(virtual.now * 1000) + 1000
+    virtual.client.hset(f"{tag}:members", "c" * 1000, f"{later} 0 10 max {'x' * 100_000}")
+    virtual.client.hset(f"{tag}:key:{KEY:016x}", "b", f"{later} 2 {'0' * 100_000}3")
+    virtual.client.zadd(f"{tag}:noted", {"f" * 100_000: later, f"{KEY:016x}": later})
+    call = renewal(PREFIX, TEN.id, "a", LASTS, 10, TEN.label, [Ask(KEY, 9.0)], whole=True, known=True)
+    reply = virtual.run(call)
+    assert len(str(reply)) < 1000
+    answer = parse(reply, [Ask(KEY, 9.0)])
+    assert answer.noted == (KEY,)
+    assert 3 in answer.granted[0].wants
+
+
 @dataclass
 class Held:
     lease: float

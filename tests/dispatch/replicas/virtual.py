@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from redis import Redis
 
 from mcproxy.config.model import Per
 from mcproxy.dispatch.replicas.leases import Leases, Limit
-from mcproxy.dispatch.replicas.script import Answer, Ask, leaving, parse, renewal, source
+from mcproxy.dispatch.replicas.script import Answer, Ask, Call, leaving, parse, renewal, source
 from mcproxy.dispatch.shared_memory import Demand, LimitId, Share
 
 LASTS = 2.0
@@ -35,7 +36,10 @@ class VirtualRedis:
         self, limit: Limit, member: str, asks: Sequence[Ask] = (), *, known: bool = True, lasts: float = LASTS
     ) -> Answer:
         call = renewal(PREFIX, limit.id, member, lasts, limit.amount, limit.label, asks, whole=limit.whole, known=known)
-        return parse(self._script(keys=call.keys, args=[*call.arguments, round(self.now * 1000)]), asks)
+        return parse(self.run(call), asks)
+
+    def run(self, call: Call) -> Any:
+        return self._script(keys=call.keys, args=[*call.arguments, round(self.now * 1000)])
 
     def leave(self, limit: Limit, member: str) -> None:
         call = leaving(PREFIX, limit.id, member)
