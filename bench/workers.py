@@ -39,7 +39,10 @@ BEFORE, TWO = "-before", "-2-workers"
 """The ends of names: of the other checkout, and with two workers."""
 CONNECTIONS = (16, 100)
 MANY = CONNECTIONS[-1]
-"""As many as give two workers about half each; of 16, one often gets 11."""
+"""As many as give two workers about half each, and both enough to do; the target is for these.
+
+Of 16, one worker may get 11; and a worker with one request at a time pays a turn of its reactor for each of them.
+"""
 SAME = 1.1
 """What a request may cost two workers, as a multiple of what it costs one."""
 UNCHANGED = 1.05
@@ -225,9 +228,8 @@ def summarise_workers(rounds: Sequence[Round], cores: int, choice: Choice) -> Se
         for name in (one, one + TWO):
             for count in CONNECTIONS:
                 section.rows.append(_row(good, len(rounds), name, one, count, cores))
-        for count in CONNECTIONS:
-            what = f"CPU per request at {count} connections, {one} with two workers / one process"
-            section.targets.append(limit(what, _ratios(good, count, one + TWO, one), at_most=SAME))
+        what = f"CPU per request at {MANY} connections, {one} with two workers / one process"
+        section.targets.append(limit(what, _ratios(good, MANY, one + TWO, one), at_most=SAME))
     shares = ", ".join(f"{name} {count}" for name, count in sorted(choice.connections.items()))
     section.comparisons.append(f"{sum(choice.connections.values())} connections, accepted by {shares}")
     wrong = choice.moved + choice.foreign + choice.shared_sockets

@@ -38,7 +38,7 @@ def test_the_cost_of_two_workers_is_that_of_all_processes_in_the_same_round() ->
     assert rows[MCPROXY, "16"][3] == "-"
     assert all(target.met for target in section.targets)
     section = workers.summarise_workers([taken(50, (0, 30, 30))], 2, CHOICE)
-    assert [target.met for target in section.targets] == [False] * 4 + [True]
+    assert [target.met for target in section.targets] == [False] * 2 + [True]
 
 
 def test_what_two_cores_allow_with_load_and_upstream_on_them() -> None:
