@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from mcproxy.cli import BAD_CONFIG, FAILED, OK
@@ -45,7 +46,7 @@ def run(file: str) -> int:
     return OK
 
 
-def print_changes(answer: dict[str, Any]) -> None:
+def print_changes(answer: Mapping[str, Any]) -> None:
     """Print the changes of a daemon's answer, one a line."""
     changes = [str(change) for change in answer.get("changes") or ()]
     for change in changes[:_MAX_LINES]:
