@@ -23,6 +23,7 @@ from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
 from mcproxy.dispatch.replicas.agent import LeaseAgent
 from mcproxy.dispatch.replicas.client import RedisEngine
+from mcproxy.dispatch.replicas.engine_thread import EngineThread
 from mcproxy.dispatch.replicas.leases import Limit
 from mcproxy.dispatch.shared_memory import LimitId, OneProcessTables
 from mcproxy.net.reactor import install
@@ -42,11 +43,14 @@ class Replica:
         self._reactor = reactor
         self._tables = OneProcessTables(reactor)
         self._limiter = self._tables.token_bucket(control, reactor)
-        self._agent = LeaseAgent(reactor, self._tables.memory, name, make_engine=RedisEngine)
+        self._agent = LeaseAgent(reactor, self._tables.memory, name, connect=self._connect)
         limit = Limit(LimitId("bench", "bucket", Per.ALL), qps, burst)
         self._agent.configure(model.Redis(url=f"unix://{path}", socket=path), [limit])
         self._random = random.Random(name)
         self.admitted = [0] * SECONDS
+
+    def _connect(self, config: model.Redis) -> EngineThread:
+        return EngineThread(self._reactor, config, RedisEngine)
 
     def run(self, begin: float, rates: Sequence[float]) -> None:
         """Offer the load, and stop the reactor at its end."""

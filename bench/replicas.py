@@ -19,10 +19,10 @@ from bench.report import Section, Target
 from bench.stats import spread
 from bench.subjects import script_argv
 
-QPS, BURST = 200, 100
+QPS, BURST = 200, 20
 LEAST, MOST = 0.95, 1.05
 """What must be admitted of the limit."""
-_JOINED = 5.0
+_JOINED = 8.0
 """Seconds after which the replicas know each other."""
 
 

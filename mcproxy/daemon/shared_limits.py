@@ -16,6 +16,7 @@ from mcproxy.dispatch.shared_memory.shares import LimitId
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.replicas.agent import LeaseAgent, Table
+    from mcproxy.dispatch.replicas.engine_thread import EngineThread
     from mcproxy.dispatch.replicas.leases import Limit
 
 
@@ -59,7 +60,12 @@ class SharedLimits:
     def _make_agent(self) -> LeaseAgent:
         from mcproxy.dispatch.replicas.agent import LeaseAgent
 
-        return LeaseAgent(self._reactor, self._table(), _member(), make_engine=_make_engine)
+        return LeaseAgent(self._reactor, self._table(), _member(), connect=self._connect)
+
+    def _connect(self, redis: model.Redis) -> EngineThread:
+        from mcproxy.dispatch.replicas.engine_thread import EngineThread
+
+        return EngineThread(self._reactor, redis, _make_engine)
 
 
 def _make_engine(redis: model.Redis) -> Any:

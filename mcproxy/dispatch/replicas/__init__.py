@@ -5,7 +5,8 @@
     demand.py   what a key wants, from what was admitted and refused (pure)
     shares.py   how a limit is divided (pure)
     script.py   the call of lease.lua, which alone decides what is granted
-    client.py   Redis itself; called in a thread
+    engine_thread.py   the thread that calls Redis
+    client.py   Redis itself; called in that thread
 
 No request waits for any of it. docs/architecture.md, "Limits over replicas", says what holds when.
 """

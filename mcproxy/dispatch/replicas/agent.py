@@ -8,10 +8,8 @@ replicas that were last seen: that is logged once, and its end once.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from queue import SimpleQueue
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -27,8 +25,9 @@ log = Logger()
 
 PERIOD = 0.2
 """Seconds between two exchanges."""
-LASTS = 2.0
-"""Seconds that a lease is good for: as long may Redis be away without anything changing."""
+LASTS = 5.0
+"""Seconds that a lease is good for: as long may Redis be away without anything changing, and two answers in a row may
+take nearly half of that each. As long, too, the part of a replica that has died is nobody's."""
 _RETRY = 5  # periods between two tries while Redis is away
 _REPORT_AGAIN = 60.0  # seconds between two lines on one limit that replicas have differently
 _LEAVE = 0.5  # seconds that a stop waits for Redis
@@ -48,18 +47,25 @@ class Table(Protocol):
     def default_share(self, limit: LimitId, share: Share) -> None:
         """Set the share of the keys without their own."""
 
+    def leases_end(self, limit: LimitId, time: float) -> None:
+        """Set when shares of keys end: from then on all keys have the default, whether this process lives or not."""
+
     def forget(self, limit: LimitId) -> None:
         """Nothing more is said of a limit."""
 
 
-class Engine(Protocol):
-    """Redis (`client.RedisEngine`); used in a thread."""
+class Connection(Protocol):
+    """The way to one Redis (`engine_thread.EngineThread`)."""
 
-    def call(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the answer to each call; raises an exception with the attribute `todo` if there is none."""
+    @property
+    def config(self) -> model.Redis:
+        """Which Redis it is."""
 
-    def close(self) -> None:
-        """Close all connections."""
+    def call(self, calls: Sequence[Call], done: Callable[[list[Any] | Exception], None]) -> None:
+        """Make the calls, then call `done` with the answers, or why there are none, in the reactor."""
+
+    def end(self) -> None:
+        """Close it, once what was called for is done."""
 
 
 class _LateAnswerError(Exception):
@@ -73,46 +79,8 @@ class _Exchange:
 
     __slots__ = ("asks", "calls", "engine", "sent")
 
-    def __init__(self, engine: _EngineThread, sent: float, asks: dict[LimitId, list[Ask]], calls: list[Call]) -> None:
+    def __init__(self, engine: Connection, sent: float, asks: dict[LimitId, list[Ask]], calls: list[Call]) -> None:
         self.engine, self.sent, self.asks, self.calls = engine, sent, asks, calls
-
-
-class _EngineThread:
-    """One engine and the thread that it is used in; the thread ends with `end`."""
-
-    def __init__(self, reactor: Any, config: model.Redis, make_engine: Callable[[model.Redis], Engine]) -> None:
-        self.config = config
-        self._reactor = reactor
-        self._make_engine = make_engine
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._engine: Engine | None = None  # the thread's
-        # A daemon thread: a Redis that does not answer must not keep the process from exiting.
-        threading.Thread(target=self._run, name="shared-state", daemon=True).start()
-
-    def call(self, calls: Sequence[Call], done: Callable[[list[Any] | Exception], None]) -> None:
-        """Make the calls in the thread, then call `done` with the answers, or why there are none, in the reactor."""
-
-        def work() -> None:
-            outcome: list[Any] | Exception
-            try:
-                if self._engine is None:
-                    self._engine = self._make_engine(self.config)
-                outcome = self._engine.call(calls)
-            except Exception as error:
-                outcome = error
-            self._reactor.callFromThread(done, outcome)
-
-        self._work.put(work)
-
-    def end(self) -> None:
-        """Close the engine, once what it does is done."""
-        self._work.put(None)
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
-        if self._engine is not None:
-            self._engine.close()
 
 
 class LeaseAgent:
@@ -124,7 +92,7 @@ class LeaseAgent:
         table: Table,
         member: str,
         *,
-        make_engine: Callable[[model.Redis], Engine],
+        connect: Callable[[model.Redis], Connection],
         seconds: Callable[[], float] = time.monotonic,
         period: float = PERIOD,
         lasts: float = LASTS,
@@ -137,9 +105,9 @@ class LeaseAgent:
         self._seconds = seconds
         self._table = table
         self._member = member
-        self._make_engine = make_engine
+        self._connect = connect
         self._period, self._lasts = period, lasts
-        self._engine: _EngineThread | None = None
+        self._engine: Connection | None = None
         self._limits: dict[LimitId, Leases] = {}
         self._under_way: _Exchange | None = None
         self._tick_call: IDelayedCall | None = None
@@ -242,9 +210,9 @@ class LeaseAgent:
         self._renewed, self._next_try = now, 0.0
         if redis is None:
             self._away = self._said_away = False
-        self._engine = _EngineThread(self._reactor, redis, self._make_engine) if redis is not None else None
+        self._engine = self._connect(redis) if redis is not None else None
 
-    def _leave(self, engine: _EngineThread, limits: Iterable[LimitId], done: Callable[[object], None]) -> None:
+    def _leave(self, engine: Connection, limits: Iterable[LimitId], done: Callable[[object], None]) -> None:
         engine.call([leaving(engine.config.prefix, id, self._member) for id in limits], done)
 
     def _tick(self) -> None:
@@ -253,7 +221,7 @@ class LeaseAgent:
         seconds, self._collected = max(now - self._collected, 1e-3), now
         for id, leases in self._limits.items():
             leases.demanded(self._table.demands(id), seconds, now)
-        if not self._away and now - self._renewed > self._lasts:
+        if not self._away and now - self._renewed >= self._lasts:
             if self._failure is None and (self._under_way is None or now - self._under_way.sent <= self._lasts):
                 self._expire(now)  # this process stood still
             else:
@@ -278,6 +246,7 @@ class LeaseAgent:
                 asks[id],
                 whole=leases.limit.whole,
                 known=leases.established,
+                seen=leases.seen,
             )
             for id, leases in self._limits.items()
         ]
@@ -294,7 +263,7 @@ class LeaseAgent:
                 answers = [parse(reply, asks) for reply, asks in zip(outcome, exchange.asks.values(), strict=True)]
             except ValueError as error:
                 outcome = error
-        if not isinstance(outcome, Exception) and now - exchange.sent > self._lasts:
+        if not isinstance(outcome, Exception) and now - exchange.sent >= self._lasts:
             outcome = _LateAnswerError(f"the answer came after {now - exchange.sent:.1f} s")
         if isinstance(outcome, Exception):
             self._failed(outcome, now)
@@ -302,6 +271,8 @@ class LeaseAgent:
         self._failure = None
         if self._away:
             self._away, self._back_since = False, now
+        elif now - self._renewed >= self._lasts:
+            self._expire(now)  # this process stood still: the table has ended the shares already
         self._renewed = exchange.sent
         for (id, asks), answer in zip(exchange.asks.items(), answers, strict=True):
             leases = self._limits.get(id)
@@ -309,8 +280,11 @@ class LeaseAgent:
                 continue  # a reload removed it meanwhile
             leases.answered(asks, answer, now)
             self._report_difference(leases, now)
+            self._table.leases_end(id, self._renewed + self._lasts)
             self._apply(id)
         self._report_return(now)
+        if now - exchange.sent >= self._period and self._tick_call is not None:
+            self._tick_call.reset(0)  # it answers slowly: ask again at once
 
     def _report_return(self, now: float) -> None:
         """Say that Redis is back once it stays: one that comes and goes is one outage."""

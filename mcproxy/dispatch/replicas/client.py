@@ -19,8 +19,8 @@ from redis.retry import Retry
 from mcproxy.config import model
 from mcproxy.dispatch.replicas.script import Call, source
 
-TIMEOUT = 1.0
-"""Seconds for connecting, and for each answer."""
+TIMEOUT = 2.5
+"""Seconds for connecting, and for each answer: half as long as a lease lasts, so that one more try is in time."""
 
 
 class Unavailable(Exception):
@@ -76,25 +76,28 @@ class RedisEngine:
 
     def _call(self, calls: Sequence[Call]) -> list[Any]:
         if isinstance(self._client, RedisCluster):
-            return [self._one(call) for call in calls]
+            pipelines: Any = self._client
+            with pipelines.pipeline() as pipeline:  # to all nodes at the same time
+                for call in calls:
+                    pipeline.execute_command("EVAL", self._script, len(call.keys), *call.keys, *call.arguments)
+                answers: list[Any] = pipeline.execute()
+            return answers
         answers = self._pipeline(calls)
         if any(isinstance(answer, redis.exceptions.NoScriptError) for answer in answers):  # restarted, or flushed
-            self._client.script_load(self._script)
-            answers = self._pipeline(calls)
+            answers = self._pipeline(calls, load=True)
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
         return answers
 
-    def _pipeline(self, calls: Sequence[Call]) -> list[Any]:
+    def _pipeline(self, calls: Sequence[Call], *, load: bool = False) -> list[Any]:
+        """Make the calls in one round trip; with `load` the first one brings the script, which stays for the others."""
         with self._client.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                pipeline.execute_command("EVALSHA", self._digest, len(call.keys), *call.keys, *call.arguments)
+            for number, call in enumerate(calls):
+                script = ("EVAL", self._script) if load and not number else ("EVALSHA", self._digest)
+                pipeline.execute_command(*script, len(call.keys), *call.keys, *call.arguments)
             answers: list[Any] = pipeline.execute(raise_on_error=False)
         return answers
-
-    def _one(self, call: Call) -> Any:
-        return self._client.eval(self._script, len(call.keys), *call.keys, *call.arguments)
 
     def _options(self, *, single: bool) -> dict[str, Any]:
         config = self._config
@@ -155,7 +158,7 @@ _TODO = {
     "WRONGPASS": "see that username and passwordFile are Redis' own, then reload",
     "NOPERM": (
         "let the user run the script and its commands on the keys of the prefix: "
-        "ACL SETUSER NAME ~{PREFIX* +eval +evalsha +script|load +time +@hash +@sortedset +pexpire "
+        "ACL SETUSER NAME ~{PREFIX* +eval +evalsha +time +@hash +@sortedset +pexpire "
         "+client|setname +select"
     ),
     "READONLY": "name the primary in url: this is a replica, or it became one",

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 
-# Seconds in which most of a change is believed; less where a few requests say more of it.
+# Seconds in which most of a change of a rate is believed: of one that may be chance, since requests come at random
+# moments, and of one that cannot. A want that follows every chance makes leases smaller and larger all the time, and
+# what one gives back is unused until others have asked for it.
+_STEADY = 4.0
+_CHANGED = 0.1
+_DEVIATIONS = 3.5  # standard deviations of a number of requests at random moments, beyond which it is no chance
+# The same for numbers in flight; less where a few requests say more of it.
 _MEMORY = 0.5
 _REQUESTS = 25
 
 
 class KeyDemand:
-    """The demand of one key at one replica, smoothed over about a second. `most`: more than that counts as that."""
+    """The demand of one key at one replica, smoothed. `most`: more than that counts as that."""
 
     __slots__ = ("in_flight", "want")
 
@@ -20,14 +26,17 @@ class KeyDemand:
 
     def add_rate(self, taken: int, refused: int, seconds: float, most: float) -> None:
         """Count what was admitted and refused in the last `seconds`."""
-        self._add((taken + refused) / seconds, seconds, most)
+        came = min(taken + refused, most * seconds)
+        expected = self.want * seconds
+        chance = _DEVIATIONS * math.sqrt(max(expected, came / 4, 1.0))
+        self._move(came / seconds, seconds, _CHANGED if abs(came - expected) > chance else _STEADY)
 
     def add_in_flight(self, in_flight: int, refused: int, seconds: float, most: float) -> None:
         """Count what is in flight, and what was refused in the last `seconds`; a rise is believed at once."""
         self.in_flight = in_flight
-        self.want = max(self.want, min(in_flight + refused, most))
-        self._add(in_flight + refused, seconds, most)
+        want = min(in_flight + refused, most)
+        self.want = max(self.want, want)
+        self._move(want, seconds, min(_MEMORY, _REQUESTS / max(self.want, 1.0)))
 
-    def _add(self, want: float, seconds: float, most: float) -> None:
-        memory = min(_MEMORY, _REQUESTS / max(self.want, want, 1.0))
-        self.want += (min(want, most) - self.want) * (1.0 - math.exp(-seconds / memory))
+    def _move(self, want: float, seconds: float, memory: float) -> None:
+        self.want += (want - self.want) * (1.0 - math.exp(-seconds / memory))

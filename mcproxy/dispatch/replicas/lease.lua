@@ -1,16 +1,18 @@
 -- Leases on one limit, for one replica. The sum of the leases on a key that have not expired never exceeds the limit:
 -- a replica gets at most what is free. How much it asks for is its own decision (shares.py).
 --
--- KEYS  1    hash: member id -> "expiry since limit label"; "#born" -> when this hash was made
+-- KEYS  1    hash: member id -> "expiry since seen limit label"; "#born" -> when this hash was made
 --       2    sorted set: keys of which a replica wants more than its equal part -> when that note expires
 --       3..  hash for a key of the limit: member id -> "expiry held want"
 -- ARGV  1 renew | leave   2 member id   3 ms that a lease lasts   4 the limit   5 1: counted in whole numbers
 --       6 label of the limit (shown when replicas differ)   7 1: this member has had an answer before, so that all
 --       the others know it, whatever this state has lost
+--       8 time of the last answer that this member has taken in, or 0
 --       then six for each key: its name, ask, least, held, want, 1: give the lease back | 2: note that it is wanted
 --
 -- A live member without a lease on a key has an equal part of the limit there. Times are Redis' own, in ms.
--- Returns {ms since this member joined, ms since the state was made, members, rank of this one, the least limit of all
+-- Returns {now, ms since this member joined, 1: all others have taken in an answer since then, so they know of it,
+-- ms since the state was made, members, rank of this one, the least limit of all
 -- members, id and label of a member with another limit, or "", {keys that are wanted}, then for each key
 -- {grant or "default", rank among those with a lease, want, want, ...}}.
 
@@ -39,6 +41,7 @@ local expires = now + lasts
 
 -- Who is there. A time later than it can be was written before the clock went back.
 local born, since, least, differing = nil, nil, limit, ''
+local oldest = now -- of the answers that the others have taken in last
 local ids, alive = {}, {}
 local rows = redis.call('HGETALL', members_key)
 for i = 1, #rows, 2 do
@@ -46,8 +49,8 @@ for i = 1, #rows, 2 do
     if id == '#born' then
         born = tonumber(row)
     else
-        local expiry, joined, theirs, label = string.match(row, '^(%d+) (%d+) (%S+) (.*)$')
-        expiry, joined, theirs = tonumber(expiry), tonumber(joined), amount(theirs)
+        local expiry, joined, seen, theirs, label = string.match(row, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
+        expiry, joined, seen, theirs = tonumber(expiry), tonumber(joined), tonumber(seen), amount(theirs)
         if not theirs or theirs == 0 or (expiry <= now and id ~= me) then -- nothing that this script has written, or over
             redis.call('HDEL', members_key, id)
         else
@@ -55,8 +58,10 @@ for i = 1, #rows, 2 do
                 since = expiry > now and math.min(joined, now) or nil
             else
                 if expiry > expires then
-                    redis.call('HSET', members_key, id, string.format('%d %d %s %s', expires, now, number(theirs), label))
+                    redis.call('HSET', members_key, id, string.format('%d %d 0 %s %s', expires, now, number(theirs), label))
+                    seen = 0
                 end
+                oldest = math.min(oldest, seen <= now and seen or 0)
                 if label ~= ARGV[6] then differing = string.sub(id .. ' ' .. label, 1, 200) end
                 least = math.min(least, theirs)
                 alive[id] = true
@@ -74,7 +79,7 @@ local grace = now - born < lasts
 if not since then
     since = known and now - lasts or now
 end
-redis.call('HSET', members_key, me, string.format('%d %d %s %s', expires, since, ARGV[4], ARGV[6]))
+redis.call('HSET', members_key, me, string.format('%d %d %s %s %s', expires, since, ARGV[8], ARGV[4], ARGV[6]))
 redis.call('PEXPIRE', members_key, 86400000)
 ids[#ids + 1] = me
 table.sort(ids)
@@ -89,7 +94,7 @@ end
 
 local leases = {}
 for i = 3, #KEYS do
-    local at = 8 + (i - 3) * 6
+    local at = 9 + (i - 3) * 6
     local name, ask, floor, held, want, how = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]),
         tonumber(ARGV[at + 3]), ARGV[at + 4], ARGV[at + 5]
     local free, lessees, wants, listed = least, {me}, {[me] = want}, {}
@@ -140,4 +145,4 @@ local noted = {}
 for _, name in ipairs(redis.call('ZREVRANGEBYSCORE', noted_key, expires + lasts, '-inf', 'LIMIT', 0, 256)) do
     if #name == 16 then noted[#noted + 1] = name end
 end
-return {now - since, now - born, #ids, rank_of[me], number(least), differing, noted, leases}
+return {now, now - since, oldest > since and 1 or 0, now - born, #ids, rank_of[me], number(least), differing, noted, leases}

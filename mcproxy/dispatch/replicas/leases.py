@@ -30,10 +30,10 @@ _TAKE_ABOVE = 0.7
 _RELEASE_BELOW = 0.5
 # Seconds for which a lease is kept when little more is wanted.
 _KEEP = 3.0
-# Seconds for which a key counts as noted by another replica; every answer says so again.
-_NOTED = 1.0
 # More than what is offered: a rate that is just that of the requests refuses some that come close together.
 _HEADROOM = 1.05
+# Limits: more than that is not believed to be offered of a rate, so that a flood at one replica leaves the others some.
+_MOST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Changes:
 class _Key:
     """A key on which this replica has a lease, or asks for one."""
 
-    __slots__ = ("demand", "keep_until", "lease", "me", "noted_until", "refused", "share", "wants")
+    __slots__ = ("demand", "keep_until", "lease", "me", "noted", "refused", "share", "wants")
 
     def __init__(self, want: float) -> None:
         self.demand = KeyDemand(want)
@@ -78,7 +78,7 @@ class _Key:
         self.wants: tuple[float, ...] = ()  # of all with a lease, as last seen; the own one at `me`
         self.me = 0
         self.keep_until = 0.0
-        self.noted_until = 0.0
+        self.noted = False  # whether another replica wanted more of it at the last answer
 
 
 class Leases:
@@ -89,6 +89,7 @@ class Leases:
         self.members = 0  # as last seen; 0: never heard of any
         self.differing = ""  # a replica with another limit, as last seen
         self.established = False  # whether the others know of this replica
+        self.seen = 0  # the time of the last answer, by Redis' clock in ms
         self._lasts = lasts
         self._settled = True  # whether the state in Redis is old enough to know all members
         self._rank = 0
@@ -146,7 +147,7 @@ class Leases:
         if self.limit.whole:
             key.demand.add_in_flight(demand.in_flight, demand.refused, seconds, self._amount)
         else:
-            key.demand.add_rate(demand.taken, demand.refused, seconds, self._amount)
+            key.demand.add_rate(demand.taken, demand.refused, seconds, _MOST * self._amount)
         if demand.refused or key.demand.want > self._equal_part() * _RELEASE_BELOW + _LITTLE:
             key.keep_until = now + _KEEP
 
@@ -181,7 +182,7 @@ class Leases:
         how = How.RENEW
         if want > self._equal_part():
             how = How.WANT_MORE
-        elif now >= max(key.keep_until, key.noted_until):
+        elif now >= key.keep_until and not key.noted:
             how = How.RELEASE
         return Ask(name, fair, key.demand.in_flight, held, want, how)
 
@@ -190,14 +191,15 @@ class Leases:
         if want < _LITTLE:
             return 0.0
         if not self.limit.whole:
-            return min(want * _HEADROOM, self._amount)
+            return want * _HEADROOM
         return min(max(want, 1.0) if now < key.keep_until else want, self._amount)
 
     def answered(self, asks: Sequence[Ask], answer: Answer, now: float) -> None:
         """Take in the answer to `asks`."""
         settled = self._settled = answer.known_for >= self._lasts
         alone = answer.members == 1 and settled
-        if not self.established and (alone or answer.joined_for >= self._lasts):
+        self.seen = answer.time
+        if not self.established and (alone or (answer.seen and settled) or answer.joined_for >= self._lasts):
             self.established = True
             self._parts.clear()
         # A state that was lost names the members one after the other again.
@@ -216,15 +218,16 @@ class Leases:
             key.lease, key.wants, key.me = granted.lease, granted.wants, granted.me
             if granted.lease is None:
                 self._release(ask.key)
+        noted = set(answer.noted)
         for name in answer.noted:
-            noted = self._keys.get(name)
-            if noted is None and len(self._keys) < MAX_KEYS:
-                noted = self._keys[name] = _Key(0.0)
-            if noted is not None:
-                noted.noted_until = now + _NOTED
+            if name not in self._keys and len(self._keys) < MAX_KEYS:
+                self._keys[name] = _Key(0.0)
+        for name, key in self._keys.items():
+            key.noted = name in noted
 
     def lost(self, now: float) -> None:
         """The leases have expired: until the next answer, every key has an equal part, of the replicas last seen."""
+        self.seen = 0
         for name in list(self._keys):
             self._release(name)
         self._parts = deque([(now, self._equal_part())])
@@ -262,7 +265,7 @@ class Leases:
     def _share_of(self, part: float) -> Share:
         if self.limit.whole:
             return Share(maximum=int(part))
-        return bucket_share(part, self._amount, self.limit.burst, self.members)
+        return bucket_share(part, self._amount, self.limit.burst, self.members if self.established else 0)
 
 
 _NOTHING = Demand(0, 0, 0, 0)

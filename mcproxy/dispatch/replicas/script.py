@@ -56,7 +56,9 @@ class Granted:
 class Answer:
     """The answer for one limit."""
 
+    time: int  # Redis' own, in ms
     joined_for: float  # seconds since this replica joined
+    seen: bool  # whether the others have taken in answers since then, and so make room for it
     known_for: float  # seconds since the state was made
     members: int
     rank: int
@@ -82,14 +84,25 @@ def renewal(
     *,
     whole: bool,
     known: bool,
+    seen: int,
 ) -> Call:
     """Return the call that joins, or stays, and asks for leases of `lasts` seconds on keys of a limit of `amount`.
 
-    `whole`: it is counted in whole numbers. `known`: this replica has had an answer before.
+    `whole`: it is counted in whole numbers. `known`: this replica has been one for a while. `seen` is the time of
+    the last answer that it has taken in, or 0.
     """
     tag = _tag(prefix, limit)
     names = [f"{ask.key:016x}" for ask in asks]
-    arguments = ["renew", member, str(round(lasts * 1000)), repr(amount), str(int(whole)), label, str(int(known))]
+    arguments = [
+        "renew",
+        member,
+        str(round(lasts * 1000)),
+        repr(amount),
+        str(int(whole)),
+        label,
+        str(int(known)),
+        str(seen),
+    ]
     for name, ask in zip(names, asks, strict=True):
         arguments += [name, repr(ask.ask), repr(ask.least), repr(ask.held), repr(ask.want), str(ask.how)]
     return Call((f"{tag}:members", f"{tag}:noted", *(f"{tag}:key:{name}" for name in names)), tuple(arguments))
@@ -98,7 +111,7 @@ def renewal(
 def leaving(prefix: str, limit: LimitId, member: str) -> Call:
     """Return the call by which a replica leaves: the others have its part at once."""
     tag = _tag(prefix, limit)
-    return Call((f"{tag}:members", f"{tag}:noted"), ("leave", member, "0", "0", "0", "", "0"))
+    return Call((f"{tag}:members", f"{tag}:noted"), ("leave", member, "0", "0", "0", "", "0", "0"))
 
 
 def parse(reply: Any, asks: Sequence[Ask]) -> Answer:
@@ -108,12 +121,14 @@ def parse(reply: Any, asks: Sequence[Ask]) -> Answer:
     is more than was asked for.
     """
     try:
-        joined, known, members, rank, limit, differing, noted, granted = reply
+        time, joined, seen, known, members, rank, limit, differing, noted, granted = reply
         count = _whole(members, 1, _MOST_MEMBERS)
         if len(granted) != len(asks):
             raise ValueError(f"{len(granted)} answers to {len(asks)} questions")
         return Answer(
+            time=_whole(time, 0, _LONGEST),
             joined_for=_whole(joined, 0, _LONGEST) / 1000,
+            seen=_whole(seen, 0, 1) == 1,
             known_for=_whole(known, 0, _LONGEST) / 1000,
             members=count,
             rank=_whole(rank, 0, count - 1),

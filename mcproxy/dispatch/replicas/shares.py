@@ -15,7 +15,7 @@ from mcproxy.dispatch.shared_memory.shares import Share
 _UNKNOWN = 0.05
 #: Of an equal part: what remains for a replica that wants nothing while others want more than there is, so that its
 #: first request is admitted without waiting.
-_IDLE = 0.02
+_IDLE = 0.01
 
 
 def equal_part(limit: float, members: int, rank: int, *, whole: bool) -> float:
@@ -41,13 +41,22 @@ def idle_part(limit: float, members: int, *, whole: bool) -> float:
 
 
 def fair_part(limit: float, wants: Sequence[float], me: int, least: float, *, whole: bool) -> float:
-    """Return the fair part of `wants[me]`: each gets what it wants, those that want the most get equally less of it.
+    """Return the fair part of `wants[me]`. `least` is what each wants at least; what nobody wants is divided equally.
 
-    What nobody wants is divided equally. `least` is what each wants at least. The parts add up to `limit`; those of
-    whole numbers, too, if each uses its own place in the same `wants`.
+    Where all want more than there is, a rate is divided in proportion to what is offered, as one bucket for all would
+    admit it; then also no bucket is ever full, so no token is lost. Of whole numbers each gets what it wants, and those
+    that want the most get equally less: how often a full maximum is asked for again says nothing of what is needed.
+
+    The parts add up to `limit`; those of whole numbers, too, if each uses its own place in the same `wants`.
     """
     wants = [max(want, least) for want in wants]
-    parts = _level(limit, wants)
+    wanted = math.fsum(wants)
+    if wanted <= limit:
+        parts = [want + (limit - wanted) / len(wants) for want in wants]
+    elif not whole:
+        return limit * wants[me] / wanted
+    else:
+        parts = _level(limit, wants)
     if not whole:
         return parts[me]
     floors = [math.floor(part + 1e-9) for part in parts]
@@ -58,10 +67,6 @@ def fair_part(limit: float, wants: Sequence[float], me: int, least: float, *, wh
 
 
 def _level(limit: float, wants: Sequence[float]) -> list[float]:
-    wanted = math.fsum(wants)
-    if wanted <= limit:
-        more = (limit - wanted) / len(wants)
-        return [want + more for want in wants]
     left, parts = limit, list(wants)
     for count, i in enumerate(sorted(range(len(wants)), key=lambda i: wants[i])):
         parts[i] = min(wants[i], left / (len(wants) - count))
@@ -72,9 +77,13 @@ def _level(limit: float, wants: Sequence[float]) -> list[float]:
 def bucket_share(rate: float, qps: float, burst: int, members: int) -> Share:
     """Return rate and burst of a bucket that has `rate` of `qps`, of a bucket of `burst` over all `members`.
 
-    Every replica has one token of the burst, since a bucket that holds less admits nothing, and of the rest as much as
-    it has of the rate. So a burst below the number of replicas counts as that number.
+    `members` is 0 for a replica that is not known to the others yet. Every replica has one token of the burst, since a
+    bucket that holds less admits nothing. Half of the rest is divided equally, for those whose requests come close
+    together though they are few, and half like the rate. A burst below the number of replicas counts as that number.
     """
     if members <= 1 and rate >= qps:
         return Share(rate=rate, burst=burst)
-    return Share(rate=rate, burst=min(burst, 1.0 + max(0, burst - members) * rate / qps))
+    part = rate / qps
+    if members:
+        part = (part + 1 / members) / 2
+    return Share(rate=rate, burst=min(burst, 1.0 + max(0, burst - members) * part))

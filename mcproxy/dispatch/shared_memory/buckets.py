@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 
 from mcproxy.dispatch.shared_memory import layout
-from mcproxy.dispatch.shared_memory.directory import Directory, fill_of, level_at, tag_of
+from mcproxy.dispatch.shared_memory.directory import Directory, fill_of, level_at, set_share, tag_of
 from mcproxy.dispatch.shared_memory.layout import (
     B_LEVEL,
     B_PARAMETERS,
+    D_LEASES_END,
     D_PARAMETERS,
     P_BURST,
     P_FLOOR,
@@ -59,7 +60,7 @@ class SharedBuckets:
         self._try_lock, self._unlock = memory.mutexes.try_lock, memory.mutexes.unlock
         self._slots = slots
         self._owner = memory.words[record + layout.D_OWNER]
-        self._parameters = record + D_PARAMETERS
+        self._parameters, self._leases_end = record + D_PARAMETERS, record + D_LEASES_END
         self._shared = directory.is_shared(record)  # over replicas too
         self._prefix = prefix_of(limit)
         self._overflow = slots.overflow(record)
@@ -80,7 +81,11 @@ class SharedBuckets:
             self._mutexes.lock_slowly(mutex, code)
         try:
             if words[base] == tag:
-                at = words[base + B_PARAMETERS] or words[self._parameters]
+                at = words[base + B_PARAMETERS]
+                if not at:
+                    at = words[self._parameters]
+                elif time >= floats[self._leases_end]:
+                    at = self._end_share(base, at, time)
                 level = floats[at + P_LEVEL] + (time - floats[at + P_TIME]) * floats[at + P_RATE]
                 own, floor = floats[base + B_LEVEL], floats[at + P_FLOOR]
                 full = level - floats[at + P_BURST]
@@ -171,6 +176,8 @@ class SharedBuckets:
             at = self._parameters_of(place)
             if words[place.base] != place.tag or floats[at + P_BURST] < floats[at + P_NEEDED]:
                 return False  # asked again soon
+            if words[place.base + B_PARAMETERS] and time >= floats[self._leases_end]:
+                at = self._end_share(place.base, at, time)
             level = level_at(floats, at, time)
             own = max(floats[place.base + B_LEVEL], level - floats[at + P_BURST], floats[at + P_FLOOR])
             floats[place.base + B_LEVEL] = own + 1.0
@@ -182,6 +189,12 @@ class SharedBuckets:
             return False
         finally:
             self._mutexes.release(place.mutex)
+
+    def _end_share(self, base: int, own: int, time: float) -> int:
+        """The share of a key has ended: give it that of all others; return where its parameters are."""
+        general = self._words[self._parameters]
+        rate, burst = self._floats[general + P_RATE], self._floats[general + P_BURST]
+        return set_share(self._words, self._floats, base, own, general, rate, burst, time)
 
     def _give_back(self, place: Place) -> None:
         self._mutexes.lock(place.mutex)

@@ -24,6 +24,7 @@ from mcproxy.dispatch.shared_memory.layout import (
     C_RESERVED,
     C_TOTAL,
     C_WAITING,
+    D_LEASES_END,
     D_MAXIMUM,
     R_USED,
     S_REFUSED,
@@ -111,7 +112,7 @@ class SharedCounts:
             if words[base] == tag:
                 total = words[base + C_TOTAL]
                 maximum = words[base + C_OWN_MAXIMUM]
-                if maximum == ALL_ONES:
+                if maximum == ALL_ONES or self._seconds() >= self._floats[self._record + D_LEASES_END]:
                     maximum = words[self._record + D_MAXIMUM]
                 admitted = True
                 if total < maximum:
@@ -167,7 +168,7 @@ class SharedCounts:
             words[base + self._column] -= 1
             words[base + C_TOTAL] -= 1
             if words[base + C_WAITING]:
-                told = hand_over(self._memory, self._record, base, region)
+                told = hand_over(self._memory, self._record, base, region, self._seconds())
         finally:
             self._unlock(pointer)
         if told:
@@ -196,7 +197,7 @@ class SharedCounts:
                 self._places.pop(key, None)
                 return False  # asked again soon
             words[base + C_WAITING] |= self._bit
-            told = hand_over(self._memory, self._record, base, place.region)
+            told = hand_over(self._memory, self._record, base, place.region, self._seconds())
             admitted = bool(words[base + C_RESERVED] & self._bit)
             if admitted:
                 self._has_taken(base)  # it counts for this process already
@@ -235,7 +236,7 @@ class SharedCounts:
                     words[base + self._column] -= 1
                     words[base + C_TOTAL] -= 1
                 if words[base + C_WAITING]:
-                    told = hand_over(self._memory, self._record, base, place.region)
+                    told = hand_over(self._memory, self._record, base, place.region, self._seconds())
         finally:
             self._mutexes.release(place.mutex)
         if told:
@@ -301,14 +302,14 @@ class SharedCounts:
         return place
 
 
-def hand_over(memory: Memory, record: int, base: int, region: int) -> int:
+def hand_over(memory: Memory, record: int, base: int, region: int, time: float) -> int:
     """Give free places to processes that wait for them, one to each, in turn; return the bits of these processes.
 
     The mutex of the slot is held.
     """
     words = memory.words
     maximum = words[base + C_OWN_MAXIMUM]
-    if maximum == ALL_ONES:
+    if maximum == ALL_ONES or time >= memory.floats[record + D_LEASES_END]:
         maximum = words[record + D_MAXIMUM]
     told = 0
     while words[base + C_TOTAL] < maximum:

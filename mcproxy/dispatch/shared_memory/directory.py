@@ -13,6 +13,7 @@ from mcproxy.dispatch.shared_memory import layout
 from mcproxy.dispatch.shared_memory.layout import (
     D_KEPT,
     D_KIND,
+    D_LEASES_END,
     D_MAXIMUM,
     D_OVERFLOW,
     D_OWNER,
@@ -145,6 +146,7 @@ class Directory:
         owner = words[base + D_OWNER] = ((words[base + D_OWNER] >> 16) + 1 << 16) | number
         for at in (D_USERS, D_KEPT):
             words[base + at] = 0
+        floats[base + D_LEASES_END] = math.inf
         words[base + D_SHARED] = int(shared)
         counts = limit.kind != "bucket"
         words[base + D_KIND] = layout.OF_COUNTS if counts else layout.OF_BUCKETS
@@ -176,6 +178,28 @@ def write_parameters(floats: memoryview[float], to: int, before: int, rate: floa
     floats[to + P_BURST] = burst
     floats[to + P_FLOOR] = floor
     floats[to + P_NEEDED] = 1.0 - max(_CLOSE, min(_CLOSE_TIME * rate, 0.5))
+
+
+def set_share(
+    words: memoryview[int],
+    floats: memoryview[float],
+    base: int,
+    own: int,
+    general: int,
+    rate: float,
+    burst: float,
+    now: float,
+) -> int:
+    """Give the key of a slot rate and burst of its own; its tokens are kept, cut to the burst.
+
+    Before it had the parameters at `own` (0: `general`, the limit's). Returns where its parameters are now.
+    """
+    if own and floats[own + P_RATE] == rate and floats[own + P_BURST] == burst:
+        return own
+    after = base + layout.B_SETS + (layout.PARAMETER_WORDS if own == base + layout.B_SETS else 0)
+    write_parameters(floats, after, own or general, rate, burst, now)
+    words[base + layout.B_PARAMETERS] = after
+    return after
 
 
 def level_at(floats: memoryview[float], parameters: int, now: float) -> float:

@@ -18,7 +18,7 @@ The memory is sparse: what no key has used yet takes none.
 from __future__ import annotations
 
 #: What the first word says. It changes with the layout: memory of another version of the program is not touched.
-MAGIC = 0x6D6370726F780001
+MAGIC = 0x6D6370726F780002
 WORD = 8
 COLUMNS = 64  # processes: workers from 0 on, and the keeper
 KEEPER_COLUMN = COLUMNS - 1
@@ -61,6 +61,7 @@ PARAMETER_WORDS = 6
 # -- directory -------------------------------------------------------------------------------------------------
 # The identities of the limits lie by themselves, so that looking for one does not touch the records: hash of name, kind
 # and `per`; 0: the record was never used; ALL_ONES: it is being made.
+D_LEASES_END = 0  # the time (float) at which shares of keys end; none has one of a limit that is not over replicas
 D_OWNER = 1  # what the slots of the limit have in S_OWNER: the number of the record, and of its use
 D_USERS = 2  # a bit for each column that counts by it
 D_KEPT = 3  # 1: the shares of replicas are given by it, so it stays without users

@@ -11,23 +11,22 @@ from itertools import islice
 from mcproxy.dispatch.shared_memory import layout
 from mcproxy.dispatch.shared_memory.counts import hand_over
 from mcproxy.dispatch.shared_memory.demands import Demands
-from mcproxy.dispatch.shared_memory.directory import Directory, fill_of, tag_of, write_parameters
+from mcproxy.dispatch.shared_memory.directory import Directory, fill_of, set_share, tag_of
 from mcproxy.dispatch.shared_memory.layout import (
     ALL_ONES,
     B_LEVEL,
     B_PARAMETERS,
-    B_SETS,
     C_COLUMNS,
     C_LATE,
     C_OWN_MAXIMUM,
     C_RESERVED,
     C_TOTAL,
     C_WAITING,
+    D_LEASES_END,
     D_OWNER,
     D_PARAMETERS,
     P_BURST,
     P_RATE,
-    PARAMETER_WORDS,
     S_OWNER,
 )
 from mcproxy.dispatch.shared_memory.memory import Memory, count_slots
@@ -115,6 +114,15 @@ class SharedMemory:
         elif self._directory.set_maximum(record, share.maximum):
             self._hand_over_all(record)
 
+    def leases_end(self, limit: LimitId, time: float) -> None:
+        """Set when the shares of single keys end: from then on each has that of all others, until it gets another.
+
+        The processes see to that themselves, so it holds also when this one has died, or stands still.
+        """
+        record = self._directory.find(limit, shared=True)
+        if record is not None:
+            self.memory.floats[record + D_LEASES_END] = time
+
     def forget(self, limit: LimitId) -> None:
         """The agent gives no more shares of a limit."""
         record = self._directory.find(limit, shared=True)
@@ -152,7 +160,7 @@ class SharedMemory:
                 maximum = None if share is None else share.maximum
                 own = layout.NO_MAXIMUM if maximum is None else maximum
                 self.memory.words[place.base + C_OWN_MAXIMUM] = ALL_ONES if share is None else own
-                told = hand_over(self.memory, record, place.base, place.region)
+                told = hand_over(self.memory, record, place.base, place.region, self._seconds())
         finally:
             self.memory.mutexes.release(place.mutex)
         tell(self.wakers, told)
@@ -177,11 +185,7 @@ class SharedMemory:
             # The level is counted from another beginning than the limit's, and so are tokens taken in advance.
             returning[key] = None
             share = Share(floats[general + P_RATE], floats[general + P_BURST])
-        if own and floats[own + P_RATE] == share.rate and floats[own + P_BURST] == share.burst:
-            return
-        after = base + B_SETS + (PARAMETER_WORDS if own == base + B_SETS else 0)
-        write_parameters(floats, after, own or general, share.rate, share.burst, now)
-        words[base + B_PARAMETERS] = after
+        set_share(words, floats, base, own, general, share.rate, share.burst, now)
 
     def _take_off(self, base: int, region: int, column: int) -> int:
         """Take off what a process had in one slot; return the bits of the processes that were given places."""
@@ -195,7 +199,7 @@ class SharedMemory:
             words[base + at] &= keep
         words[done] = 0
         record = layout.DIRECTORY_AT + (words[base + S_OWNER] & 0xFFFF) * layout.RECORD_WORDS
-        return hand_over(self.memory, record, base, region)
+        return hand_over(self.memory, record, base, region, self._seconds())
 
     def _hand_over_all(self, record: int) -> None:
         """A maximum was raised for all keys: tell those that wait."""
@@ -208,7 +212,7 @@ class SharedMemory:
             try:
                 for base in count_slots(words, region):
                     if words[base + S_OWNER] == owner and words[base + C_WAITING]:
-                        told |= hand_over(self.memory, record, base, layout.REGIONS + region)
+                        told |= hand_over(self.memory, record, base, layout.REGIONS + region, self._seconds())
             finally:
                 self.memory.mutexes.release(mutex)
         tell(self.wakers, told)

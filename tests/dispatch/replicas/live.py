@@ -14,6 +14,7 @@ from mcproxy.config.model import FlowControlType, Per
 from mcproxy.dispatch.limiter import InFlightLimiter, TokenBucketLimiter
 from mcproxy.dispatch.replicas.agent import LeaseAgent
 from mcproxy.dispatch.replicas.client import RedisEngine
+from mcproxy.dispatch.replicas.engine_thread import EngineThread
 from mcproxy.dispatch.replicas.leases import Limit
 from mcproxy.dispatch.shared_memory import LimitId, OneProcessTables
 
@@ -52,7 +53,14 @@ class LiveReplica:
             self.limiter = self.tables.token_bucket(control, reactor)
         else:
             self.limiter = self.tables.in_flight(control, reactor, long_running=False)
-        self.agent = LeaseAgent(reactor, self.tables.memory, name, make_engine=make_engine, lasts=lasts, period=period)
+        self.agent = LeaseAgent(
+            reactor,
+            self.tables.memory,
+            name,
+            connect=lambda config: EngineThread(reactor, config, make_engine),
+            lasts=lasts,
+            period=period,
+        )
         self.configure(control, redis)
         self.admitted = self.refused = 0
         self._reactor = reactor

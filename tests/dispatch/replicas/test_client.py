@@ -12,7 +12,8 @@ import redis
 import trustme
 
 from mcproxy.config import model
-from mcproxy.dispatch.replicas.client import TIMEOUT, RedisEngine, Unavailable
+from mcproxy.dispatch.replicas import client
+from mcproxy.dispatch.replicas.client import RedisEngine, Unavailable
 from mcproxy.dispatch.replicas.script import Ask, Call, parse, renewal
 from tests.dispatch.replicas.virtual import FIFTY
 from tests.redis_server import RedisServer
@@ -33,6 +34,7 @@ def call(asks: int = 0) -> Call:
         asked(asks),
         whole=False,
         known=True,
+        seen=0,
     )
 
 
@@ -131,13 +133,16 @@ def test_a_server_that_loads_its_data(tmp_path: Path, engine_for: Make) -> None:
         assert todo == "wait: Redis reads its data"
 
 
-def test_a_server_that_stands_still_costs_one_timeout(tmp_path: Path, engine_for: Make) -> None:
+def test_a_server_that_stands_still_costs_one_timeout(
+    tmp_path: Path, engine_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "TIMEOUT", 0.3)
     with RedisServer(tmp_path) as server:
         engine = engine_for(server.config())
         assert works(engine)
         server.stand_still()
         why, todo = refusal(engine)
-        assert why == f"{server.socket}: no answer within {TIMEOUT:g} s"
+        assert why == f"{server.socket}: no answer within 0.3 s"
         assert "overloaded" in todo
         server.go_on()
         assert works(engine)

@@ -134,9 +134,27 @@ def test_a_known_replica_is_one_at_once_whatever_was_lost(virtual: VirtualRedis)
     assert virtual.renew(TEN, "a", known=True).joined_for == LASTS
 
 
+def test_one_that_joins_is_told_when_all_others_have_heard_of_it(virtual: VirtualRedis) -> None:
+    for member in ("a", "b"):
+        virtual.renew(TEN, member)
+    virtual.now += LASTS / 2
+    before = virtual.renew(TEN, "a").time
+    virtual.now += 0.01
+    joined = virtual.renew(TEN, "c", known=False)
+    assert joined.seen is False
+    virtual.now += 0.01
+    after = virtual.renew(TEN, "a", seen=before).time
+    virtual.renew(TEN, "b", seen=after)
+    assert virtual.renew(TEN, "c").seen is False  # what `a` has taken in is from before
+    virtual.renew(TEN, "a", seen=after + 3_600_000)  # of another clock
+    assert virtual.renew(TEN, "c").seen is False
+    virtual.renew(TEN, "a", seen=after)
+    assert virtual.renew(TEN, "c").seen is True
+
+
 def test_all_keys_of_a_limit_are_in_one_slot_whatever_its_name() -> None:
     limit = LimitId("a{b}c", "bucket", Per.USER)
-    call = renewal("p", limit, "m", 2.0, 1.0, "", [Ask(1, 1), Ask(2, 1)], whole=False, known=True)
+    call = renewal("p", limit, "m", 2.0, 1.0, "", [Ask(1, 1), Ask(2, 1)], whole=False, known=True, seen=0)
     assert {key[: key.index("}") + 1] for key in call.keys} == {"{p:a(b)c:bucket:User}"}
     assert set(leaving("p", limit, "m").keys) < set(call.keys)
 
@@ -191,10 +209,10 @@ def test_what_others_have_written_makes_no_answer_long(virtual: VirtualRedis) ->
     settled(virtual, TEN, "a", "b")
     tag = f"{{{PREFIX}:{TEN.id.name}:{TEN.id.kind}:{TEN.id.per}}}"
     later = round(virtual.now * 1000) + 1000
-    virtual.client.hset(f"{tag}:members", "c" * 1000, f"{later} 0 10 max {'x' * 100_000}")
+    virtual.client.hset(f"{tag}:members", "c" * 1000, f"{later} 0 0 10 max {'x' * 100_000}")
     virtual.client.hset(f"{tag}:key:{KEY:016x}", "b", f"{later} 2 {'0' * 100_000}3")
     virtual.client.zadd(f"{tag}:noted", {"f" * 100_000: later, f"{KEY:016x}": later})
-    call = renewal(PREFIX, TEN.id, "a", LASTS, 10, TEN.label, [Ask(KEY, 9.0)], whole=True, known=True)
+    call = renewal(PREFIX, TEN.id, "a", LASTS, 10, TEN.label, [Ask(KEY, 9.0)], whole=True, known=True, seen=0)
     reply = virtual.run(call)
     assert len(str(reply)) < 1000
     answer = parse(reply, [Ask(KEY, 9.0)])

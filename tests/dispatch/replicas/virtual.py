@@ -33,17 +33,17 @@ class VirtualRedis:
         self._script = client.register_script(text.replace("redis.call('TIME')", clock))
 
     def renew(
-        self, limit: Limit, member: str, asks: Sequence[Ask] = (), *, known: bool = True, lasts: float = LASTS
+        self, limit: Limit, member: str, asks: Sequence[Ask] = (), *, known: bool = True, seen: int = 0
     ) -> Answer:
-        call = renewal(PREFIX, limit.id, member, lasts, limit.amount, limit.label, asks, whole=limit.whole, known=known)
+        amount, label, whole = limit.amount, limit.label, limit.whole
+        call = renewal(PREFIX, limit.id, member, LASTS, amount, label, asks, whole=whole, known=known, seen=seen)
         return parse(self.run(call), asks)
+
+    def leave(self, limit: Limit, member: str) -> None:
+        self.run(leaving(PREFIX, limit.id, member))
 
     def run(self, call: Call) -> Any:
         return self._script(keys=call.keys, args=[*call.arguments, round(self.now * 1000)])
-
-    def leave(self, limit: Limit, member: str) -> None:
-        call = leaving(PREFIX, limit.id, member)
-        self._script(keys=call.keys, args=[*call.arguments, round(self.now * 1000)])
 
 
 class Replica:
@@ -63,9 +63,8 @@ class Replica:
         self.leases.demanded(demands, PERIOD, now)
         if not away:
             asks = self.leases.asks(now)
-            self.leases.answered(
-                asks, self.redis.renew(self.limit, self.member, asks, known=self.leases.established), now
-            )
+            known, seen = self.leases.established, self.leases.seen
+            self.leases.answered(asks, self.redis.renew(self.limit, self.member, asks, known=known, seen=seen), now)
             self._renewed = now
         elif now - self._renewed > LASTS:
             self.leases.lost(now)

@@ -289,6 +289,39 @@ def test_what_is_in_flight_is_said_as_long_as_it_is() -> None:
         assert memory.demands(SHORT) == []
 
 
+def test_shares_end_in_all_processes_though_nobody_takes_them_back() -> None:
+    with machine() as processes:
+        clock, memory = processes.clock, processes.memory
+        memory.default_share(BULK, Share(2.0, 2.0))
+        memory.default_share(SHORT, Share(maximum=1))
+        one, two = (processes.tables(column).buckets(BULK, 100.0, 200, shared=True) for column in range(2))
+        counts = processes.tables(0).counts(SHORT, 100, shared=True)
+        memory.grant(BULK, ALICE, Share(50.0, 20.0))
+        memory.grant(SHORT, key_hash(SHORT, "alice"), Share(maximum=3))
+        for limit in (BULK, SHORT):
+            memory.leases_end(limit, clock.seconds() + 5.0)
+        clock.advance(4.9)
+        assert sum(one.take("alice", clock.seconds()) for _ in range(30)) == 20
+        assert [counts.take("alice") for _ in range(3)] == [True, True, True]
+        counts.release("alice")
+        clock.advance(0.1)
+        assert sum(one.take("alice", clock.seconds()) for _ in range(30)) == 2  # its tokens, cut to the burst of all
+        assert not counts.take("alice")
+        clock.advance(0.5)
+        assert sum(two.take("alice", clock.seconds()) for _ in range(30)) == 1
+        for _ in range(2):
+            counts.release("alice")
+        assert [counts.take("alice") for _ in range(2)] == [True, False]
+        # The agent is back: a share of its own again.
+        for limit in (BULK, SHORT):
+            memory.leases_end(limit, clock.seconds() + 5.0)
+        memory.grant(BULK, ALICE, Share(50.0, 20.0))
+        memory.grant(SHORT, key_hash(SHORT, "alice"), Share(maximum=2))
+        clock.advance(0.2)
+        assert sum(two.take("alice", clock.seconds()) for _ in range(30)) == 10
+        assert counts.take("alice")
+
+
 def test_a_maximum_of_its_own_and_none_again() -> None:
     with machine() as processes:
         memory = processes.memory
