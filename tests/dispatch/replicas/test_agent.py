@@ -15,6 +15,8 @@ from twisted.logger import LogEvent, capturedLogs
 from mcproxy.config import model
 from mcproxy.config.model import Per
 from mcproxy.dispatch.replicas import client as client_module
+from mcproxy.dispatch.replicas.client import RedisEngine
+from mcproxy.dispatch.replicas.engine_thread import EngineThread
 from tests.dispatch.replicas.live import LiveReplica, bucket, in_flight, run
 from tests.redis_server import RedisServer
 
@@ -231,14 +233,13 @@ async def test_an_engine_that_cannot_be_made_is_tried_again(replica: Make, serve
     await known(one, members=1)
     one.agent.configure(None, [])
     failures = [OSError("too many open files")] * 3
-    make_engine = one.agent._make_engine
 
     def fails(redis: model.Redis) -> Any:
         if failures:
             raise failures.pop()
-        return make_engine(redis)
+        return RedisEngine(redis)
 
-    one.agent._make_engine = fails
+    one.agent._connect = lambda config: EngineThread(reactor, config, fails)
     one.configure(BULK, server.config())
     await until(lambda: not failures)
     await known(one, members=1)

@@ -100,7 +100,7 @@ def test_leases_are_given_back_when_the_load_ends(virtual: VirtualRedis) -> None
         assert [replica.default for replica in made.replicas] == before
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.lists(st.sampled_from([0, 0, 3, 30, 300]), min_size=4, max_size=4), st.integers(1, 8)), max_size=8

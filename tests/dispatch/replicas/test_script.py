@@ -160,7 +160,7 @@ def test_all_keys_of_a_limit_are_in_one_slot_whatever_its_name() -> None:
 
 
 GRANTED: list[object] = ["5", 1, "4", "6"]
-ANSWER: list[object] = [9000, 9000, 3, 1, "50", "", [], [GRANTED]]
+ANSWER: list[object] = [1_000_000, 9000, 1, 9000, 3, 1, "50", "", [], [GRANTED]]
 
 
 def answer_with(place: int, value: object) -> list[object]:
@@ -170,15 +170,15 @@ def answer_with(place: int, value: object) -> list[object]:
 @pytest.mark.parametrize(
     "reply",
     [
-        *(None, [], [1], ["x"] * 8, 5),
-        *(answer_with(place, value) for place in (0, 1, 2, 3) for value in (-1, 10**400, "nan", None)),
-        *(answer_with(2, 0), answer_with(3, 3)),
-        *(answer_with(4, value) for value in ("nan", "inf", "-inf", "0", "-5", "1e300")),
-        *(answer_with(7, []), answer_with(7, [GRANTED, GRANTED]), answer_with(7, [[]]), answer_with(7, [{}])),
-        *(answer_with(7, [[value, 0, "4"]]) for value in ("nan", "inf", "-1", "more")),
-        *(answer_with(7, [["5", me, "4"]]) for me in (-1, 1, 10**400)),
-        *(answer_with(7, [["5", 0, want]]) for want in ("nan", "inf", "-1")),
-        answer_with(7, [["5", 0]]),
+        *(None, [], [1], ["x"] * 10, 5),
+        *(answer_with(place, value) for place in range(6) for value in (-1, 10**400, "nan", None)),
+        *(answer_with(2, 2), answer_with(4, 0), answer_with(5, 3)),
+        *(answer_with(6, value) for value in ("nan", "inf", "-inf", "0", "-5", "1e300")),
+        *(answer_with(9, []), answer_with(9, [GRANTED, GRANTED]), answer_with(9, [[]]), answer_with(9, [{}])),
+        *(answer_with(9, [[value, 0, "4"]]) for value in ("nan", "inf", "-1", "more")),
+        *(answer_with(9, [["5", me, "4"]]) for me in (-1, 1, 10**400)),
+        *(answer_with(9, [["5", 0, want]]) for want in ("nan", "inf", "-1")),
+        answer_with(9, [["5", 0]]),
     ],
 )
 def test_another_answer_is_refused(reply: object) -> None:
@@ -189,11 +189,11 @@ def test_another_answer_is_refused(reply: object) -> None:
 def test_no_answer_gives_more_than_was_asked_for() -> None:
     assert parse(ANSWER, [Ask(7, 20.0)]).granted[0].lease == 5
     assert parse(ANSWER, [Ask(7, 3.0)]).granted[0].lease == 3
-    noted = parse(answer_with(6, ["zz", "00000000000000ff", "-1"]), [Ask(7, 3.0)]).noted
+    noted = parse(answer_with(8, ["zz", "00000000000000ff", "-1"]), [Ask(7, 3.0)]).noted
     assert noted == (255,)
 
 
-@pytest.mark.parametrize("row", ["", "junk", "9e9 0 x y", "9999999999999 0 -5 max 10", "9999999999999 0 nan max 10"])
+@pytest.mark.parametrize("row", ["", "junk", "9e9 0 0 x y", "9999999999999 0 0 -5 max", "9999999999999 0 0 nan max"])
 def test_rows_that_others_have_written_are_removed(virtual: VirtualRedis, row: str) -> None:
     settled(virtual, TEN, "a", "b")
     tag = f"{{{PREFIX}:{TEN.id.name}:{TEN.id.kind}:{TEN.id.per}}}"
@@ -238,7 +238,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_STEPS, st.booleans())
 def test_leases_that_have_not_expired_never_add_up_to_more_than_the_limit(
     virtual: VirtualRedis, steps: list[tuple[int, str, float, int, float]], whole: bool
