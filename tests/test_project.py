@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,17 @@ def test_daemon_loads_no_heavy_library(module: str) -> None:
 @pytest.mark.parametrize("module", ["mcproxy.daemon.main", "mcproxy.daemon.service"])
 def test_importing_the_daemon_installs_no_reactor(module: str) -> None:
     assert "twisted.internet.reactor" not in modules_loaded_by(f"import {module}")
+
+
+@pytest.mark.parametrize("part", ["daemon.processes", "daemon.upgrade", "proxy.keeper", "dispatch.shared_memory"])
+def test_one_process_loads_nothing_that_only_several_need(part: str) -> None:
+    loaded = loaded_by_one_process()
+    assert not [name for name in loaded if name.startswith(f"mcproxy.{part}")]
+
+
+@cache
+def loaded_by_one_process() -> set[str]:
+    return modules_loaded_by("import mcproxy.daemon.main, mcproxy.daemon.service")
 
 
 def test_leaves_and_the_configuration_need_no_twisted() -> None:

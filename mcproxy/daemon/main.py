@@ -26,7 +26,7 @@ from mcproxy.daemon.service_interface import LogFiles, Service
 from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
 from mcproxy.daemon.worker_count import worker_count
-from mcproxy.dispatch.shared_memory import OneProcessTables
+from mcproxy.dispatch.one_process_tables import OneProcessTables
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver, LocalSockets
 from mcproxy.observe.access import AccessLogs

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType
-from mcproxy.dispatch.shared_memory.shares import LimitId
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.replicas.agent import LeaseAgent, Table
@@ -81,6 +80,7 @@ def _member() -> str:
 
 def _limits(config: model.Config) -> Iterator[Limit]:
     from mcproxy.dispatch.replicas.leases import Limit
+    from mcproxy.dispatch.shared_memory import LimitId
 
     for control in config.flow_controls:
         if not control.shared:

@@ -3,9 +3,8 @@
 `SharedMemory` is for the process that makes the memory, `SharedTables` for those that count in it.
 """
 
-from mcproxy.dispatch.shared_memory.one_process import OneProcessTables
 from mcproxy.dispatch.shared_memory.shared_memory import SharedMemory
 from mcproxy.dispatch.shared_memory.shares import Demand, LimitId, Share, key_hash
 from mcproxy.dispatch.shared_memory.tables import SharedTables
 
-__all__ = ["Demand", "LimitId", "OneProcessTables", "Share", "SharedMemory", "SharedTables", "key_hash"]
+__all__ = ["Demand", "LimitId", "Share", "SharedMemory", "SharedTables", "key_hash"]

@@ -1,19 +1,21 @@
 """The tables of a daemon of one process: its own, and shared memory for limits over replicas alone.
 
-Those have a share for each key, which their agent sets; see `shares`.
+Those have a share for each key, which their agent sets; see `shared_memory.shares`. Shared memory is imported only for
+them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
 from mcproxy.dispatch.limit_tables import LocalTables
 from mcproxy.dispatch.limiter import InFlightLimiter, TokenBucketLimiter
-from mcproxy.dispatch.shared_memory.shared_memory import SharedMemory
-from mcproxy.dispatch.shared_memory.tables import SharedTables
+
+if TYPE_CHECKING:
+    from mcproxy.dispatch.shared_memory import SharedMemory, SharedTables
 
 
 class OneProcessTables:
@@ -29,6 +31,8 @@ class OneProcessTables:
     def memory(self) -> SharedMemory:
         """The memory with the shares; made when it is first asked for. Raises OSError."""
         if self._memory is None:
+            from mcproxy.dispatch.shared_memory import SharedMemory
+
             self._memory = SharedMemory.create()
         return self._memory
 
@@ -51,6 +55,8 @@ class OneProcessTables:
     @property
     def _tables(self) -> SharedTables:
         if self._shared is None:
+            from mcproxy.dispatch.shared_memory import SharedTables
+
             memory = self.memory
             self._shared = SharedTables(memory.memory, column=0, wakers=memory.wakers, reactor=self._reactor)
         return self._shared
