@@ -242,7 +242,13 @@ class Daemon:
         self._dependencies.observer.write_summaries(now=True)  # before the last line
         if not status:
             cut = self._service.cut
-            log.info("mcproxy has stopped", cut=sum(cut.values()), **{f"cut{kind.title()}": cut[kind] for kind in cut})
+            counts = {f"cut{kind.title()}": cut[kind] for kind in cut}
+            successor = self._replacement.successor
+            if successor is None:
+                log.info("mcproxy has stopped", cut=sum(cut.values()), **counts)
+            else:  # both write to the same log
+                replaced = "mcproxy has stopped, the one that has replaced it serves"
+                log.info(replaced, pid=os.getpid(), replacedBy=successor.pid, cut=sum(cut.values()), **counts)
         self._reactor.callLater(0, self._reactor.stop)  # the next iteration: the control socket removes its file before
 
     # -- replacing the program (`daemon.replacement`) ---------------------------------------------------------------

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.daemon import collector, signals
+from mcproxy.daemon import adopted_processes, collector, signals
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.lifecycle import Daemon, Dependencies
 from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
@@ -91,6 +91,8 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     if takeover is not None:
         takeover.begin(reactor, daemon.give_way)
     reactor.callWhenRunning(_begin, reactor, daemon, loaded)
+    if os.getpid() == 1:
+        adopted_processes.reap_regularly(reactor, has_plugins=worker_count(loaded.config.daemon) == 1)
     summaries = LoopingCall(observer.write_summaries)
     summaries.clock = reactor
     summaries.start(SUMMARY_INTERVAL, now=False)

@@ -79,11 +79,13 @@ class Replacement:
 
         Raises DaemonError, with nothing changed; it is logged.
         """
+        if self._begun:
+            error = DaemonError("mcproxy is being replaced already", todo="wait for the outcome of that upgrade")
+            log_error(log, "another request to replace the program is refused", error)
+            raise error
         try:
             if not self._daemon.serving:
                 raise DaemonError(f"mcproxy is {self._daemon.state}")
-            if self._begun:
-                raise DaemonError("mcproxy is being replaced already", todo="wait for the outcome of that upgrade")
             self._begun = True
             try:
                 self.successor = await self._attempt()

@@ -292,7 +292,8 @@ def test_systemd_learns_of_the_new_main_process_before_that_speaks_and_a_reload_
         finally:
             os.kill(new, signal.SIGTERM)
         systemd.wait_for("STOPPING=1")
-        daemon.wait_for("mcproxy has stopped")
+        daemon.wait_for('event="mcproxy has stopped" cut=')
+        daemon.wait_for(f"replacedBy={new}")
 
 
 def test_new_daemon_that_cannot_serve_changes_nothing(tmp_path: Path, control: str) -> None:
@@ -324,6 +325,7 @@ def test_second_upgrade_is_refused_and_a_stop_ends_the_first(tmp_path: Path, con
             first.sendall(b'{"command": "upgrade"}\n')
             new = int(re.search(r"pid=(\d+)", daemon.wait_for("the program was started anew"))[1])  # type: ignore[index]
             assert "being replaced already" in ask(control, "upgrade")["errors"][0]
+            daemon.wait_for("another request to replace the program is refused")
             daemon.signal(signal.SIGTERM)
             assert "mcproxy is stopping" in json.loads(first.makefile().readline())["errors"][0]
         assert daemon.end() == 0
