@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
+from redis import RedisError
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
 from twisted.logger import LogEvent, capturedLogs
@@ -42,8 +43,14 @@ def server(module_server: RedisServer) -> Iterator[RedisServer]:
         for limit in ("bulk:bucket:All", "bulk:bucket:User", "interactive:short:All"):
             client.hset(f"{{mcproxy:{limit}}}:members", "#born", 1)
     yield module_server
-    module_server.stop()
-    module_server.start()
+    try:
+        with module_server.client(socket_timeout=0.5) as client:
+            usable = client.role()[0] == "master"
+    except RedisError:
+        usable = False
+    if not usable:
+        module_server.stop()
+        module_server.start()
 
 
 @pytest.fixture

@@ -238,7 +238,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_STEPS, st.booleans())
 def test_leases_that_have_not_expired_never_add_up_to_more_than_the_limit(
     virtual: VirtualRedis, steps: list[tuple[int, str, float, int, float]], whole: bool
