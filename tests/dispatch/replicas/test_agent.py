@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from redis import RedisError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
 from twisted.logger import LogEvent, capturedLogs
@@ -44,8 +46,8 @@ def server(module_server: RedisServer) -> Iterator[RedisServer]:
         for limit in ("bulk:bucket:All", "bulk:bucket:User", "interactive:short:All"):
             client.hset(f"{{mcproxy:{limit}}}:members", "#born", 1)
     yield module_server
-    try:
-        with module_server.client(socket_timeout=0.5) as client:
+    try:  # a client without retries
+        with module_server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0)) as client:
             usable = client.role()[0] == "master"
     except RedisError:
         usable = False
