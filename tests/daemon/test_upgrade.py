@@ -285,6 +285,7 @@ def test_systemd_learns_of_the_new_main_process_before_that_speaks_and_a_reload_
             assert parent_of(new) != old
             assert [systemd.next() for _ in range(3)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
             daemon.wait_for("retired")
+            assert f"replacedBy={new}" in daemon.wait_for("mcproxy has stopped, the one that has replaced it serves")
             assert daemon.process.wait(PATIENCE) == 0
             assert systemd.refused == []
             assert ask(moved, "status")["pid"] == new
@@ -293,7 +294,6 @@ def test_systemd_learns_of_the_new_main_process_before_that_speaks_and_a_reload_
             os.kill(new, signal.SIGTERM)
         systemd.wait_for("STOPPING=1")
         daemon.wait_for('event="mcproxy has stopped" cut=')
-        daemon.wait_for(f"replacedBy={new}")
 
 
 def test_new_daemon_that_cannot_serve_changes_nothing(tmp_path: Path, control: str) -> None:

@@ -224,7 +224,13 @@ class Children:
         for child in self._children:
             silent = now - child.heard_at
             if silent > (SILENCE if child.answered else STARTING):
-                log.error("process does not answer, it is killed", process=child.name, pid=child.pid, seconds=silent)
+                log.error(
+                    "process does not answer, it is killed",
+                    process=child.name,
+                    pid=child.pid,
+                    cause=f"it was stopped, or got no processor time, or hangs, for {silent:.0f} s",
+                    todo="if nobody stopped it, see whether the machine has enough memory and processor time",
+                )
                 child.heard_at = now  # once a line
                 child.kill()
             elif not child.pinged:

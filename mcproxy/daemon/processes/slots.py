@@ -186,6 +186,8 @@ class Slots:
         in_force = self._slots.get(slot.name) is slot and self.phase is not Phase.FINISHING
         what = {"process": child.name, "pid": child.pid, "open": child.open}
         why = {"cause": describe_end(status), "todo": remedy_of_end(status)}
+        if child.killed:
+            why = {"cause": "the supervisor killed it, see the line before"}
         if slot.child is child:
             slot.empty()
             if in_force:

@@ -233,7 +233,8 @@ class Processes:
         try:
             await child.when_ended().addTimeout(END_TIMEOUT, self._reactor)
         except TimeoutError:
-            log.error("process does not end, it is killed", process=child.name, pid=child.pid)
+            why = {"cause": f"it had {END_TIMEOUT:g} s for it", "todo": "report this bug, unless somebody stopped it"}
+            log.error("process does not end, it is killed", process=child.name, pid=child.pid, **why)
             child.kill()
 
 

@@ -384,8 +384,12 @@ class TestReplacement:
         world.child("worker-0").answers_pings = False
         await world.pass_time(9)
         assert "worker-0 dies" not in world.events
-        await world.pass_time(3)
+        with capturedLogs() as events:
+            await world.pass_time(3)
         assert world.events.count("worker-0 dies") == 1
+        killed, replaced = [event for event in events if event["log_level"] is LogLevel.error]
+        assert "for 11 s" in killed["cause"]
+        assert replaced["cause"] == "the supervisor killed it, see the line before"
         assert world.child("worker-0").in_force == OLD
 
     @run  # type: ignore[untyped-decorator]
