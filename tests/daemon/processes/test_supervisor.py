@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs
+from twisted.logger import LogLevel, capturedLogs
 
 from mcproxy.config import model
 from mcproxy.daemon.errors import DaemonError
