@@ -157,13 +157,10 @@ def worker(descriptor: str, port: str, certificate: str, key: str) -> None:
     """Be the worker: the other end of its connection to the keeper is an open descriptor."""
     reactor: Any = lean_reactor.install()
     from mcproxy.daemon.processes.keeper import WorkerAggregates, connect_link
-    from mcproxy.proxy.keeper.worker import KeeperClient
 
-    client = KeeperClient(reactor)
-    connect_link(reactor, socket.socket(fileno=int(descriptor)), client.link())
-    _run(
-        reactor, service(reactor, lambda *_: WorkerAggregates(client)).apply(configuration(int(port), certificate, key))
-    )
+    aggregates = WorkerAggregates(reactor)
+    connect_link(reactor, socket.socket(fileno=int(descriptor)), aggregates.client.link())
+    _run(reactor, service(reactor, lambda *_: aggregates).apply(configuration(int(port), certificate, key)))
 
 
 def _run(reactor: Any, applied: Any) -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -228,20 +229,19 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_workers_of_the_demo_end_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    temporary, home = tmp_path / "temporary", tmp_path / "home"
-    temporary.mkdir()
-    with Demo("--workers", "2", temporary=temporary) as demo:
+    # Below tmp_path the control socket's path may be too long, and the demo goes without.
+    with tempfile.TemporaryDirectory() as short, Demo("--workers", "2", temporary=Path(short)) as demo:
         demo.wait_ready()
         proxy = demo.children[0]
         started = [*demo.children, *children(proxy)]
         assert len(children(proxy)) == 3  # two workers and the keeper
-        assert run_command(demo.commands[5], home).returncode == 0  # pods of both clusters
+        assert run_command(demo.commands[5], tmp_path / "home").returncode == 0  # pods of both clusters
         assert main(["upgrade", "-c", str(demo.kubeconfig().parent / "mcproxy.yaml")]) == 1
         assert "the proxy of a demo ends with the demo; start the demo anew" in capsys.readouterr().err
         demo.process.send_signal(signal.SIGTERM)
         assert demo.end() == (0, "")
-    assert not any(alive(pid) for pid in started)
-    assert list(temporary.iterdir()) == []
+        assert not any(alive(pid) for pid in started)
+        assert list(Path(short).iterdir()) == []
 
 
 def test_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
