@@ -195,9 +195,9 @@ def test_a_killed_worker_is_replaced_and_the_others_connections_live(workers: Wo
 
 
 def _owner(client: socket.socket, pids: dict[int, str]) -> int:
-    port = client.getsockname()[1]
+    ends = [client.getpeername()[1], client.getsockname()[1]]
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    (inode,) = [row[9] for row in rows if int(row[2].split(":")[1], 16) == port and row[3] == "01"]
+    (inode,) = [row[9] for row in rows if [int(end.split(":")[1], 16) for end in row[1:3]] == ends and row[3] == "01"]
     return next(pid for pid in pids if f"socket:[{inode}]" in sockets_of(pid))
 
 
