@@ -25,9 +25,6 @@ from mcproxy.dispatch.shared_memory.layout import (
     P_NEEDED,
     P_RATE,
     P_TIME,
-    R_USED,
-    S_REFUSED,
-    S_TAKEN,
 )
 from mcproxy.dispatch.shared_memory.memory import Memory
 from mcproxy.dispatch.shared_memory.shares import LimitId, hash_after, prefix_of
@@ -97,7 +94,7 @@ class SharedBuckets:
                 if admitted:
                     floats[base + B_LEVEL] = own + 1.0
                 if self._shared:
-                    self._note(base, region, admitted)
+                    self._slots.note_demand(base, region, admitted)
                 return admitted
         finally:
             self._unlock(pointer)
@@ -155,7 +152,7 @@ class SharedBuckets:
             place = self._find(key, 0.0)
             self._mutexes.lock(place.mutex)
             try:
-                self._note(place.base, place.region, False)
+                self._slots.note_demand(place.base, place.region, False)
             finally:
                 self._mutexes.release(place.mutex)
 
@@ -182,7 +179,7 @@ class SharedBuckets:
             own = max(floats[place.base + B_LEVEL], level - floats[at + P_BURST], floats[at + P_FLOOR])
             floats[place.base + B_LEVEL] = own + 1.0
             if self._shared:
-                self._note(place.base, place.region, True)
+                self._slots.note_demand(place.base, place.region, True)
             if level - own >= floats[at + P_NEEDED]:
                 return True
             self._in_advance[key] = (place, own)
@@ -208,12 +205,6 @@ class SharedBuckets:
         """Return where the parameters of a key are: its own, or the limit's."""
         own = 0 if place is None or self._words[place.base] != place.tag else self._words[place.base + B_PARAMETERS]
         return own or self._words[self._parameters]
-
-    def _note(self, base: int, region: int, admitted: bool) -> None:
-        """Count what was asked for, for the agent of the limits over replicas."""
-        words = self._words
-        words[base + (S_TAKEN if admitted else S_REFUSED)] += 1
-        words[layout.REGIONS_AT + region * layout.REGION_WORDS + R_USED] |= self._slots.block(base)
 
     def _tag(self, key: str) -> int:
         return tag_of(hash_after(self._prefix, key), self._owner)

@@ -26,9 +26,6 @@ from mcproxy.dispatch.shared_memory.layout import (
     C_WAITING,
     D_LEASES_END,
     D_MAXIMUM,
-    R_USED,
-    S_REFUSED,
-    S_TAKEN,
 )
 from mcproxy.dispatch.shared_memory.memory import Memory
 from mcproxy.dispatch.shared_memory.shares import LimitId, hash_after, prefix_of
@@ -121,7 +118,7 @@ class SharedCounts:
                 else:
                     admitted = words[base + C_RESERVED] != 0 and total <= maximum and self._take_over(base, region)
                 if self._shared:
-                    self._note(base, region, admitted)
+                    self._slots.note_demand(base, region, admitted)
                 if admitted:
                     self._held[key] = (place, count + 1)
                     self.in_use += 1
@@ -205,7 +202,7 @@ class SharedCounts:
                 admitted = self._take_over(base, place.region)
             if admitted:
                 if self._shared:
-                    self._note(base, place.region, True)
+                    self._slots.note_demand(base, place.region, True)
                 self._held[key] = (place, count + 1)
                 self.in_use += 1
         finally:
@@ -248,7 +245,7 @@ class SharedCounts:
             place = self._held[key][0] if key in self._held else self._find(key)
             self._mutexes.lock(place.mutex)
             try:
-                self._note(place.base, place.region, False)
+                self._slots.note_demand(place.base, place.region, False)
             finally:
                 self._mutexes.release(place.mutex)
 
@@ -280,12 +277,6 @@ class SharedCounts:
         words[mine] += 1
         words[done] = 0
         return True
-
-    def _note(self, base: int, region: int, admitted: bool) -> None:
-        """Count what was asked for, for the agent of the limits over replicas."""
-        words = self._words
-        words[base + (S_TAKEN if admitted else S_REFUSED)] += 1
-        words[layout.REGIONS_AT + region * layout.REGION_WORDS + R_USED] |= self._slots.block(base)
 
     def _tag(self, key: str) -> int:
         return tag_of(hash_after(self._prefix, key), self._owner)

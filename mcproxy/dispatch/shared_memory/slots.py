@@ -28,8 +28,11 @@ from mcproxy.dispatch.shared_memory.layout import (
     D_PARAMETERS,
     P_BURST,
     P_FLOOR,
+    R_USED,
     S_OWNER,
+    S_REFUSED,
     S_TAG,
+    S_TAKEN,
 )
 from mcproxy.dispatch.shared_memory.memory import Memory
 
@@ -87,6 +90,15 @@ class SlotTable(ABC):
             return 0
         size = self._in_region * self.slot_words
         return 1 << (base - self.first) % size * layout.BLOCKS // size
+
+    def note_demand(self, base: int, region: int, admitted: bool) -> None:
+        """Count what was asked for, for the agent of the limits over replicas. The region's mutex is held.
+
+        `region` is that of both tables together (`Place.region`).
+        """
+        words = self._words
+        words[base + (S_TAKEN if admitted else S_REFUSED)] += 1
+        words[layout.REGIONS_AT + region * layout.REGION_WORDS + R_USED] |= self.block(base)
 
     @abstractmethod
     def _is_needed(self, base: int, record: int, now: float) -> bool:
