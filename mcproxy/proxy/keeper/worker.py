@@ -143,7 +143,7 @@ class KeeperLink(Link):
         self._streams: dict[int, Stream] = {}
         self._last = 0
         self._written: dict[Stream, None] = {}  # to whose clients DATA was written, since the last flush
-        self._shared_writes = 0  # in this turn of the reactor
+        self._shared_writes = 0  # since others had their turn
         self.unanswered = 0
 
     # -- streams ------------------------------------------------------------------------------------------------
