@@ -28,6 +28,8 @@ BODY = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name":
 JSON = ("Content-Type", "application/json")
 DYING = 0.1
 """Seconds in which a process that was sent SIGKILL may still accept: it dies when it next leaves the kernel."""
+UNUSED = 0.5
+"""Seconds after which a process that retires closes a connection that has had no request yet."""
 CLEAN_END = "the watch ended between two events"
 
 
@@ -46,6 +48,8 @@ class Break:
     """The kernel refused the connection."""
     idle: bool = False
     """A kept connection was closed cleanly between two requests; clients ask again on another one."""
+    unused: float = 0.0
+    """Seconds that the connection was open before its first request was sent, while its owner was looked for."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +88,18 @@ class LoadClient(ABC):
         self.thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._used = False
         self._begun = 0.0
+        self._unused_for = 0.0
 
     def _run(self) -> None:
         while not self.load.stopping.is_set():
             if not self.load.reconnects and self.served:
                 return
-            begun, self.owner, self._used = time.monotonic(), 0, False
+            begun, self.owner, self._used, self._unused_for = time.monotonic(), 0, False, 0.0
             try:
                 self.client = Client(self.address)
+                connected = time.monotonic()
                 self.owner = self.load.owner(self.address, self.client.socket.getsockname()[1])
+                self._unused_for = time.monotonic() - connected
                 self.use(self.client)
             except (OSError, http.client.HTTPException, AssertionError, ValueError) as error:
                 if not self.load.stopping.is_set():
@@ -113,13 +120,15 @@ class LoadClient(ABC):
         """Note that it has worked."""
         self.slowest = max(self.slowest, time.monotonic() - self._begun)
         self.served += 1
+        self._unused_for = 0.0
         self.load.count(self.owner)
 
     def _broke(self, begun: float, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
         refused = isinstance(error, ConnectionRefusedError)
         idle = isinstance(error, http.client.RemoteDisconnected) and self.served > 0
-        self.load.breaks.append(Break(self.name, self.owner, begun, time.monotonic(), text, refused, idle))
+        now = time.monotonic()
+        self.load.breaks.append(Break(self.name, self.owner, begun, now, text, refused, idle, self._unused_for))
 
     def get(self, client: Client, target: str) -> bool:
         """Ask; return whether the connection may be used again."""
@@ -300,9 +309,11 @@ class Load:
         """Return what broke (of clients of these kinds) though none of `reasons` explains it.
 
         A death explains a break on a connection of that process, and one on a connection whose process is not known if
-        it was being opened while that process died. A retirement explains the end of a watch between two events, and
-        that of a tunnel or a followed log once its time is over. A kept connection that is closed cleanly between two
-        requests is no break: HTTP allows it, and clients ask again. A refused connection is never explained.
+        it was being opened while that process died. A retirement explains the end of a watch between two events, that
+        of a tunnel or a followed log once its time is over, and that of a connection that had no request for `UNUSED`
+        seconds (on a busy machine its process is found late, or not at all, since it has closed it). A kept connection
+        that is closed cleanly between two requests is no break: HTTP allows it, and clients ask again. A refused
+        connection is never explained.
         """
         names = tuple(kind.kind for kind in kinds) or ("",)
         return [
@@ -318,6 +329,8 @@ def _explains(reason: Death | Retirement, found: Break) -> bool:
         if found.owner:
             return found.owner == reason.pid and found.ended >= reason.since
         return found.begun <= reason.since + DYING and reason.since <= found.ended
+    if not found.owner:
+        return found.unused >= UNUSED and found.ended >= reason.since
     if found.owner != reason.pid or found.ended < reason.since:
         return False
     if found.client.startswith((Executing.kind, Following.kind)):
