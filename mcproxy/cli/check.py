@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE, changes, configuration, explain
 
 if TYPE_CHECKING:
-    from mcproxy.config.load import Loaded
+    from mcproxy.config.loaded import Loaded
     from mcproxy.config.problem import Problem
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]

@@ -14,7 +14,7 @@ from mcproxy.config.model import Listener, TCPBind
 from mcproxy.config.problem import Problem
 
 if TYPE_CHECKING:
-    from mcproxy.config.load import Loaded
+    from mcproxy.config.loaded import Loaded
     from mcproxy.net.bind import BindError
 
 _UNIT_MAKES = {
@@ -45,8 +45,8 @@ class MachineChecks:
         self._workers()
 
     def _problem(self, section: str, name: str, key: str, what: str, right: str) -> Problem:
-        entry = self._loaded.places[section, name]
-        place = entry.get(key) or entry
+        place = self._loaded.location(section, name, key)
+        assert place is not None, (section, name)
         return Problem(place.mark, place.key, what, right)
 
     def _certificates(self) -> None:
@@ -164,7 +164,7 @@ class MachineChecks:
 
     def _workers(self) -> None:
         workers, cores = self._loaded.config.daemon.workers, len(os.sched_getaffinity(0))
-        place = self._loaded.places.get(("daemon", "workers"))
+        place = self._loaded.location("daemon", "workers")
         if place is not None and isinstance(workers, int) and workers > max(1, cores):
             what = f"{workers} workers on a machine that has {cores} core{'s' if cores > 1 else ''} for them"
             self.notes.append(Problem(place.mark, place.key, what, "Auto is one for each core"))

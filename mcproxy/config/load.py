@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -17,8 +16,9 @@ from mcproxy.config.checks.aggregates import check_aggregates
 from mcproxy.config.checks.listeners import check_coverage, check_listeners, check_servers
 from mcproxy.config.checks.workers import check_workers
 from mcproxy.config.context import Context
+from mcproxy.config.loaded import Loaded, Location
 from mcproxy.config.model import Config
-from mcproxy.config.problem import ConfigErrors, Problem, Problems
+from mcproxy.config.problem import ConfigErrors, Problems
 from mcproxy.config.reading.include import read_documents
 from mcproxy.config.reading.merge import merge
 from mcproxy.config.reading.nodes import Place
@@ -44,15 +44,6 @@ _SETTINGS_WITH_PLACES = (
     ("daemon", "workers"),
     ("logging", "access"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    config: Config
-    warnings: tuple[Problem, ...]  # sorted by place
-    # (section, name) or (section, key) -> where that is written, for errors found later; holds the whole file, so it is
-    # not to be kept.
-    places: Mapping[tuple[str, str], Place] = field(default_factory=dict)
 
 
 def load(
@@ -130,7 +121,16 @@ def _load(context: Context, path: str) -> Loaded:
         place = merged.setting(section, key)
         if place is not None:
             places[section, key] = place
-    return Loaded(config, context.problems.warnings, places)
+    return Loaded(config, context.problems.warnings, _locations(places))
+
+
+def _locations(places: Mapping[tuple[str, str], Place]) -> dict[tuple[str, ...], Location]:
+    found: dict[tuple[str, ...], Location] = {}
+    for path, place in places.items():
+        found[path] = Location(place.mark, place.key)
+        for key, value in place.entries():
+            found[*path, key] = Location(value.mark, value.key)
+    return found
 
 
 def _values(entries: Sequence[Named[T]]) -> tuple[T, ...]:

@@ -40,7 +40,10 @@ class ConfigErrors(Exception):
     def __init__(self, problems: Iterable[Problem], warnings: Iterable[Problem] = ()) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
         self.warnings: tuple[Problem, ...] = tuple(warnings)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__(self.problems, self.warnings)
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from mcproxy.daemon.reload import ReloadResult
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
-    from mcproxy.config.load import Loaded
+    from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.orphaned_sockets import OrphanedSockets
     from mcproxy.daemon.upgrade import Successor
 

@@ -42,7 +42,7 @@ from mcproxy.net.listening_sockets import HandedOver
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
-    from mcproxy.config.load import Loaded
+    from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.handover import Takeover
     from mcproxy.daemon.upgrade import Successor
 

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import adopted_processes, collector, signals
+from mcproxy.daemon.config_process import ConfigProcessError
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.lifecycle import Daemon, Dependencies
 from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
@@ -33,7 +34,7 @@ from mcproxy.observe.access import AccessLogs
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
-    from mcproxy.config.load import Loaded
+    from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.handover import Takeover
 
 T = TypeVar("T")
@@ -43,11 +44,19 @@ MakeService = Callable[..., Service]
 """``(reactor, *, parts, access_log_opener) -> Service``, as `daemon.service.Service` is made."""
 
 
-def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sys.stderr) -> int:
+def run(
+    path: str,
+    *,
+    load: Load,
+    make_service: MakeService,
+    first: Callable[[], Loaded] | None = None,
+    errors: TextIO = sys.stderr,
+) -> int:
     """Run a daemon with the configuration file `path` until it is stopped, and return its exit status.
 
     0 after a shutdown, 78 (EX_CONFIG) for an invalid file, 1 for any other failure to serve.
-    `load` is called in a thread for each reload; it raises ConfigErrors.
+    `load` is called in a thread for each reload; it raises ConfigErrors. `first` is called instead for the start, if it
+    has begun to read the file already.
     """
     if not sys.platform.startswith("linux"):
         print("mcproxy: the daemon needs Linux (epoll)", file=errors)
@@ -62,13 +71,18 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
         return 1
     systemd = adopt_sockets(os.environ, pid=os.getpid()) if takeover is None else takeover.systemd
     try:
-        loaded = load(path)
+        loaded = load(path) if first is None else first()
     except ConfigErrors as error:
         for problem in error.problems:
             print(problem, file=errors)
         if takeover is not None:
             takeover.failed([str(problem) for problem in error.problems], invalid=True)
         return os.EX_CONFIG
+    except ConfigProcessError as error:
+        print(f"mcproxy: {error.cause}; {error.todo}", file=errors)
+        if takeover is not None:
+            takeover.failed([error.cause])
+        return 1
     notifier = Notifier.from_environment(os.environ, pid=os.getpid())
     observer = start_logging(loaded.config.logging.level)
     reactor = _choose_reactor()
@@ -96,7 +110,6 @@ def run(path: str, *, load: Load, make_service: MakeService, errors: TextIO = sy
     summaries = LoopingCall(observer.write_summaries)
     summaries.clock = reactor
     summaries.start(SUMMARY_INTERVAL, now=False)
-    del loaded  # it holds the whole file as marked nodes; the daemon keeps only the Config
     reactor.run()
     return daemon.exit_status
 

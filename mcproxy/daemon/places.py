@@ -11,8 +11,7 @@ from mcproxy.net.bind import BindError
 from mcproxy.net.contexts import PairError
 
 if TYPE_CHECKING:
-    from mcproxy.config.load import Loaded
-    from mcproxy.config.reading.nodes import Place
+    from mcproxy.config.loaded import Loaded, Location
 
 _CERTIFICATE = re.compile(r"certificate (\S+): ")
 
@@ -23,25 +22,20 @@ def place_of(error: BaseException, loaded: Loaded) -> str:
     return f"{place.mark}: {place.key}: " if place is not None else ""
 
 
-def _find(error: BaseException, loaded: Loaded) -> Place | None:
+def _find(error: BaseException, loaded: Loaded) -> Location | None:
     if isinstance(error, BindError):
         names = [listener.name for listener in loaded.config.listeners if str(listener.bind) == str(error.bind)]
-        return _at(loaded, "listeners", names[0], "bind") if names else None
+        return loaded.location("listeners", names[0], "bind") if names else None
     if isinstance(error, PairError):
         match = _CERTIFICATE.match(str(error))
-        return _at(loaded, "certificates", match[1], "certFile") if match else None
+        return loaded.location("certificates", match[1], "certFile") if match else None
     if isinstance(error, DaemonError) and str(error).startswith("control socket"):
-        return loaded.places.get(("daemon", "controlSocket"))
+        return loaded.location("daemon", "controlSocket")
     if isinstance(error, DaemonError) and str(error).startswith("state directory"):
-        return loaded.places.get(("daemon", "stateDir"))
+        return loaded.location("daemon", "stateDir")
     if isinstance(error, WorkersChangedError):
-        return loaded.places.get(("daemon", "workers"))
+        return loaded.location("daemon", "workers")
     access = loaded.config.logging.access
     if isinstance(error, OSError) and access is not None and error.filename == access.file:
-        return _at(loaded, "logging", "access", "file")
+        return loaded.location("logging", "access", "file")
     return None
-
-
-def _at(loaded: Loaded, section: str, name: str, key: str) -> Place | None:
-    entry = loaded.places.get((section, name))
-    return (entry.get(key) or entry) if entry is not None else None

@@ -28,9 +28,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.fresh_interpreter import describe_end
 from mcproxy.daemon.handover import PROTOCOL, VARIABLE
 from mcproxy.daemon.processes.channel import Channel, Fields, Message, socket_pair
-from mcproxy.daemon.processes.interpreter import GROUP_SIGNALS, describe_end
+from mcproxy.daemon.processes.interpreter import GROUP_SIGNALS
 
 log = Logger()
 

@@ -13,19 +13,13 @@ from typing import Any
 
 from twisted.internet.task import deferLater
 
+from mcproxy.config.loaded import Loaded
 from mcproxy.config.model import AccessLog, Config, Daemon, Logging
 from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.main import run
 
 SETTINGS: dict[Config, dict[str, Any]] = {}
-
-
-@dataclass
-class FakeLoaded:
-    config: Config
-    warnings: tuple[Problem, ...] = ()
-    places: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -113,7 +107,7 @@ def load(path: str) -> Any:
         files=(path,),
     )
     SETTINGS[config] = settings
-    return FakeLoaded(config, tuple(Problem(None, "a.key", warning) for warning in settings.get("warnings", ())))
+    return Loaded(config, tuple(Problem(None, "a.key", warning) for warning in settings.get("warnings", ())))
 
 
 if __name__ == "__main__":

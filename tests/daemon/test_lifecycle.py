@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.logger import Logger, capturedLogs, formatEvent
 
 from mcproxy.config.dump.changes import Change, changes
+from mcproxy.config.loaded import Loaded
 from mcproxy.config.model import Config, Daemon, Logging
 from mcproxy.daemon import lifecycle
 from mcproxy.daemon.commands import commands_of
@@ -20,7 +21,6 @@ from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.net.contexts import PairError
 from mcproxy.observe.access import AccessLogs
-from tests.daemon.fake_daemon import FakeLoaded
 
 
 class Reactor(Clock):
@@ -124,11 +124,11 @@ class World:
     async def compare(self, old: Config, new: Config) -> tuple[Change, ...]:
         return changes(old, new)
 
-    async def same(self) -> FakeLoaded:
-        return FakeLoaded(CONFIG)
+    async def same(self) -> Loaded:
+        return Loaded(CONFIG)
 
     def start(self) -> None:
-        Deferred.fromCoroutine(self.daemon.start(FakeLoaded(CONFIG)))  # type: ignore[arg-type]
+        Deferred.fromCoroutine(self.daemon.start(Loaded(CONFIG)))
 
 
 @pytest.fixture
@@ -212,16 +212,16 @@ def test_upgrade_that_waits_for_a_reload_when_the_stop_comes_is_refused_in_one_l
 
 def test_reload_that_is_still_reading_when_the_stop_comes_changes_nothing(world: World) -> None:
     world.start()
-    reading: Deferred[FakeLoaded] = Deferred()
+    reading: Deferred[Loaded] = Deferred()
 
-    async def read() -> FakeLoaded:
+    async def read() -> Loaded:
         return await reading
 
     world.next = read
     world.daemon.hangup()
     world.daemon.stop()
     world.reactor.advance(5)
-    reading.callback(FakeLoaded(CONFIG))
+    reading.callback(Loaded(CONFIG))
     assert world.service.calls == ["started", "begin_shutdown", "drain 20"]
 
 
@@ -276,8 +276,8 @@ def test_level_of_a_reload_that_fails_is_not_taken(world: World) -> None:
     world.start()
     world.service.applying = Deferred()
 
-    async def quiet() -> FakeLoaded:
-        return FakeLoaded(Config(logging=Logging(level="error")))
+    async def quiet() -> Loaded:
+        return Loaded(Config(logging=Logging(level="error")))
 
     world.next = quiet
     world.daemon.hangup()
@@ -317,8 +317,8 @@ def diff(world: World) -> Any:
 
 
 def test_reload_that_would_make_several_processes_of_one_is_refused_and_diff_says_so(world: World) -> None:
-    async def several() -> FakeLoaded:
-        return FakeLoaded(Config(daemon=Daemon(workers=2)))
+    async def several() -> Loaded:
+        return Loaded(Config(daemon=Daemon(workers=2)))
 
     world.start()
     world.next = several

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.config.load import Loaded, load
+from mcproxy.config.load import load
+from mcproxy.config.loaded import Loaded
 from mcproxy.config.model import TCPBind
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.places import place_of

@@ -14,11 +14,11 @@ from twisted.logger import Logger
 
 from mcproxy.config import model
 from mcproxy.daemon.errors import DaemonError, describe
+from mcproxy.daemon.fresh_interpreter import describe_end
 from mcproxy.daemon.listening_sockets import PreparedSockets, SocketTable
 from mcproxy.daemon.processes import passed_config
 from mcproxy.daemon.processes.children import Child, Role
 from mcproxy.daemon.processes.errors import ProcessLost, ProcessTimeoutError
-from mcproxy.daemon.processes.interpreter import describe_end
 from mcproxy.daemon.processes.keeper import needs_keeper
 from mcproxy.daemon.processes.slot import Slot
 from mcproxy.daemon.processes.slots import Phase, Slots

@@ -9,16 +9,14 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.interfaces import IReadDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-import mcproxy
+from mcproxy.daemon import fresh_interpreter
 from mcproxy.daemon.errors import DaemonError
 
 MODULE = "mcproxy.daemon.processes"
@@ -42,10 +40,10 @@ class Interpreter:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, *_flags(), "-m", MODULE, name, str(end.fileno())],
+                fresh_interpreter.command(MODULE, name, str(end.fileno())),
                 stdin=subprocess.DEVNULL,
                 pass_fds=(end.fileno(),),
-                env=_environment(os.environ),
+                env=fresh_interpreter.environment(os.environ),
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -103,38 +101,3 @@ class Interpreter:
             self._reactor.removeReader(self)
             os.close(self._pidfd)
             self._pidfd = -1
-
-
-def _flags() -> list[str]:
-    """Return the options of this interpreter that choose what it imports; the working directory is never searched."""
-    if sys.flags.isolated:
-        return ["-I"]
-    ignoring = [("-E", sys.flags.ignore_environment), ("-s", sys.flags.no_user_site)]
-    return [option for option, on in ignoring if on] + ["-P"]
-
-
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return `environ`; with the folder of this package in PYTHONPATH if it is not installed (run from its source)."""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(mcproxy.__file__)))
-    paths = environ.get("PYTHONPATH", "").split(os.pathsep) if environ.get("PYTHONPATH") else []
-    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *paths}
-    if folder in installed:
-        return dict(environ)
-    return {**environ, "PYTHONPATH": os.pathsep.join([folder, *paths])}
-
-
-def describe_end(status: int) -> str:
-    """Return the words for an exit status as `ended` gets it."""
-    if status >= 0:
-        return f"it ended with status {status}"
-    try:
-        return f"{signal.Signals(-status).name} ended it"
-    except ValueError:
-        return f"signal {-status} ended it"
-
-
-def remedy_of_end(status: int) -> str:
-    """Return what an operator can do about a process that ended by itself with this status."""
-    if status == -signal.SIGKILL:
-        return "if nobody killed it, see whether the kernel did for want of memory: journalctl -k"
-    return "report this bug, with its last lines in the log"

@@ -16,10 +16,10 @@ from twisted.logger import Logger
 
 from mcproxy import __version__
 from mcproxy.daemon.errors import DaemonError, describe
+from mcproxy.daemon.fresh_interpreter import describe_end, remedy_of_end
 from mcproxy.daemon.processes.channel import Message
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.daemon.processes.errors import ProcessLost
-from mcproxy.daemon.processes.interpreter import describe_end, remedy_of_end
 from mcproxy.daemon.processes.slot import Slot
 
 log = Logger()

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.config.dump import MASK, effective, resolved, to_json, to_yaml
-from mcproxy.config.load import Loaded, load
+from mcproxy.config.load import load
+from mcproxy.config.loaded import Loaded
 from mcproxy.config.model import Config
 from mcproxy.config.problem import Problems
 from mcproxy.config.reading.nodes import Mapping, Node, Scalar, Sequence

@@ -261,13 +261,6 @@ def test_orphans_serve_until_they_are_told_to_end(tmp_path: Path) -> None:
         until(lambda: gone(pids["worker-0"]) and gone(pids["worker-1"]))
 
 
-def test_the_folder_of_a_package_that_is_not_installed_is_searched_by_children() -> None:
-    folder = str(Path(interpreter.__file__).parents[3])
-    path = interpreter._environment({"PYTHONPATH": "/a"})["PYTHONPATH"].split(os.pathsep)
-    assert path == [folder, "/a"]
-    assert interpreter._environment({"PYTHONPATH": folder}) == {"PYTHONPATH": folder}
-
-
 def test_a_process_whose_end_cannot_be_watched_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
 
@@ -280,10 +273,3 @@ def test_a_process_whose_end_cannot_be_watched_is_not_left(monkeypatch: pytest.M
     with socket.socket() as end, pytest.raises(DaemonError, match="pidfd_open: Operation not permitted"):
         interpreter.Interpreter(None, "worker-0", end, lambda status: None)
     assert gone(started[0])
-
-
-@pytest.mark.parametrize(
-    ("status", "words"), [(3, "it ended with status 3"), (-9, "SIGKILL ended it"), (-99, "signal 99 ended it")]
-)
-def test_the_end_of_a_process_in_words(status: int, words: str) -> None:
-    assert interpreter.describe_end(status) == words

@@ -12,7 +12,7 @@ import sys
 
 from mcproxy.cli.main import main as mcproxy
 from mcproxy.config import load
-from mcproxy.config.load import Loaded
+from mcproxy.config.loaded import Loaded
 
 VARIABLE = "MCPROXY_TEST_WORKERS"
 #: What is started; its name is that by which `mcproxy reload` finds a daemon whose control socket has moved.

@@ -1,0 +1,51 @@
+"""A fresh interpreter that runs a module of this program: its command line, its environment, the words for its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import sysconfig
+from collections.abc import Mapping
+
+import mcproxy
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """Return the command line of `module`, which is run as ``python -m`` does."""
+    return [sys.executable, *_flags(), "-m", module, *arguments]
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ`; with the folder of this package in PYTHONPATH if it is not installed (run from its source)."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(mcproxy.__file__)))
+    paths = environ.get("PYTHONPATH", "").split(os.pathsep) if environ.get("PYTHONPATH") else []
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *paths}
+    if folder in installed:
+        return dict(environ)
+    return {**environ, "PYTHONPATH": os.pathsep.join([folder, *paths])}
+
+
+def _flags() -> list[str]:
+    """Return the options of this interpreter that choose what it imports; the working directory is never searched."""
+    if sys.flags.isolated:
+        return ["-I"]
+    ignoring = [("-E", sys.flags.ignore_environment), ("-s", sys.flags.no_user_site)]
+    return [option for option, on in ignoring if on] + ["-P"]
+
+
+def describe_end(status: int) -> str:
+    """Return the words for an exit status as `subprocess` has it: negative for a signal."""
+    if status >= 0:
+        return f"it ended with status {status}"
+    try:
+        return f"{signal.Signals(-status).name} ended it"
+    except ValueError:
+        return f"signal {-status} ended it"
+
+
+def remedy_of_end(status: int) -> str:
+    """Return what an operator can do about a process that ended by itself with this status."""
+    if status == -signal.SIGKILL:
+        return "if nobody killed it, see whether the kernel did for want of memory: journalctl -k"
+    return "report this bug, with its last lines in the log"
