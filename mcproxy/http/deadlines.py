@@ -11,6 +11,8 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from mcproxy.net.wall_time import wall_clock
+
 RESOLUTION = 0.25
 
 #: No deadline.
@@ -29,13 +31,14 @@ class Expiring(Protocol):
 class Deadlines:
     """Watches the deadlines of a set of items. The timer runs only while there are any."""
 
-    __slots__ = ("_clock", "_items", "_timer", "seconds")
+    __slots__ = ("_clock", "_items", "_timer", "seconds", "wall_seconds")
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._items: set[Expiring] = set()
         self._timer: IDelayedCall | None = None
         self.seconds = clock.seconds  # the clock of all deadlines
+        self.wall_seconds = wall_clock(clock)
 
     def add(self, item: Expiring) -> None:
         """Start watching `item.deadline`."""

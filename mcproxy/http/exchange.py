@@ -67,6 +67,10 @@ class ServerConnection(Protocol):
         """The factory (of the listener) of this connection."""
         ...
 
+    def wall_seconds(self) -> float:
+        """Return the time of day, in seconds since 1970."""
+        ...
+
 
 class Exchange(ABC):
     """One request and its response. The engines' subclasses have the response side."""

@@ -8,6 +8,7 @@ the connection is closed with it.
 from __future__ import annotations
 
 import select
+import time
 from typing import Any
 
 from twisted.internet import epollreactor
@@ -26,7 +27,14 @@ class LeanEpollReactor(epollreactor.EPollReactor):
 
     `end_of_turn` collects streams that have coalesced writes or a protocol to flush; their `end_turn` is called after
     all ready selectables have been called, before the reactor waits again.
+
+    Twisted's reactors count by the time of day: a clock that is set forward would end every timeout at once, and one
+    that is set back would stop all timers for as long. Here timers count by CLOCK_MONOTONIC, which is the same for all
+    processes of the machine; the time of day is `wall_seconds` (`wall_time.py`).
     """
+
+    seconds = staticmethod(time.monotonic)
+    wall_seconds = staticmethod(time.time)
 
     def __init__(self) -> None:
         self.end_of_turn: list[Any] = []

@@ -185,4 +185,4 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
         cause=problem.message,
         status=problem.status,
     )
-    return refusal_fields(status, audit_id(None), connection.seconds()), status.body()
+    return refusal_fields(status, audit_id(None), connection.wall_seconds()), status.body()

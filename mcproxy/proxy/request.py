@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -149,7 +148,7 @@ class Request:
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
         """Return the fields of a response of our own, as a block; `more` are whole lines to add to them."""
         self._audit_id = self._audit_id or audit_id(self.exchange.head)
-        now = self.exchange.connection.seconds()
+        now = self.exchange.connection.wall_seconds()
         return own_fields(self._audit_id, now, more, cache_control=cache_control) + self.response_fields
 
     def answered_as(self, identifier: bytes) -> None:
@@ -166,7 +165,7 @@ class Request:
         self.reason = reason
         exchange = self.exchange
         self._audit_id = audit_id(exchange.head)
-        fields = refusal_fields(refusal, self._audit_id, exchange.connection.seconds()) + self.response_fields
+        fields = refusal_fields(refusal, self._audit_id, exchange.connection.wall_seconds()) + self.response_fields
         exchange.answer(refusal.code, fields, refusal.body())
 
     def fail(self, error: Exception, step: Step = Step.FORWARDING) -> None:
@@ -291,7 +290,7 @@ class Request:
         real = caller.user.name if self.server is not None and self.server.authenticates else ""
         request_id, user_agent = self.client.logged_headers(head)
         record = AccessRecord(
-            time=time.time() - total,
+            time=exchange.connection.wall_seconds() - total,
             client=self.client.log_address,
             method=head.method.decode("latin-1"),
             uri=head.target.decode("latin-1"),

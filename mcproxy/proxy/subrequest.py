@@ -132,11 +132,12 @@ def _block(fields: Sequence[Header]) -> bytes:
 class _MemoryConnection:
     """What a request looks at of its client's connection."""
 
-    __slots__ = ("factory", "seconds")
+    __slots__ = ("factory", "seconds", "wall_seconds")
 
     def __init__(self, parent: Exchange) -> None:
         self.factory: ServerFactory = parent.connection.factory
         self.seconds: Callable[[], float] = parent.connection.seconds
+        self.wall_seconds: Callable[[], float] = parent.connection.wall_seconds
 
 
 class _MemoryExchange(Exchange):

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.config import model
+from mcproxy.net.wall_time import wall_seconds
 from mcproxy.upstream.credentials import CredentialError, CredentialSource
 from mcproxy.upstream.exec_credential import ExecStatus, exec_info, parse_exec_credential
 from mcproxy.upstream.exec_process import PluginNotFound, PluginProblem, PluginRunner
@@ -43,7 +44,7 @@ class ExecCredentials(CredentialSource):
         clock: IReactorTime,
         runner: PluginRunner,
     ) -> None:
-        """`clock` counts seconds since the epoch, as reactors do; `configured` is used where the plugin gives none."""
+        """`clock` is a reactor, for its time of day too; `configured` is used where the plugin gives none."""
         self._plugin = plugin
         self._cluster_name = cluster.name
         self._info = exec_info(plugin, cluster)
@@ -70,13 +71,13 @@ class ExecCredentials(CredentialSource):
         status = self._status
         if status is None or self._refused:
             return False
-        return status.expires is None or self._clock.seconds() < status.expires
+        return status.expires is None or wall_seconds(self._clock) < status.expires
 
     def authorization(self) -> bytes | None:
         status = self._status
         if status is None:
             raise self._error or CredentialError(f"the exec plugin {self._plugin.command} has not been run yet")
-        now = self._clock.seconds()
+        now = wall_seconds(self._clock)
         if status.expires is not None and now >= status.expires:
             raise self._error or CredentialError(
                 f"the credential of the exec plugin {self._plugin.command} has expired"
@@ -158,14 +159,14 @@ class ExecCredentials(CredentialSource):
         return [*secret_arguments(self._plugin.args), *(value for _, value in self._plugin.env), *token]
 
     def _select(self, status: ExecStatus) -> None:
-        now = self._clock.seconds()
+        now = wall_seconds(self._clock)
         before = self.certificate
         self._status, self._error, self._refused = status, None, False
         self._renew_at = None
         if status.expires is not None:
             life = max(0.0, status.expires - now)
             self._renew_at = status.expires - min(_EARLY, life / 5)
-        self._run_not_before = now + _PAUSE
+        self._run_not_before = self._clock.seconds() + _PAUSE
         if self.certificate != before:
             for notify in list(self._observers):
                 notify()

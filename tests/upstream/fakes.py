@@ -19,11 +19,15 @@ from mcproxy.upstream.tls import ClientContexts
 
 
 class FakeReactor(Clock):
-    """A clock that begins at a believable date, as real reactors do."""
+    """A clock that begins at a believable date; the time of day may jump apart from it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rightNow = 1_790_000_000.0
+        self.jumped = 0.0
+
+    def wall_seconds(self) -> float:
+        return float(self.seconds()) + self.jumped
 
 
 class Attempt:

@@ -20,6 +20,7 @@ from mcproxy.aggregate.cache.object import CachedObject, Event, EventType
 from mcproxy.aggregate.cache.replacement import Replacement
 from mcproxy.aggregate.cache.sequence import ObjectSequence, key_of
 from mcproxy.kube.resource import APIResource
+from mcproxy.net.wall_time import wall_seconds
 
 _log = Logger()
 
@@ -220,7 +221,7 @@ class Store:
     def unavailable(self, cause: str) -> None:
         """Note that the member is not followed, since now unless it was so before; `cause` is one short line."""
         if self.unavailable_since is None:
-            self.unavailable_since, self.unavailable_cause = self._clock.seconds(), cause
+            self.unavailable_since, self.unavailable_cause = wall_seconds(self._clock), cause
             self._tell_progress()
 
     def clear(self) -> None:

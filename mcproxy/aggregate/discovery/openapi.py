@@ -26,6 +26,7 @@ from mcproxy.aggregate.discovery.source import Source
 from mcproxy.aggregate.reflector.errors import MemberError
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.resource import APIResource
+from mcproxy.net.wall_time import wall_seconds
 from mcproxy.upstream.control import ControlResponse
 
 InThread = Callable[..., Deferred[Any]]
@@ -151,7 +152,7 @@ class OpenAPI:
     async def _make(self, bodies: Sequence[bytes], hash_: str, form: str) -> Document:
         etag, zipped, length = await self._in_thread(_pack, bodies, form)
         quoted = b'"%b"' % (hash_.encode() or etag)
-        return Document(zipped, length, quoted, self._clock.seconds())
+        return Document(zipped, length, quoted, wall_seconds(self._clock))
 
     async def schema(
         self, merges: AggregateMerges, allowed: Collection[str], resource: APIResource
@@ -207,7 +208,7 @@ class OpenAPI:
 
         async def make() -> Document:
             etag, zipped, length = await self._in_thread(_merge_v2, taken)
-            return Document(zipped, length, b'"%b"' % etag, self._clock.seconds())
+            return Document(zipped, length, b'"%b"' % etag, wall_seconds(self._clock))
 
         if whole:
             return await self._cache.get_or_make(("v2", known[0][1].etag), lambda: self._as_it_is(known[0][1]))
@@ -216,7 +217,7 @@ class OpenAPI:
 
     async def _as_it_is(self, document: _V2) -> Document:
         length = len(await self._in_thread(_unzip, document.zipped))
-        return Document(document.zipped, length, document.etag, self._clock.seconds())
+        return Document(document.zipped, length, document.etag, wall_seconds(self._clock))
 
     async def _v2_protobuf(self, source: Source, document: _V2) -> Document:
         async def make() -> Document:
@@ -225,7 +226,7 @@ class OpenAPI:
             if response.status != 200 or V2_PROTOBUF.encode() not in _header(response, b"content-type"):
                 raise NoSuchForm
             zipped = await self._in_thread(compress, response.body)
-            return Document(zipped, len(response.body), document.etag, self._clock.seconds())
+            return Document(zipped, len(response.body), document.etag, wall_seconds(self._clock))
 
         return await self._cache.get_or_make(("v2", document.etag, V2_PROTOBUF), make)
 

@@ -103,7 +103,7 @@ async def _serve_document(request: AggregatedRequest, openapi: OpenAPI, merges: 
             return
         cache_control, more = PRIVATE, b""
         if sent is not None and current:
-            expires = datetime.fromtimestamp(request.exchange.connection.seconds(), UTC) + _YEAR
+            expires = datetime.fromtimestamp(request.exchange.connection.wall_seconds(), UTC) + _YEAR
             cache_control = _IMMUTABLE
             more = expires.strftime("Expires: %a, %d %b %Y %H:%M:%S UTC\r\n").encode()
         if current and has_etag(request, b'"%b"' % current):

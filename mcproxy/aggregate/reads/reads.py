@@ -35,6 +35,7 @@ from mcproxy.kube.list_options import ListOptions, parse
 from mcproxy.kube.media_types import JSON, YAML, accepts_gzip, negotiate
 from mcproxy.kube.query_parameters import boolean, parse_query
 from mcproxy.kube.status import StatusError
+from mcproxy.net.wall_time import wall_seconds
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
@@ -247,7 +248,7 @@ class Reads:
             view.format.object_template(member.index),
             store,
             printer=columns.printer(store.columns),
-            now=self._clock.seconds(),
+            now=wall_seconds(self._clock),
         )
 
     # -- what both have ---------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from mcproxy.aggregate.reflector.single_flight import SingleFlight
 from mcproxy.aggregate.reflector.sleepers import Sleepers
 from mcproxy.kube.discovery import APIGroupDiscovery
 from mcproxy.net.errors import ConnectError
+from mcproxy.net.wall_time import wall_seconds
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.control_stream import BodyTooLarge, ControlStream
@@ -274,7 +275,7 @@ class Member:
         self.unavailable_cause = cause
         if self.unavailable_since is None:
             self.epoch += 1
-            self.unavailable_since = self._clock.seconds()
+            self.unavailable_since = wall_seconds(self._clock)
             self._notify()
 
     def _wake(self) -> None:

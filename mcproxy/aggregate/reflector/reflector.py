@@ -29,6 +29,7 @@ from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.reflector.probe import version_of_list
 from mcproxy.aggregate.reflector.stall import StallTimer
 from mcproxy.aggregate.warnings import texts_of
+from mcproxy.net.wall_time import wall_seconds
 from mcproxy.upstream.control_stream import BodyTooLarge, ControlError, ControlStream
 from mcproxy.upstream.endpoint import Endpoint
 
@@ -308,7 +309,7 @@ class Reflector:
                 pieces.append(piece)
             body = b"".join(pieces)
             pieces.clear()
-            return self.store.decoder.decode_page(body, self._clock.seconds())
+            return self.store.decoder.decode_page(body, wall_seconds(self._clock))
         except ControlError as error:
             self.member.epoch += 1
             raise MemberError(error.cause) from None
@@ -438,7 +439,7 @@ class Reflector:
 
     def _initial_event(self, line: bytes, replacement: Replacement) -> bool:
         """Take one event of the initial state; return whether it is complete now."""
-        event = self.store.decoder.decode_event(line, self._clock.seconds())
+        event = self.store.decoder.decode_event(line, wall_seconds(self._clock))
         if isinstance(event, Bookmark):
             if not event.initial_events_end:
                 return False
@@ -461,7 +462,7 @@ class Reflector:
     def _event(self, line: bytes) -> None:
         """Take one event of the watch."""
         store = self.store
-        event = store.decoder.decode_event(line, self._clock.seconds())
+        event = store.decoder.decode_event(line, wall_seconds(self._clock))
         if isinstance(event, Bookmark):
             self._position = max(self._position, event.version)
             store.progress(event.version)

@@ -34,6 +34,7 @@ from mcproxy.kube import list_options, media_types
 from mcproxy.kube.list_options import ListOptions
 from mcproxy.kube.query_parameters import parse_query
 from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.net.wall_time import wall_clock
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
@@ -186,7 +187,7 @@ class Watches:
                     wanted,
                     resource,
                     lambda: [store for member in fan_out.state.members for store in member.stores],
-                    self._clock.seconds,
+                    wall_clock(self._clock),
                 )
             elif wanted.kind == PARTIAL:
                 found = PartialRendering(wanted.version)

@@ -32,6 +32,7 @@ from mcproxy.kube.errors import method_not_allowed, not_found
 from mcproxy.kube.query_parameters import parse_query
 from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES
 from mcproxy.kube.status import StatusError
+from mcproxy.net.wall_time import wall_seconds
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.object import CachedObject
@@ -87,7 +88,7 @@ class Writes:
         primary = self._views.aggregate.primary
         clusters = list(dict.fromkeys(([primary] if primary is not None else []) + list(request.members)))
         if request.info.resource == "selfsubjectreviews":
-            await self_review.who_am_i(request, clusters, self._clock.seconds())
+            await self_review.who_am_i(request, clusters, wall_seconds(self._clock))
         elif request.info.resource == "selfsubjectaccessreviews":
             await self_review.access_review(request, clusters)
         else:

@@ -28,6 +28,7 @@ _TID_MASK = 0x3FFFFFFF  # FUTEX_TID_MASK: the kernel reads the holder's thread i
 _TRIES = 30
 # Seconds of waiting, after which it is looked whether the holder is stopped; twice, so that a short stop kills nobody.
 _PATIENCE = 0.1
+_LOOK_EVERY = 0.0005  # seconds
 
 
 class _Timespec(ctypes.Structure):
@@ -58,7 +59,7 @@ class Mutexes:
             self._library = library
             self.try_lock: Callable[[Any], int] = library.pthread_mutex_trylock
             self.unlock: Callable[[Any], int] = library.pthread_mutex_unlock
-            self._timed_lock = library.pthread_mutex_timedlock
+            self._timed_lock = _timed_lock(library)
             self._consistent = library.pthread_mutex_consistent
         except (OSError, AttributeError) as error:  # an interpreter that is linked statically has none to ask
             raise MutexError(errno.ENOTSUP, f"no mutexes between processes: {error}") from None
@@ -102,8 +103,7 @@ class Mutexes:
             code = self.try_lock(pointer)
         suspect = 0  # the process id of a holder that was found stopped once
         while code in (errno.EBUSY, errno.ETIMEDOUT):
-            until = time.time() + _PATIENCE  # the C library's clock for this
-            code = self._timed_lock(pointer, ctypes.byref(_Timespec(int(until), int(until % 1 * 1e9))))
+            code = self._timed_lock(pointer, _PATIENCE)
             if code == errno.ETIMEDOUT:
                 suspect = self._look_at_holder(pointer, suspect)
         if code == errno.EOWNERDEAD:
@@ -148,6 +148,33 @@ class Mutexes:
     def _check(code: int) -> None:
         if code:
             raise MutexError(code, f"a mutex between processes failed: {os.strerror(code)}")
+
+
+def _timed_lock(library: Any) -> Callable[[ctypes.c_void_p, float], int]:
+    """Return a function that locks a mutex within so many seconds, else returns ETIMEDOUT.
+
+    `pthread_mutex_timedlock` waits until a time of day: with a clock that is set back, one that waits for a stopped
+    holder would wait for as long. `pthread_mutex_clocklock` (glibc 2.30, POSIX 2024) takes the monotonic clock; where
+    the C library has none, the waiting is many short looks.
+    """
+    clock_lock: Any = getattr(library, "pthread_mutex_clocklock", None)
+
+    def lock(pointer: ctypes.c_void_p, seconds: float) -> int:
+        until = time.monotonic() + seconds
+        timespec = ctypes.byref(_Timespec(int(until), int(until % 1 * 1e9)))
+        return int(clock_lock(pointer, time.CLOCK_MONOTONIC, timespec))
+
+    def look(pointer: ctypes.c_void_p, seconds: float) -> int:
+        until = time.monotonic() + seconds
+        while code := int(library.pthread_mutex_trylock(pointer)):
+            if code != errno.EBUSY:
+                return code
+            if time.monotonic() >= until:
+                return errno.ETIMEDOUT
+            time.sleep(_LOOK_EVERY)
+        return 0
+
+    return look if clock_lock is None else lock
 
 
 def _is_stopped(pid: int) -> bool:

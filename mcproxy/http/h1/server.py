@@ -313,6 +313,10 @@ class H1ServerConnection:
         """The factory (of the listener) of this connection."""
         return self._factory
 
+    def wall_seconds(self) -> float:
+        """Return the time of day, in seconds since 1970."""
+        return self._factory.deadlines.wall_seconds()
+
     @property
     def idle_since(self) -> float | None:
         """The time since which no request is in progress (on `deadlines`' clock), None while one is, or a tunnel."""

@@ -115,6 +115,10 @@ class H2ServerConnection(Connection[H2Exchange]):
         """The factory (of the listener) of this connection."""
         return self._factory
 
+    def wall_seconds(self) -> float:
+        """Return the time of day, in seconds since 1970."""
+        return self._factory.deadlines.wall_seconds()
+
     @property
     def idle_since(self) -> float | None:
         """The time since which no stream is open (on `deadlines`' clock), None while one is."""

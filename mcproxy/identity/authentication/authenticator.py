@@ -26,6 +26,7 @@ from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerif
 from mcproxy.identity.identity_headers import IdentityHeaders
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS
+from mcproxy.net.wall_time import wall_clock
 
 log = Logger()
 
@@ -48,7 +49,7 @@ class BearerTokenAuthenticator(Protocol):
 class Authenticator:
     """One set of the file; there is one object for each cluster that reviews its tokens."""
 
-    __slots__ = ("_anonymous", "_anonymous_paths", "_clients", "_name", "_request_header", "_seconds", "_tokens")
+    __slots__ = ("_anonymous", "_anonymous_paths", "_clients", "_name", "_request_header", "_tokens", "_wall_seconds")
 
     @classmethod
     def build(
@@ -76,7 +77,7 @@ class Authenticator:
         known: Iterable[ClientCertificateVerifier] = () if previous is None else previous._verifiers()
         self._name = config.name
         self._tokens = tokens
-        self._seconds = clock.seconds
+        self._wall_seconds = wall_clock(clock)
         self._clients = None if config.client_ca is None else _verifier(config.client_ca, config.client_crl, known)
         self._request_header: RequestHeaderAuthenticator | None = None
         if (header := config.request_header) is not None:
@@ -132,7 +133,7 @@ class Authenticator:
         return caller
 
     def _by_certificate(self, peer: TLSPeer, headers: IdentityHeaders, client: str) -> AuthenticatedUser | None:
-        now = self._seconds()
+        now = self._wall_seconds()
         if headers.remote and self._request_header is not None:
             try:
                 caller = self._request_header.caller(peer, headers.remote, now)
@@ -160,7 +161,7 @@ class Authenticator:
 
     def _certificate_refusal(self, peer: TLSPeer) -> str:
         """Return why a certificate without an accepted user rules out an anonymous request; "" if it does not."""
-        now = self._seconds()
+        now = self._wall_seconds()
         cause = ""
         if self._clients is not None:
             cause = peer.verification(self._clients, now).cause or peer.certificate_user().cause

@@ -15,7 +15,7 @@ from mcproxy.kube.user import UserInfo
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The token is valid. `until`: when that ends at the latest, by the reactor's clock; None: unknown.
+    """The token is valid. `until`: when that ends at the latest, in seconds since 1970; None: unknown.
 
     The user is as the authenticator names it, without the group system:authenticated.
     """

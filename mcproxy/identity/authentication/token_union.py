@@ -31,6 +31,7 @@ from mcproxy.identity.singleflight import SingleFlight, SingleFlightError
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.client_table import network
+from mcproxy.net.wall_time import wall_clock
 from mcproxy.upstream.shared import Shared
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ class _Held(NamedTuple):
     until: float
 
 
+class _Known(NamedTuple):
+    """The user of an accepted token."""
+
+    caller: AuthenticatedUser
+    expires: float | None
+    """When the token itself expires by the time of day (seconds since 1970), which may be set; None: not known."""
+
+
 _Refusals = list[_Held | None]
 """Each authenticator's refusal of a token that none accepted, in their order; None for an unavailable one."""
 
@@ -89,8 +98,9 @@ class UnionTokenAuthenticator:
         self._allow_system = allow_system_names
         self._share = share_service_accounts
         self._clock = shared.reactor
+        self._wall_seconds = wall_clock(shared.reactor)
         self.key_of: Callable[[bytes], bytes] = TokenHash(random_bytes(32))
-        self._accepted: TokenCache[AuthenticatedUser] = TokenCache(max_entries=_MAX_ACCEPTED, max_bytes=_MAX_BYTES)
+        self._accepted: TokenCache[_Known] = TokenCache(max_entries=_MAX_ACCEPTED, max_bytes=_MAX_BYTES)
         self._refused: TokenCache[tuple[_Held | None, ...]] = TokenCache(max_entries=_MAX_REFUSED, max_bytes=_MAX_BYTES)
         self._log = ReviewerLog("the token authenticators")
         self._places = FairPlaces(_PLACES, share=_SHARE, max_waiting=_MAX_WAITING, seconds=shared.reactor.seconds)
@@ -172,9 +182,9 @@ class UnionTokenAuthenticator:
         if key is None:
             key = self.key_of(token)
         now = self._clock.seconds()
-        caller = self._accepted.get(key, now)
-        if caller is not None:
-            return caller
+        known = self._accepted.get(key, now)
+        if known is not None and (known.expires is None or self._wall_seconds() < known.expires):
+            return known.caller
         if not 0 < len(token) <= _MAX_TOKEN:
             cause = f"it has {len(token)} bytes, not 1 to {_MAX_TOKEN}"
             log.info("token refused: {cause}", client=client, cause=cause)
@@ -247,10 +257,11 @@ class UnionTokenAuthenticator:
             refusals[index] = _Held(outcome, now + authenticator.cache_times.failure)
             return None
         until = now + authenticator.cache_times.success
-        if isinstance(result, Accepted) and result.until is not None:
-            until = min(until, result.until)
+        expires = result.until if isinstance(result, Accepted) else None
+        if expires is not None:
+            until = min(until, now + expires - self._wall_seconds())
         if until > now:
-            self._accepted.put(key, outcome, until, _size(outcome))
+            self._accepted.put(key, _Known(outcome, expires), until, _size(outcome))
         self._refused.drop(key)
         return outcome
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import Header
 from mcproxy.kube.status import StatusError
+from mcproxy.net.wall_time import Clock, wall_clock
 from mcproxy.proxy.keeper import wire
 from mcproxy.proxy.keeper.frames import Kind
 
@@ -225,12 +226,23 @@ class KeeperExchange(Exchange):
 class Origin:
     """What is known in the keeper of the client and of its connection, which the worker has."""
 
-    __slots__ = ("_forwarded", "client", "factory", "facts", "handle", "log_address", "seconds", "transport")
+    __slots__ = (
+        "_forwarded",
+        "client",
+        "factory",
+        "facts",
+        "handle",
+        "log_address",
+        "seconds",
+        "transport",
+        "wall_seconds",
+    )
 
-    def __init__(self, factory: object, seconds: object, client: object, log_address: str, forwarded: bytes) -> None:
+    def __init__(self, factory: object, clock: Clock, client: object, log_address: str, forwarded: bytes) -> None:
         """`factory` stands for the listener; `forwarded` is the block of X-Forwarded-* fields."""
         self.factory = factory
-        self.seconds = seconds
+        self.seconds = clock.seconds
+        self.wall_seconds = wall_clock(clock)
         self.client = client
         self.log_address = log_address
         self.facts = self.handle = self.transport = None

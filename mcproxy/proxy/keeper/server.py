@@ -185,7 +185,7 @@ class WorkerLink(Link):
         client = None
         if address:
             client = (IPv6Address if ":" in address else IPv4Address)("TCP", address, 0)
-        origin = Origin(self, server.clock.seconds, client, address or UNIX, opened.forwarded)
+        origin = Origin(self, server.clock, client, address or UNIX, opened.forwarded)
         head = wire.request_head(opened.head)
         exchange = KeeperExchange(self, stream, origin.as_connection, head, server.clock.seconds())
         request = KeeperRequest(exchange, cast("ClientConnectionInfo", origin), server.in_flight, opened, server.user)

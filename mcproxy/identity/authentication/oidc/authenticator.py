@@ -19,6 +19,7 @@ from mcproxy.identity.authentication.oidc.jwt import InvalidTokenError, Unverifi
 from mcproxy.identity.authentication.oidc.key_source import FileKeys, KeySource, RemoteKeys
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult, Unavailable
 from mcproxy.identity.reviewer_log import UnavailableError, shown
+from mcproxy.net.wall_time import wall_seconds
 from mcproxy.upstream.shared import Shared
 
 _NOT_A_JWT = Refused("it is no JWT of at most 16 KiB")
@@ -98,7 +99,7 @@ class OIDC:
         """Return the result with these keys; None if there are none, or not the token's."""
         try:
             algorithm_of(token)
-            until = check_claims(token.claims, issuer.config, self._clock.seconds())
+            until = check_claims(token.claims, issuer.config, wall_seconds(self._clock))
             if keys is None or not check_signature(token, keys):
                 return None
             return Accepted(user_of(token.claims, issuer.config), until)

@@ -14,6 +14,7 @@ from mcproxy.identity.authentication.oidc.authenticator import OIDC
 from mcproxy.identity.authentication.oidc.discovery import fetch_keys
 from mcproxy.identity.authentication.token_authenticator import Accepted, Refused, Unavailable
 from mcproxy.identity.reviewer_log import UnavailableError
+from mcproxy.net.wall_time import wall_seconds
 from mcproxy.upstream.shared import Shared
 from tests.identity.conftest import Logged
 from tests.identity.issuer import claims, ec_jwk, ec_key, jwks, rsa_jwk, token
@@ -30,6 +31,9 @@ class Shifted:
 
     def seconds(self) -> float:
         return float(self._reactor.seconds()) + self.shift
+
+    def wall_seconds(self) -> float:
+        return float(self._reactor.wall_seconds()) + self.shift
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reactor, name)
@@ -60,7 +64,7 @@ class Site:
         return [seen.uri for seen in self.server.seen]
 
     def token(self, **more: Any) -> bytes:
-        now = self.shared.reactor.seconds()
+        now = wall_seconds(self.shared.reactor)
         return token(claims(iss=self.issuer, exp=now + 300, iat=now), **more)
 
     def _respond(self, request: Any) -> bytes:

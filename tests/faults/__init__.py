@@ -1,0 +1,1 @@
+"""What goes wrong on a machine: clocks that jump, full disks, no descriptors, no names."""
