@@ -1,4 +1,5 @@
-# Each target creates the virtual environment that it needs, in $(VENV), and again only when pyproject.toml changes.
+# Each target creates the virtual environment that it needs, in $(VENV), from its lock file, requirements/NAME.lock, and
+# again only when that changes. `make lock` writes the lock files from pyproject.toml.
 
 # The first suitable Python; use PYTHON=/path/to/python3 for another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -7,10 +8,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-# urllib3-future, which niquests brings, would take the place of urllib3, on which the kubernetes package is tested.
-INSTALL = URLLIB3_NO_OVERRIDE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-binary urllib3-future
+# What a lock file names is all that is installed, and each file of it has a hash there. What builds a wheel from sources comes
+# from a lock file too (build.lock), so none is built in isolation, for which pip would fetch what it finds.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCKED = $(INSTALL) --require-hashes --no-build-isolation
 
-.PHONY: help demo test suite lint bench format clean
+.PHONY: help demo test suite lint bench format lock clean
 
 help:
 	@echo "make demo  [ARGS='--dir DIR --workers N'] two simulated clusters behind mcproxy"
@@ -19,6 +22,7 @@ help:
 	@echo "make lint                                ruff, mypy, import-linter"
 	@echo "make bench [ARGS=...]                    measure against nginx, Go and Twisted; writes bench/RESULTS.md"
 	@echo "make format                              format the code with ruff"
+	@echo "make lock  [ARGS=--upgrade]              write requirements/*.lock anew, from pyproject.toml"
 	@echo "make clean                               remove everything that the other targets created"
 
 demo: $(VENV)/made-for-demo
@@ -31,8 +35,8 @@ suite: $(VENV)/made-for-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15 $(ARGS)
 
 lint: $(VENV)/made-for-test
-	$(BIN)/ruff check mcproxy tests bench man
-	$(BIN)/ruff format --check mcproxy tests bench man
+	$(BIN)/ruff check mcproxy tests bench man packaging
+	$(BIN)/ruff format --check mcproxy tests bench man packaging
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config setup.cfg
 
@@ -41,8 +45,12 @@ bench: $(VENV)/made-for-test
 	$(BIN)/python -m bench $(ARGS)
 
 format: $(VENV)/made-for-test
-	$(BIN)/ruff check --fix mcproxy tests bench man
-	$(BIN)/ruff format mcproxy tests bench man
+	$(BIN)/ruff check --fix mcproxy tests bench man packaging
+	$(BIN)/ruff format mcproxy tests bench man packaging
+
+lock:
+	@$(MAKE) --no-print-directory VENV=.venv-lock .venv-lock/made-for-lock
+	.venv-lock/bin/python packaging/lock.py $(ARGS)
 
 clean:
 	rm -rf .venv .venv-* .tools .ci/results build dist mcproxy.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -53,6 +61,14 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: install python3-venv (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/made-for-%: pyproject.toml | $(BIN)/python
-	$(INSTALL) --editable '.[$*]'
+# urllib3-future, which niquests brings, would take the place of urllib3, on which the kubernetes package is tested.
+$(VENV)/made-for-%: requirements/%.lock requirements/build.lock | $(BIN)/python
+	$(LOCKED) --requirement requirements/build.lock
+	URLLIB3_NO_OVERRIDE=1 $(LOCKED) --no-binary urllib3-future --requirement $<
+	$(INSTALL) --no-build-isolation --no-deps --no-index --editable .
+	@touch $@
+
+# What writes the lock files needs nothing of what they hold.
+$(VENV)/made-for-lock: requirements/lock.lock | $(BIN)/python
+	$(LOCKED) --requirement $<
 	@touch $@

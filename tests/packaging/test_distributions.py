@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MADE_FOLDERS = {".git", ".venv", ".tools", "build", "dist", "__pycache__", ".hypothesis"}
 
 
@@ -76,7 +76,7 @@ def wheel(source: Path, directory: Path) -> dict[str, bytes]:
 
 
 def sdist(source: Path, directory: Path) -> Path:
-    program = f"import flit_core.buildapi as backend; print(backend.build_sdist({str(directory)!r}))"
+    program = f"import hatchling.build as backend; print(backend.build_sdist({str(directory)!r}))"
     directory.mkdir()
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=60, check=True)
@@ -92,8 +92,32 @@ def _state(status: os.stat_result) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+#: What a wheel has beside the package, below share/, by its name in the checkout.
+SHARED = {
+    "etc/mcproxy.yaml": "mcproxy/etc/mcproxy.yaml",
+    "man/mcproxy.8": "man/man8/mcproxy.8",
+    "man/mcproxy.yaml.5": "man/man5/mcproxy.yaml.5",
+    "packaging/logrotate": "mcproxy/logrotate",
+    "packaging/mcproxy.sysusers": "mcproxy/sysusers.conf",
+    "packaging/mcproxy.tmpfiles": "mcproxy/tmpfiles.conf",
+    "schema/mcproxy.schema.json": "mcproxy/mcproxy.schema.json",
+    "systemd/mcproxy.service": "mcproxy/systemd/mcproxy.service",
+    "systemd/mcproxy.socket": "mcproxy/systemd/mcproxy.socket",
+}
+
+
+def test_a_wheel_has_what_an_operator_needs_beside_the_program(checkout_wheel: dict[str, bytes]) -> None:
+    shared = {
+        name.partition(".data/data/share/")[2]: content for name, content in checkout_wheel.items() if ".data/" in name
+    }
+    for source, name in SHARED.items():
+        assert shared[name] == (ROOT / source).read_bytes(), name
+    folders = {f"mcproxy/{name}" for name in project_files() if name.startswith(("etc/", "systemd/"))}
+    assert set(shared) == folders | set(SHARED.values())
+
+
 def test_a_wheel_has_the_packages_files_and_nothing_stale(checkout_wheel: dict[str, bytes]) -> None:
-    package = {name for name in checkout_wheel if ".dist-info/" not in name}
+    package = {name for name in checkout_wheel if ".dist-info/" not in name and ".data/" not in name}
     assert package == {name for name in project_files() if name.startswith("mcproxy/")}
     for name in package:
         assert checkout_wheel[name] == (ROOT / name).read_bytes(), name
@@ -121,13 +145,14 @@ def test_installing_leaves_the_checkout_as_it_was_and_what_is_installed_runs_fro
     assert where == str(installed / "mcproxy" / "__init__.py")
     assert version.startswith("mcproxy ")
     assert (installed / "bin" / "mcproxy").exists()
+    assert (installed / "share" / "man" / "man8" / "mcproxy.8").exists()
 
 
 def test_a_source_distribution_has_every_file_of_the_project(source_distribution: Path) -> None:
     with tarfile.open(source_distribution) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names - {"PKG-INFO"} == project_files()
-    for folder in (".ci", "bench", "docs", "etc", "man", "schema", "systemd", "tests/golden"):
+    for folder in ("bench", "docs", "etc", "man", "packaging", "requirements", "schema", "systemd", "tests/golden"):
         assert any(name.startswith(f"{folder}/") for name in names), folder
 
 
@@ -142,8 +167,8 @@ def makefile(tmp_path: Path) -> Path:
     """A folder with nothing but what the rule of `.venv` needs."""
     folder = tmp_path / "make"
     folder.mkdir()
-    for name in ("Makefile", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder)
+    shutil.copy(ROOT / "Makefile", folder)
+    shutil.copytree(ROOT / "requirements", folder / "requirements")
     return folder
 
 
