@@ -12,6 +12,7 @@ from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
 from mcproxy.net.client_table import ClientTable
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.shared import Shared
 
@@ -39,5 +40,7 @@ class ProcessParts:
     """Limits over replicas; None where another process has them."""
     client_table: Callable[[str], ClientTable[Any]] = lambda address: ClientTable()
     """Makes the table of the connections of a listener, by its address."""
+    metrics: Metrics = field(default_factory=Metrics)
+    """What this process counts."""
     health: HealthExchange | None = None
     """The way to the processes that share the health of endpoints; None: this one checks for itself."""

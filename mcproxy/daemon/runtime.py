@@ -22,7 +22,9 @@ from mcproxy.http.pool import Connect, Pool
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.net import alpn
 from mcproxy.net.certificates import CertificateStore
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.observe.record import Recorder
+from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import Pipeline
 from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
@@ -78,6 +80,7 @@ class ProcessResources:
     shared: Shared
     in_flight: InFlightRequests
     open_access_log: AccessLogOpener
+    metrics: Metrics
     sessions: Sessions
     aggregates: AggregatesOwner | None = None
     limit_tables: LimitTables | None = None
@@ -141,6 +144,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         if resources.aggregates is None
         else resources.aggregates.prepare(config, clusters, identity.reviewers.as_seen_by)
     )
+    recorders = Recorders.of(resources.metrics, access_log)
     before = {} if previous is None else previous.dispatches
     dispatches = {
         server.name: Dispatch(server, clusters, flow_controls, before.get(server.name)) for server in config.servers
@@ -167,7 +171,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
             Routes((server, live) for server, live in servers if listener.name in server.listeners),
             trusted_proxies=listener.trusted_proxies,
             in_flight=resources.in_flight,
-            recorder=access_log,
+            recorders=recorders,
         )
         for listener in config.listeners
     }

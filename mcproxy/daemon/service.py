@@ -26,6 +26,7 @@ from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, b
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import refusal
 from mcproxy.proxy.request import Request, RequestKind
@@ -147,6 +148,7 @@ class Service:
             shared,
             self._in_flight,
             access_log_opener,
+            parts.metrics,
             self._sessions,
             self._aggregates,
             parts.limit_tables,
@@ -185,6 +187,15 @@ class Service:
     async def collect_figures(self) -> dict[str, Any]:
         """Return `figures`, as `service_interface.Service` has it."""
         return self.figures
+
+    @property
+    def metrics(self) -> Metrics:
+        """What was counted in this process."""
+        return self._parts.metrics
+
+    async def collect_metrics(self) -> Metrics:
+        """Return `metrics`, as `service_interface.Service` has it."""
+        return self.metrics
 
     @property
     def runtime(self) -> Runtime | None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from mcproxy.config.model import Config
+from mcproxy.observe.metrics.metrics import Metrics
 
 
 class Service(Protocol):
@@ -20,6 +21,13 @@ class Service(Protocol):
 
     async def collect_figures(self) -> dict[str, Any]:
         """Return connections and requests of each listener and cluster, for JSON."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """What was counted in all processes; in others than this one as of the last second."""
+
+    async def collect_metrics(self) -> Metrics:
+        """Return `metrics`, as of now; within some seconds."""
 
     async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         """Build everything, bind all listeners, await `ready`, then accept; raises with nothing left open."""

@@ -113,7 +113,7 @@ def json_formatter(process: str = "") -> Formatter:
     def format_json(record: AccessRecord) -> str:
         (when, client, method, uri, status, reason, server, cluster, endpoint, user, impersonated, policy,
          verb, resource, request_id, user_agent, bytes_in, bytes_out, first_byte, total, upgraded,
-         cached, protocol) = record  # fmt: skip
+         cached, protocol, _, _) = record  # fmt: skip
         second, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
         common = repeated(  # its cache keeps no more of what clients chose than a line does
             client, method, protocol, server, cluster, endpoint, user, impersonated, policy, verb, resource[:_KEPT],

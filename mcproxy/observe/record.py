@@ -1,7 +1,7 @@
 """The record of a finished request, and the interface of what receives it.
 
-The pipeline makes an `AccessRecord` when a response, watch or tunnel has ended and passes it to its `Recorder`. The
-access log is one recorder; metrics and audit can be others without a change of the pipeline.
+The pipeline makes an `AccessRecord` when a response, watch or tunnel has ended and passes it to its `Recorder`
+(`observe.recorders`): metrics get every record, the access log those that its policies want.
 """
 
 from __future__ import annotations
@@ -58,6 +58,10 @@ class AccessRecord(NamedTuple):
     """Whether an aggregate answered from its caches; None for a request that is not to an aggregate."""
     protocol: str = "HTTP/1.1"
     """The version that the client spoke: HTTP/1.0, HTTP/1.1 or HTTP/2.0."""
+    upstream: float | None = None
+    """Seconds from the choice of an endpoint to the end of its response; None: no endpoint was chosen."""
+    long_running: bool = False
+    """A watch, a followed log, a tunnel, or a request below `proxy`."""
 
 
 class Recorder(Protocol):

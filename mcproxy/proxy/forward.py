@@ -165,6 +165,8 @@ class Forward(ResponseRelay):
 
     def _pick(self) -> Endpoint | None:
         request = self._request
+        if not request.sent_at:
+            request.sent_at = self._exchange.connection.seconds()
         return self._balancer.pick(self._tried, request.user.name, request.info, self._target)
 
     async def _credential_ready(self) -> None:

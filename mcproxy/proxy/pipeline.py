@@ -25,7 +25,7 @@ from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
 from mcproxy.net.client_table import UNIX
-from mcproxy.observe.record import Recorder
+from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy import cluster_path
 from mcproxy.proxy.aggregate_filters import admit_to_members
 from mcproxy.proxy.client_connection import ClientConnectionInfo
@@ -74,12 +74,12 @@ class Pipeline:
         *,
         trusted_proxies: Sequence[IPNetwork],
         in_flight: InFlightRequests,
-        recorder: Recorder | None,
+        recorders: Recorders,
     ) -> None:
         self.routes = routes
         self.trusted_proxies = tuple(trusted_proxies)
         self._in_flight = in_flight
-        self._recorder = recorder
+        self._recorders = recorders
         self._cached_info = lru_cache(_CACHE_SIZE)(requestinfo.parse)
 
     def handle(self, exchange: Exchange) -> None:
@@ -92,7 +92,7 @@ class Pipeline:
         if not isinstance(client, ClientConnectionInfo) or client.routes is not self.routes:
             client = ClientConnectionInfo(connection, self.routes, self.trusted_proxies, self.handle)
             connection.facts = client
-        request = Request(exchange, client, in_flight.requests, self._recorder)
+        request = Request(exchange, client, in_flight.requests, self._recorders)
         head = exchange.head
         step = _ROUTING
         try:

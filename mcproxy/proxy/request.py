@@ -13,7 +13,8 @@ from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.observe.record import AccessRecord, Recorder
+from mcproxy.observe.record import AccessRecord
+from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy.reasons import Step, refusal_reason
 from mcproxy.proxy.responses import audit_id, own_fields, refusal_fields
 
@@ -85,7 +86,8 @@ class Request:
     __slots__ = (
         "_audit_id",
         "_in_flight",
-        "_recorder",
+        "_recorders",
+        "answered_at",
         "caller",
         "client",
         "cluster",
@@ -99,6 +101,7 @@ class Request:
         "plan",
         "reason",
         "response_fields",
+        "sent_at",
         "served",
         "server",
         "sessions",
@@ -109,7 +112,7 @@ class Request:
     )
 
     def __init__(
-        self, exchange: Exchange, client: ClientConnectionInfo, in_flight: set[Request], recorder: Recorder | None
+        self, exchange: Exchange, client: ClientConnectionInfo, in_flight: set[Request], recorders: Recorders
     ) -> None:
         """`in_flight`: the requests of the process, to which this one belongs until it ends."""
         self.exchange = exchange
@@ -133,7 +136,9 @@ class Request:
         self.was_cut = False
         self._audit_id = b""  # of a response of our own
         self.sessions: SessionRegistry | None = None  # where it is kept as a session whose length is limited
-        self._recorder = recorder
+        self.sent_at = 0.0  # when an endpoint was first chosen for it
+        self.answered_at = 0.0  # when the endpoint's response had arrived
+        self._recorders = recorders
         self._in_flight = in_flight
         exchange.on_done = self
         in_flight.add(self)
@@ -269,8 +274,10 @@ class Request:
             waiting.cancel()
         # A policy can switch logging off; a request that reached none is logged by its server's setting.
         shown = self.plan or self.served or self.server
-        if self._recorder is not None and (shown is None or shown.access_log):
-            self._recorder.finished(self._record(exchange))
+        recorders = self._recorders
+        recorder = recorders.logged if shown is None or shown.access_log else recorders.unlogged
+        if recorder is not None:
+            recorder.finished(self._record(exchange))
 
     def _release(self) -> None:
         """Stop counting the request everywhere."""
@@ -312,6 +319,8 @@ class Request:
             total=total,
             upgraded=exchange.upgraded,
             protocol=exchange.protocol if head.http11 else "HTTP/1.0",
+            upstream=(self.answered_at or now) - self.sent_at if self.sent_at else None,
+            long_running=exchange.upgraded or (info is not None and info.long_running),
         )
         return record if self.served is None else self.served.added_to(record)
 

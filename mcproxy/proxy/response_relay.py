@@ -104,6 +104,7 @@ class ResponseRelay(ABC):
 
     def response_whole(self, head: ResponseHead, body: bytes) -> None:
         self._stream = None
+        self._request.answered_at = self._exchange.connection.seconds()
         if head.status == 401 and self._handled_unauthorized():
             return
         if head.status == 403 and self._impersonates and self._handled_impersonation_refusal(body):
@@ -128,6 +129,7 @@ class ResponseRelay(ABC):
 
     def response_end(self, trailers: list[Header]) -> None:
         self._stream = None
+        self._request.answered_at = self._exchange.connection.seconds()
         if self._held is not None:
             if self._handled_impersonation_refusal(b"".join(self._held[1])):
                 return

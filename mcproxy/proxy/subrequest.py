@@ -21,6 +21,7 @@ from mcproxy.http.tunnel import TunnelSide
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
+from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy.coroutines import start
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.request import Request
@@ -252,7 +253,7 @@ class _Subrequest(Request):
     __slots__ = ()
 
     def __init__(self, parent: Request, exchange: _MemoryExchange) -> None:
-        super().__init__(exchange, parent.client, parent._in_flight, None)
+        super().__init__(exchange, parent.client, parent._in_flight, Recorders())
 
     def refuse(self, refusal: StatusError, reason: str) -> None:
         self.reason = reason

@@ -18,6 +18,7 @@ from mcproxy.config.model import AccessLog, Config, Daemon, Logging
 from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.main import run
+from mcproxy.observe.metrics.metrics import Metrics
 
 SETTINGS: dict[Config, dict[str, Any]] = {}
 
@@ -29,6 +30,7 @@ class FakeService:
     access_log_opener: Callable[[AccessLog], Any]
     running: int = 0
     calls: list[str] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=Metrics)
     write: Callable[[str], None] = lambda line: print(line, flush=True)
 
     async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -90,6 +92,9 @@ class FakeService:
 
     async def collect_figures(self) -> dict[str, Any]:
         return {"listeners": [], "clusters": []}
+
+    async def collect_metrics(self) -> Metrics:
+        return self.metrics
 
 
 def load(path: str) -> Any:

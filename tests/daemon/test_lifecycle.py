@@ -21,6 +21,7 @@ from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.net.contexts import PairError
 from mcproxy.observe.access import AccessLogs
+from mcproxy.observe.metrics.metrics import Metrics
 
 
 class Reactor(Clock):
@@ -34,10 +35,14 @@ class Reactor(Clock):
 class RecordingService:
     calls: list[str] = field(default_factory=list)
     running: int = 0
+    metrics: Metrics = field(default_factory=Metrics)
     starting: Deferred[None] | None = None
     applying: Deferred[None] | None = None
     draining: Deferred[None] = field(default_factory=Deferred)
     finishing: Deferred[None] = field(default_factory=Deferred)
+
+    async def collect_metrics(self) -> Metrics:
+        return self.metrics
 
     async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         if self.starting:

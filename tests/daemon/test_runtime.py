@@ -9,6 +9,7 @@ import pytest
 
 from mcproxy.config import model
 from mcproxy.daemon.runtime import ProcessResources, Runtime, build
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.sessions import Sessions
 from mcproxy.upstream.credentials import CredentialError
@@ -24,7 +25,7 @@ class Play:
         self.logs: list[Log] = []
         in_flight = InFlightRequests(clock)
         sessions = Sessions(clock, in_flight.requests, lambda: 0.0)
-        self.parts = ProcessResources(make_shared(clock), in_flight, self._open, sessions)
+        self.parts = ProcessResources(make_shared(clock), in_flight, self._open, Metrics(), sessions)
 
     def _open(self, _: model.AccessLog) -> Log:
         self.logs.append(Log())

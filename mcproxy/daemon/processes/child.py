@@ -60,7 +60,8 @@ class ChildProcess:
         self._ending = False
         handlers = {
             "start": self._start,
-            "ping": lambda message: {"open": 0 if self._service is None else self._service.running},
+            "ping": self._ping,
+            "count": lambda message: self._tell_counts(),
             "prepare": self._prepare,
             "commit": self._commit,
             "discard": self._discard,
@@ -76,7 +77,7 @@ class ChildProcess:
             "abort": self._abort,
         }
         for kind, handler in handlers.items():
-            channel.on(kind, handler)  # type: ignore[arg-type]
+            channel.on(kind, handler)
         channel.when_lost().addCallback(lambda _: self._supervisor_lost())
 
     @property
@@ -111,6 +112,16 @@ class ChildProcess:
         if start.role == Role.KEEPER:
             self._keeper = Keeper(self._reactor, self._channel, self._service)
         return {"version": __version__}
+
+    def _ping(self, message: Message) -> Fields:
+        self._tell_counts()
+        return {"open": 0 if self._service is None else self._service.running}
+
+    def _tell_counts(self) -> None:
+        """Tell the supervisor what was counted since the last time."""
+        if self._service is not None:
+            while counted := self._service.metrics.take():
+                self._channel.tell("counted", changes=counted)
 
     async def _prepare(self, message: Message) -> None:
         config_file, *sockets = message.fds
@@ -154,6 +165,7 @@ class ChildProcess:
         self._shutdown.ends = True
         await self.service.finish()
         await self._close_keeper()
+        self._tell_counts()
         self.end()
         return {"cut": self._cut}
 
@@ -168,6 +180,7 @@ class ChildProcess:
             addresses = [address for address, _ in self.service.listening]
         await self.service.retire(runtime.config.daemon.drain_timeout, handed_over=addresses)
         await self._close_keeper()
+        self._tell_counts()
         self.end()
         return {"cut": self._cut}
 

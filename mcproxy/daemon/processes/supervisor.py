@@ -29,6 +29,7 @@ from mcproxy.daemon.processes.slots import Slots
 from mcproxy.daemon.processes.waiting import outcomes
 from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.dispatch.shared_memory import SharedMemory
+from mcproxy.observe.metrics.metrics import Metrics
 
 log = Logger()
 
@@ -55,6 +56,8 @@ class Processes:
         self._shared_limits = SharedLimits(reactor, lambda: self._limits)
         self.children = Children(reactor)
         self.children.on_lost(lambda child: self._limits.reclaim(child.column))
+        self.metrics = Metrics()
+        self.children.on("counted", lambda child, message: self.metrics.add(message["changes"]))
         KeeperLinks(self.children)
         self._slots = Slots(reactor, self.children, start=self._start_child, drain=self._drain_late)
         self._generations = Generations(self._slots, sockets)
@@ -88,6 +91,11 @@ class Processes:
             **figures.of_shared_limits(self._shared_limits),
             "processes": process_list(self.children, self._slots, self._reactor.seconds(), self._started_at),
         }
+
+    async def collect_metrics(self) -> Metrics:
+        """Return what was counted in all processes; of one that does not answer at once, what it told last."""
+        await outcomes(child.channel.ask("count", timeout=FIGURES_TIMEOUT) for child in self.children if child.answered)
+        return self.metrics
 
     async def start(self, config: model.Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         """Start all processes with `config`, await `ready`, then let them accept; raises with nothing left open."""

@@ -21,6 +21,7 @@ from mcproxy.identity.identity_headers import split_identity_headers
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.net.client_table import UNIX
+from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
 from mcproxy.proxy.coroutines import start
 from mcproxy.proxy.filters import until_gone
@@ -338,7 +339,7 @@ class KeeperRequest(Request):
         opened: wire.Opened,
         user: Callable[[bytes], UserInfo],
     ) -> None:
-        super().__init__(exchange, client, in_flight, None)
+        super().__init__(exchange, client, in_flight, Recorders())
         self._headers: IdentityHeaders | None = None
         self.caller = wire.authenticated_user(opened, user(opened.caller))
         self.user = user(opened.user)

@@ -1,0 +1,97 @@
+"""The numbers of counters and histograms, by the values of their labels. Pure.
+
+A series is a list of numbers that whoever counts keeps and changes in place: of a counter its value, of a histogram the
+count of each bucket, not cumulative, and the sum of the values. Numbers that were taken out (`take`) are JSON and are
+added up elsewhere (`add`), so the counts of several processes are those of one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mcproxy.observe.metrics.families import COUNTED, Family
+
+Labels = tuple[str, ...]
+Series = list[float]
+
+Changes = dict[str, list[Any]]
+"""``{name of the family: [values of the labels, numbers, values of the labels, numbers, …]}``: JSON."""
+
+
+def observe(series: Series, bounds: tuple[float, ...], value: float) -> None:
+    """Count a value in a histogram."""
+    series[bisect_left(bounds, value)] += 1
+    series[-1] += value
+
+
+class Counts:
+    """The series of all families."""
+
+    def __init__(self, families: Iterable[Family] = COUNTED) -> None:
+        self.families = tuple(families)
+        self._series: dict[str, dict[Labels, Series]] = {family.name: {} for family in self.families}
+        self._sizes = {family.name: family.size for family in self.families}
+
+    def __len__(self) -> int:
+        """The number of series."""
+        return sum(map(len, self._series.values()))
+
+    def series(self, family: Family, labels: Labels) -> Series:
+        """Return the numbers of a series, which stay its numbers; a new one is zero."""
+        found = self._series[family.name]
+        numbers = found.get(labels)
+        if numbers is None:
+            numbers = found[labels] = [0] * family.size
+        return numbers
+
+    def of(self, family: Family) -> Mapping[Labels, Series]:
+        """Return all series of a family."""
+        return self._series[family.name]
+
+    def increase(self, family: Family, labels: Labels, amount: float = 1) -> None:
+        """Increase a counter."""
+        self.series(family, labels)[0] += amount
+
+    def observe(self, family: Family, labels: Labels, value: float) -> None:
+        """Count a value in a histogram."""
+        observe(self.series(family, labels), family.bounds, value)
+
+    def take(self, most: int = 2000) -> Changes:
+        """Return what was counted since the last call, and count from zero again; empty if nothing was.
+
+        `most` bounds the series, so that it takes 2 ms at most; call it again for the rest.
+        """
+        taken: Changes = {}
+        left = most
+        for name, found in self._series.items():
+            changed: list[Any] = []
+            for labels, numbers in found.items():
+                if any(numbers):
+                    changed += (labels, numbers.copy())
+                    numbers[:] = [0] * len(numbers)
+                    left -= 1
+                    if not left:
+                        break
+            if changed:
+                taken[name] = changed
+            if not left:
+                break
+        return taken
+
+    def add(self, changes: Mapping[str, list[Any]]) -> None:
+        """Add what was taken out of other counts; what this program does not know is left out."""
+        for name, changed in changes.items():
+            found, size = self._series.get(name), self._sizes.get(name, 0)
+            if found is None:
+                continue
+            for labels, numbers in zip(changed[::2], changed[1::2], strict=True):
+                if len(numbers) != size:
+                    continue
+                labels = tuple(labels)
+                mine = found.get(labels)
+                if mine is None:
+                    found[labels] = list(numbers)
+                else:
+                    mine[:] = [one + other for one, other in zip(mine, numbers, strict=True)]

@@ -1,0 +1,62 @@
+"""What one process counts, or, in the supervisor, what all processes have counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mcproxy.observe.metrics.counts import Changes, Counts
+from mcproxy.observe.metrics.families import DURATION_BOUNDS, REQUEST_DURATION, REQUESTS, RESPONSE_BYTES
+from mcproxy.observe.metrics.request_counts import RequestCounts
+
+
+class Metrics:
+    """The counts of a process: made with its parts, handed down to whoever counts, and kept over reloads.
+
+    A `Recorder`: every request is counted.
+    """
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self._requests = RequestCounts(self.counts)
+        self.finished = self._requests.finished  # a Recorder's; called for every request
+
+    def take(self) -> Changes:
+        """Return what was counted since the last call (`Counts.take`), which this object then counts no more."""
+        self._requests.flush()
+        return self.counts.take()
+
+    def add(self, changes: Mapping[str, list[Any]]) -> None:
+        """Add what another process has taken out."""
+        self.counts.add(changes)
+
+    def flush(self) -> None:
+        """Bring the counts up to date."""
+        self._requests.flush()
+
+    def totals(self) -> dict[str, Any]:
+        """Return sums over everything: requests, errors (code 500 and more), bytes of responses, durations.
+
+        `durations` are the counts of requests in each bucket of `DURATION_BOUNDS`, not cumulative, infinity last.
+        """
+        self.flush()
+        requests = errors = 0
+        for labels, (number,) in self.counts.of(REQUESTS).items():
+            requests += int(number)
+            errors += int(number) if labels[-1].startswith("5") else 0
+        durations = [0] * (len(DURATION_BOUNDS) + 1)
+        for numbers in self.counts.of(REQUEST_DURATION).values():
+            durations = [total + int(number) for total, number in zip(durations, numbers[:-1], strict=True)]
+        sent = sum(int(numbers[0]) for numbers in self.counts.of(RESPONSE_BYTES).values())
+        return {"requests": requests, "errors": errors, "bytes": sent, "durations": durations}
+
+    def by_server(self) -> dict[str, dict[str, int]]:
+        """Return requests and errors (code 500 and more) of each server; "" is no server."""
+        self.flush()
+        found: dict[str, dict[str, int]] = {}
+        for (server, *_, code), (number,) in self.counts.of(REQUESTS).items():
+            entry = found.setdefault(server, {"requests": 0, "errors": 0})
+            entry["requests"] += int(number)
+            if code.startswith("5"):
+                entry["errors"] += int(number)
+        return found

@@ -1,0 +1,45 @@
+"""Counts of several processes are added up: nothing is lost, and nothing is counted twice."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.observe.metrics import families
+from mcproxy.observe.metrics.counts import Counts
+
+INCREASES = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9)), max_size=30)
+
+
+@given(st.lists(INCREASES, min_size=1, max_size=5), st.integers(1, 3))
+def test_sums_of_what_was_taken_are_what_was_counted(processes: list[list[tuple[str, int]]], most: int) -> None:
+    total, one = Counts(), Counts()
+    for increases in processes:
+        process = Counts()
+        for position, (server, amount) in enumerate(increases):
+            for counts in (process, one):
+                counts.increase(families.OUTCOMES, (server, "ok"), amount)
+                counts.observe(families.OWN_DURATION, (server,), float(amount))
+            if position % 7 == 3:
+                total.add(json.loads(json.dumps(process.take(most))))
+        while taken := process.take(most):
+            total.add(json.loads(json.dumps(taken)))
+    assert dict(total.of(families.OUTCOMES)) == dict(one.of(families.OUTCOMES))
+    assert dict(total.of(families.OWN_DURATION)) == dict(one.of(families.OWN_DURATION))
+
+
+def test_what_nothing_was_counted_of_is_not_taken() -> None:
+    counts = Counts()
+    series = counts.series(families.OUTCOMES, ("a", "ok"))
+    assert counts.take() == {}
+    series[0] += 2
+    assert counts.take() == {"mcproxy_request_outcomes_total": [("a", "ok"), [2]]}
+    assert counts.take() == {}
+    series[0] += 1  # who counts keeps the series
+    assert counts.take() == {"mcproxy_request_outcomes_total": [("a", "ok"), [1]]}
+
+
+def test_what_another_program_counts_in_another_way_is_left_out() -> None:
+    counts = Counts()
+    counts.add({"mcproxy_unknown_total": [["a"], [1]], "mcproxy_own_duration_seconds": [["a"], [1, 2]]})
+    assert len(counts) == 0

@@ -1,0 +1,155 @@
+"""What a request is counted as; what clients choose makes no series."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.observe.metrics import families
+from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.observe.metrics.request_counts import CODES, MAX_RESOURCES, MAX_SERIES, METHODS, VERBS, RequestCounts
+from mcproxy.observe.record import AccessRecord
+from tests.observe.metrics.records import record
+
+
+def counted(*records: AccessRecord) -> Counts:
+    counts = Counts()
+    requests = RequestCounts(counts)
+    for each in records:
+        requests.finished(each)
+    requests.flush()
+    return counts
+
+
+def requests_of(counts: Counts) -> dict[tuple[str, ...], float]:
+    return {labels: number for labels, (number,) in counts.of(families.REQUESTS).items()}
+
+
+def test_a_request_is_counted_by_server_cluster_verb_resource_and_code() -> None:
+    counts = counted(record(), record(), record(status=404))
+    assert requests_of(counts) == {
+        ("east", "c1", "list", "pods", "200"): 2,
+        ("east", "c1", "list", "pods", "404"): 1,
+    }
+    assert counts.of(families.RESPONSE_BYTES) == {("east", "c1"): [15]}
+    assert counts.of(families.REQUEST_BYTES) == {("east", "c1"): [9]}
+    assert counts.of(families.OUTCOMES) == {("east", "ok"): [3]}
+    assert counts.of(families.POLICY_HITS) == {("east", "rest"): [3]}
+    assert counts.of(families.AGGREGATE_READS) == {}
+
+
+def test_the_endpoint_s_time_and_the_proxy_s_own_are_apart() -> None:
+    counts = counted(record(total=0.04, upstream=0.015), record(total=0.5, upstream=None))
+    (total,) = counts.of(families.REQUEST_DURATION).values()
+    (upstream,) = counts.of(families.UPSTREAM_DURATION).values()
+    (own,) = counts.of(families.OWN_DURATION).values()
+    assert total[-1] == pytest.approx(0.54)
+    assert upstream[-1] == pytest.approx(0.015)
+    assert own[-1] == pytest.approx(0.525)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.0011, 59.9, 60.0, 61.0])
+def test_a_duration_is_in_the_bucket_whose_bound_is_not_below_it(seconds: float) -> None:
+    (numbers,) = counted(record(total=seconds)).of(families.REQUEST_DURATION).values()
+    bounds = [*families.DURATION_BOUNDS, float("inf")]
+    expected = next(index for index, bound in enumerate(bounds) if seconds <= bound)
+    assert [index for index, number in enumerate(numbers[:-1]) if number] == [expected]
+
+
+def test_durations_of_long_running_requests_are_not_counted() -> None:
+    counts = counted(record(verb="watch", long_running=True, total=300.0))
+    assert requests_of(counts) == {("east", "c1", "watch", "pods", "200"): 1}
+    assert not any(any(numbers) for numbers in counts.of(families.REQUEST_DURATION).values())
+    assert not any(any(numbers) for numbers in counts.of(families.OWN_DURATION).values())
+    assert not any(any(numbers) for numbers in counts.of(families.UPSTREAM_DURATION).values())
+
+
+def test_a_path_that_is_no_resource_s_has_its_method_as_verb() -> None:
+    counts = counted(record(verb="", resource="", method="POST"), record(verb="", resource="", method="PoST"))
+    assert set(requests_of(counts)) == {("east", "c1", "post", "", "200"), ("east", "c1", "other", "", "200")}
+
+
+def test_a_resource_is_other_until_a_response_has_shown_that_it_exists() -> None:
+    counts = counted(record(status=404), record(status=200), record(status=404))
+    assert requests_of(counts) == {
+        ("east", "c1", "list", "other", "404"): 1,
+        ("east", "c1", "list", "pods", "200"): 1,
+        ("east", "c1", "list", "pods", "404"): 1,
+    }
+
+
+def test_an_answer_of_an_aggregate_counts_for_no_single_cluster() -> None:
+    counts = counted(record(cluster="c1,c2", cached=True), record(cluster="c1", cached=False))
+    assert {labels[1] for labels in requests_of(counts)} == {"*", "c1"}
+    assert counts.of(families.AGGREGATE_READS) == {("east", "cached"): [1], ("east", "members"): [1]}
+
+
+HOSTILE = st.builds(
+    record,
+    method=st.text(max_size=12),
+    verb=st.text(max_size=12),
+    resource=st.text(max_size=12),
+    uri=st.text(max_size=12),
+    status=st.integers(-1, 1000),
+    user=st.text(max_size=12),
+    client=st.text(max_size=12),
+    user_agent=st.text(max_size=12),
+    protocol=st.text(max_size=12),
+    total=st.floats(0, 1e9),
+)
+
+
+@given(st.lists(HOSTILE.filter(lambda each: not 0 < each.status < 400), max_size=100))
+def test_what_clients_choose_makes_no_series(records: list[AccessRecord]) -> None:
+    counts = counted(*records)
+    for server, cluster, verb, resource, code in requests_of(counts):
+        assert (server, cluster) == ("east", "c1")
+        assert verb in {*VERBS, *METHODS.values(), "other"}
+        assert resource in ("other", "")
+        assert code in {"other", *(label for status, label in CODES.items() if status >= 400)}
+    assert sum(requests_of(counts).values()) == len(records)
+
+
+def test_resources_are_bounded_even_if_every_response_shows_that_they_exist() -> None:
+    counts = counted(*(record(resource=f"r{number}.example.com") for number in range(1000)))
+    found = requests_of(counts)
+    assert len(found) == MAX_RESOURCES + 1
+    assert found["east", "c1", "list", "other", "200"] == 1000 - MAX_RESOURCES
+    assert len(counts) < MAX_RESOURCES + 20
+
+
+def test_a_name_that_is_too_long_for_a_resource_is_other() -> None:
+    assert set(requests_of(counted(record(resource="r" * 201)))) == {("east", "c1", "list", "other", "200")}
+
+
+def test_series_are_bounded_when_all_that_is_bounded_together_is_too_much() -> None:
+    resources = [f"r{number}" for number in range(MAX_RESOURCES)]
+    records = (
+        record(cluster=f"c{cluster}", resource=resource, verb=verb)
+        for cluster in range(20)
+        for resource in resources
+        for verb in ("get", "list", "watch")
+    )
+    found = requests_of(counted(*records))
+    assert len(found) <= MAX_SERIES + 20
+    assert sum(found.values()) == 20 * MAX_RESOURCES * 3
+
+
+def test_what_was_kept_of_hostile_requests_is_bounded() -> None:
+    counts = Counts()
+    requests = RequestCounts(counts)
+    for number in range(10_000):
+        requests.finished(record(status=404, resource=f"r{number}", method=f"M{number}"))
+        requests.finished(record(status=200, policy=f"p{number % 5000}"))
+    assert len(requests._found) <= 4096
+
+
+def test_totals_are_sums_over_servers() -> None:
+    metrics = Metrics()
+    for each in (record(), record(status=500), record(server="west", status=599), record(status=0)):
+        metrics.finished(each)
+    totals = metrics.totals()
+    assert (totals["requests"], totals["errors"], totals["bytes"]) == (4, 2, 20)
+    assert sum(totals["durations"]) == 4
+    assert len(totals["durations"]) == len(families.DURATION_BOUNDS) + 1
+    assert metrics.by_server() == {"east": {"requests": 3, "errors": 1}, "west": {"requests": 1, "errors": 1}}
