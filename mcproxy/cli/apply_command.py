@@ -14,6 +14,7 @@ from typing import Any
 from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, FAILED, OK
 from mcproxy.cli.control_client import UnreachableError, send_to_daemon
 from mcproxy.cli.control_socket import variables_of
+from mcproxy.cli.progress import progress
 
 
 def add_options(parser: argparse.ArgumentParser, *, timeout: float) -> None:
@@ -42,7 +43,8 @@ def run(args: argparse.Namespace, command: str, print_done: Callable[[Mapping[st
         variables = {name: os.environ[name] for name in variables_of(args.config) if name in os.environ}
         if variables:
             request |= digests(variables)
-        answer, _ = send_to_daemon(args.config, request, args.timeout, os.environ)
+        with progress(f"{command}: waiting for the daemon"):
+            answer, _ = send_to_daemon(args.config, request, args.timeout, os.environ)
     except UnreachableError as error:
         print(f"mcproxy {command}: {error}", file=sys.stderr)
         return FAILED

@@ -10,6 +10,7 @@ from typing import Any
 
 from mcproxy.cli import BAD_CONFIG, FAILED, OK
 from mcproxy.cli.control_client import UnreachableError, send_to_daemon
+from mcproxy.cli.progress import progress
 
 _TIMEOUT = 60.0
 _MAX_LINES = 200
@@ -31,7 +32,8 @@ def run(file: str) -> int:
     """
     request = {"command": "diff", "file": os.path.abspath(file)}
     try:
-        answer, _ = send_to_daemon(file, request, _TIMEOUT, os.environ)
+        with progress("waiting for the daemon to compare the file"):
+            answer, _ = send_to_daemon(file, request, _TIMEOUT, os.environ)
     except UnreachableError as error:
         print(f"mcproxy check --diff: {error}", file=sys.stderr)
         return FAILED

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE, changes, configuration, explain
+from mcproxy.cli.progress import progress
 
 if TYPE_CHECKING:
     from mcproxy.config.loaded import Loaded
@@ -50,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     file = args.file or args.config
     show_warnings = args.strict or not args.quiet
     try:
-        loaded = load(file, offline=args.offline or args.explain is not None)
+        with progress(f"reading {file} and what it names" if file != "-" else "reading standard input"):
+            loaded = load(file, offline=args.offline or args.explain is not None)
     except ConfigErrors as found:
         return _refuse(file, found.problems, found.warnings if show_warnings else ())
     if args.explain is not None:
@@ -84,7 +86,8 @@ def _on_this_machine(file: str, loaded: Loaded) -> tuple[Sequence[Problem], Sequ
     from mcproxy.cli.machine_checks import MachineChecks
 
     checks = MachineChecks(file, loaded)
-    checks.run()
+    with progress("trying the addresses and files on this machine"):
+        checks.run()
     return checks.errors, checks.notes
 
 

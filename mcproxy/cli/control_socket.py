@@ -29,7 +29,7 @@ def find_control_socket(path: str, environ: Mapping[str, str]) -> str | None:
     found = _in_text(text)
     if found is not None:
         return _absolute(found, path, environ)
-    for included in _included(text, path, environ):
+    for included in included_files(text, path, environ):
         try:
             with open(included, encoding="utf-8", errors="replace") as file:
                 found = _in_text(file.read())
@@ -47,7 +47,7 @@ def variables_of(path: str) -> set[str]:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()
         files = [text]
-        for included in _included(text, path, os.environ):
+        for included in included_files(text, path, os.environ):
             with open(included, encoding="utf-8", errors="replace") as file:
                 files.append(file.read())
     except OSError:
@@ -68,10 +68,11 @@ def _in_text(text: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _included(text: str, path: str, environ: Mapping[str, str]) -> Iterable[str]:
+def included_files(text: str, path: str, environ: Mapping[str, str]) -> Iterable[str]:
+    """Yield the names of the files that `text`, of the file `path`, includes; none where it is not YAML."""
     try:
         document = yaml.load(text, Loader=yaml.BaseLoader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return
     patterns = document.get("include") if isinstance(document, dict) else None
     for pattern in patterns if isinstance(patterns, list) else ():

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from mcproxy.cli import FAILED, OK, demo_files, demo_redis
 from mcproxy.cli.demo_directory import DemoDirectory, DemoError, open_directory
+from mcproxy.cli.progress import Progress, progress
 from mcproxy.config.model import AUTO, MAX_WORKERS
 
 if TYPE_CHECKING:
@@ -228,29 +229,49 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
         parts.callback(_stop_clusters, clusters)
         parts.callback(proxy.stop)  # before the clusters, or it would log their end
         for cluster in clusters:
-            cluster.start()
-        demo_files.write_certificates(path)
-        directory.write(demo_files.KUBECONFIG_FILE, demo_files.kubeconfig(port))
-        try:
-            for cluster in clusters:
-                cluster.wait_ready(PATIENCE)
-        except fork_server.StartError as error:
-            raise DemoError(str(error)) from None
-        directory.record({"proxy": port, **{cluster.name: cluster.port for cluster in clusters}})
-        directory.write(demo_files.CONFIG_FILE, demo_files.config(path, port, clusters[0].url, workers, redis=redis))
-        proxy.serve(path / demo_files.CONFIG_FILE)
-        own = path / demo_files.CONFIG_FILE not in edited
-        paths = [f"/clusters/{cluster.name}/version" for cluster in clusters] if own else ["/"]
-        try:
-            proxy.wait_ready(port, path / "ca.crt", paths, only_200=own)
-        except DemoError as error:
-            if own:
-                raise
-            config = path / demo_files.CONFIG_FILE
-            raise DemoError(f"{error}\n{config} was edited and is kept; remove it to have it generated again") from None
+            cluster.start()  # a fork, so before progress starts its thread
+        with progress("starting the simulated clusters") as shown:
+            _make_ready(directory, ports, workers, proxy, clusters, redis=redis, shown=shown)
         print(_greeting(path, port, edited, kept=kept, redis=redis), flush=True)
         print("ready", flush=True)
         _watch(proxy, clusters)
+
+
+def _make_ready(
+    directory: DemoDirectory,
+    ports: dict[str, int],
+    workers: str,
+    proxy: Proxy,
+    clusters: list[ForkedCluster],
+    *,
+    redis: bool,
+    shown: Progress,
+) -> None:
+    """Write the files and give the proxy its file; return when it and the clusters answer. Raises DemoError."""
+    from mcproxy.demo.server import fork_server
+
+    path, port = directory.path, ports["proxy"]
+    edited = _edited(directory)
+    demo_files.write_certificates(path)
+    directory.write(demo_files.KUBECONFIG_FILE, demo_files.kubeconfig(port))
+    try:
+        for cluster in clusters:
+            cluster.wait_ready(PATIENCE)
+    except fork_server.StartError as error:
+        raise DemoError(str(error)) from None
+    directory.record({"proxy": port, **{cluster.name: cluster.port for cluster in clusters}})
+    directory.write(demo_files.CONFIG_FILE, demo_files.config(path, port, clusters[0].url, workers, redis=redis))
+    shown.say("starting the proxy")
+    proxy.serve(path / demo_files.CONFIG_FILE)
+    own = path / demo_files.CONFIG_FILE not in edited
+    paths = [f"/clusters/{cluster.name}/version" for cluster in clusters] if own else ["/"]
+    try:
+        proxy.wait_ready(port, path / "ca.crt", paths, only_200=own)
+    except DemoError as error:
+        if own:
+            raise
+        config = path / demo_files.CONFIG_FILE
+        raise DemoError(f"{error}\n{config} was edited and is kept; remove it to have it generated again") from None
 
 
 def _stop_clusters(clusters: list[ForkedCluster]) -> None:

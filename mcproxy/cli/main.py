@@ -23,6 +23,9 @@ COMMANDS = {
     "upgrade": "replace the program of the running daemon, without refusing a connection",
     "rbac": "print the minimal rights that clusters must grant the proxy",
     "kubeconfig": "print a kubeconfig for clients of a server",
+    "schema": "print the JSON Schema of the configuration file",
+    "completion": "print a script by which a shell completes mcproxy's commands",
+    "version": "print the versions of mcproxy, Python, OpenSSL and the libraries",
     "demo": "start two simulated clusters and a proxy in front of them",
 }
 """By name, in the order of `--help`; each is the module of that name in this package."""

@@ -1,4 +1,4 @@
-"""The commands of the control socket: reload, diff, status. Each returns the JSON object that answers it."""
+"""The commands of the control socket: reload, diff, dump, status. Each returns the JSON object that answers it."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ class CommandTarget(Protocol):
     async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
         """Load the file `path`; return it with what it changes. Raises ConfigErrors."""
 
+    async def effective_configuration(self, form: str) -> str:
+        """Return the configuration in force as text, secrets masked, in a form of `config.dump.FORMS`."""
+
     def refusal(self, loaded: Loaded) -> str:
         """Return why a reload would refuse a valid file, as far as that is known before it; "" if nothing is."""
 
@@ -59,6 +62,7 @@ def commands_of(daemon: CommandTarget) -> dict[str, Command]:
     return {
         "reload": lambda request: _reload(daemon, request),
         "diff": lambda request: _diff(daemon, request),
+        "dump": lambda request: _dump(daemon, request),
         "orphan": lambda request: _orphan(daemon, request),
         "upgrade": lambda request: _upgrade(daemon, request),
         "status": lambda request: _status(daemon, request),
@@ -150,6 +154,19 @@ async def _diff(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
         "refusal": daemon.refusal(loaded),
         "file": daemon.path,
     }
+
+
+async def _dump(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
+    """Return the configuration in force, secrets masked: `format` is yaml (default) or json."""
+    from mcproxy.config.dump import FORMS  # here: what an idle daemon does not use takes no memory
+
+    refused = _refusal(daemon, request)
+    if refused is not None:
+        return refused
+    form = request.get("format", "yaml")
+    if form not in FORMS:
+        return _failed(f"unknown format; known are: {', '.join(FORMS)}")
+    return {"ok": True, "configuration": await daemon.effective_configuration(form), "file": daemon.path}
 
 
 async def _status(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:

@@ -72,6 +72,8 @@ class Dependencies:
     """Reads and checks a file and all that it names, without blocking the reactor. Raises ConfigErrors."""
     compare: Callable[[Config, Config], Awaitable[tuple[Change, ...]]]
     """Returns what the second configuration changes of the first, without blocking the reactor."""
+    dump: Callable[[Config, str], Awaitable[str]]
+    """Returns a configuration as text, masked, in a form of `config.dump.FORMS`, without blocking the reactor."""
     notifier: Notifier
     observer: LineObserver
     log_files: LogFiles
@@ -432,6 +434,9 @@ class Daemon:
     async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
         loaded = await self._dependencies.load(path)
         return loaded, await self._dependencies.compare(self._config, loaded.config)
+
+    async def effective_configuration(self, form: str) -> str:
+        return await self._dependencies.dump(self._config, form)
 
     def refusal(self, loaded: Loaded) -> str:
         try:

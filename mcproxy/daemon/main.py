@@ -94,6 +94,7 @@ def run(
         path=path,
         load=lambda file: _in_thread(reactor, lambda: load(file)),
         compare=lambda old, new: _in_thread(reactor, lambda: _changes(old, new)),
+        dump=lambda config, form: _in_thread(reactor, lambda: _dump(config, form)),
         notifier=notifier,
         observer=observer,
         log_files=log_files,
@@ -158,6 +159,12 @@ def _changes(old: Config, new: Config) -> tuple[Change, ...]:
     from mcproxy.config.dump.changes import changes
 
     return changes(old, new)
+
+
+def _dump(config: Config, form: str) -> str:
+    from mcproxy.config.dump import as_text
+
+    return as_text(config, form)
 
 
 def _in_thread(reactor: Any, work: Callable[[], T]) -> Deferred[T]:

@@ -1,6 +1,7 @@
 """What happens in which order when reloads and stops meet; the outside of the daemon is in test_main."""
 
 import gc
+import json
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import Logger, capturedLogs, formatEvent
 
+from mcproxy.config.dump import as_text
 from mcproxy.config.dump.changes import Change, changes
 from mcproxy.config.loaded import Loaded
 from mcproxy.config.model import Config, Daemon, Logging
@@ -120,6 +122,7 @@ class World:
                 path="/etc/mcproxy/mcproxy.yaml",
                 load=lambda _: self.next(),
                 compare=self.compare,
+                dump=self.dump,
                 notifier=notifier or Notifier(""),
                 observer=self.observer,
                 log_files=AccessLogs(self.reactor),
@@ -128,6 +131,9 @@ class World:
 
     async def compare(self, old: Config, new: Config) -> tuple[Change, ...]:
         return changes(old, new)
+
+    async def dump(self, config: Config, form: str) -> str:
+        return as_text(config, form)
 
     async def same(self) -> Loaded:
         return Loaded(CONFIG)
@@ -311,14 +317,35 @@ def test_watchdog_is_fed_while_serving_and_draining_and_no_longer(monkeypatch: p
     assert len(fed) == 6
 
 
-def diff(world: World) -> Any:
+def ask(world: World, command: str, **request: Any) -> Any:
     answers: list[Any] = []
 
-    async def ask() -> None:
-        answers.append(await commands_of(world.daemon)["diff"]({}))
+    async def get_answer() -> None:
+        answers.append(await commands_of(world.daemon)[command](request))
 
-    Deferred.fromCoroutine(ask())
+    Deferred.fromCoroutine(get_answer())
     return answers[0]
+
+
+def diff(world: World) -> Any:
+    return ask(world, "diff")
+
+
+def test_dump_is_of_what_is_in_force(world: World) -> None:
+    assert ask(world, "dump")["errors"] == ["mcproxy is starting; ask again when it serves"]
+    world.start()
+
+    async def other() -> Loaded:
+        return Loaded(Config(daemon=Daemon(drain_timeout=7.0)))
+
+    world.next = other
+    before = ask(world, "dump", format="json")
+    assert json.loads(before["configuration"])["daemon"]["drainTimeout"] == "20s"
+    world.daemon.reload()
+    assert "drainTimeout: 7s" in ask(world, "dump")["configuration"]
+    assert ask(world, "dump", format="xml")["errors"] == ["unknown format; known are: yaml, json"]
+    refused = ask(world, "dump", file="/etc/other.yaml")
+    assert (refused["ok"], refused["file"]) == (False, "/etc/mcproxy/mcproxy.yaml")
 
 
 def test_reload_that_would_make_several_processes_of_one_is_refused_and_diff_says_so(world: World) -> None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mcproxy.config.dump.document import MASK, effective, resolved, to_json, to_yaml
+from mcproxy.config.dump.document import FORMS, MASK, as_text, effective, resolved, to_json, to_yaml
 
-__all__ = ["MASK", "effective", "resolved", "to_json", "to_yaml"]
+__all__ = ["FORMS", "MASK", "as_text", "effective", "resolved", "to_json", "to_yaml"]

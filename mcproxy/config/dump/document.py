@@ -33,6 +33,7 @@ from mcproxy.config.model import (
 from mcproxy.config.units import format_duration, format_size
 
 MASK = "(masked)"
+FORMS = ("yaml", "json")
 _BARE = re.compile(r"[A-Za-z/][A-Za-z0-9/._-]*\Z|([0-9]+(h|m|s|ms))+\Z|[0-9]+[KMGT]i\Z")
 _WORDS_WITH_MEANING = frozenset("null true false yes no on off y n".split())  # noqa: SIM905
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff-\ufeff]")
@@ -46,6 +47,12 @@ def effective(config: Config, *, masked: bool = True) -> Document:
     """Return `config` as a document; with `masked`, secrets are replaced by a word."""
     document: Document = _escape(_without_empty(_document(config, masked)))
     return document
+
+
+def as_text(config: Config, form: str) -> str:
+    """Return what `mcproxy dump` prints of `config`, masked; `form` is one of FORMS."""
+    document = effective(config)
+    return to_yaml(document, resolved(config)) if form == "yaml" else to_json(document)
 
 
 def to_json(document: Document) -> str:
