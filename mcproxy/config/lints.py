@@ -43,6 +43,7 @@ LINTS = {
     "shadowed-policy": "a policy that is never reached, because earlier ones match all that it matches",
     "shadowed-rule": "a create rule that is never reached, because earlier ones match all that it matches",
     "shared-authority": "one authority for client certificates and for the proxies that requestHeader trusts",
+    "shared-set": "an Admin listener that every user of a server may see",
     "shared-token-review": "tokens that one cluster reviews and that are accepted for other clusters too",
     "system-names": "a user or group beginning with system: that is not accepted",
     "unreachable-server": "a server that no request finds",

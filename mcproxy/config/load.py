@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from mcproxy.config.checks import exposure
+from mcproxy.config.checks.admin import check_admin
 from mcproxy.config.checks.aggregates import check_aggregates
 from mcproxy.config.checks.listeners import check_coverage, check_listeners, check_servers
 from mcproxy.config.checks.workers import check_workers
@@ -85,6 +86,7 @@ def _load(context: Context, path: str) -> Loaded:
     check_listeners(context, listeners, certificates, virtual, merged.setting("daemon", "controlSocket"))
     check_servers(context, virtual, listeners)
     exposure.check(context, virtual, listeners, clusters, sets, authorizers, aggregates)
+    check_admin(context, listeners, virtual, sets, authorizers)
     check_aggregates(context, aggregates, clusters, virtual)
     check_coverage(context, virtual, listeners, certificates)
     daemon = build_daemon(context, merged)

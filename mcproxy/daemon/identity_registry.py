@@ -114,12 +114,24 @@ class IdentityRegistry:
         }
         for server in config.servers:
             if server.authentication is not None:
-                self._make_authenticator(server, previous)
+                self._make_authenticator(self._key(server), previous)
+        for listener in config.listeners:
+            if listener.authentication is not None:
+                self._make_authenticator(self._key_of_listener(listener), previous)
 
     def authenticator(self, server: model.Server) -> Authenticator | NoAuthentication:
         """Return the authenticator of a server."""
         key = self._key(server)
         return NO_AUTHENTICATION if key is None else self._authenticators[key]
+
+    def authenticator_of(self, listener: model.Listener) -> Authenticator | None:
+        """Return the authenticator of an Admin listener; None: it lets everybody in."""
+        key = self._key_of_listener(listener)
+        return None if key is None else self._authenticators[key]
+
+    def authorizer_of(self, listener: model.Listener) -> Authorizer | None:
+        """Return the authorizer of an Admin listener; None: every user that is authenticated may see it."""
+        return None if listener.authorization is None else self._authorizers[listener.authorization]
 
     def authorizer(self, server: model.Server) -> Authorizer | None:
         """Return the authorizer of a server; None: the cluster that a request goes to decides alone."""
@@ -170,8 +182,13 @@ class IdentityRegistry:
             return server.authentication, ""
         return server.authentication, review.cluster or server.clusters[0]
 
-    def _make_authenticator(self, server: model.Server, previous: IdentityRegistry | None) -> None:
-        key = self._key(server)
+    def _key_of_listener(self, listener: model.Listener) -> tuple[str, str] | None:
+        if listener.authentication is None:
+            return None
+        review = self._authentication[listener.authentication].token_review
+        return listener.authentication, "" if review is None else review.cluster or ""  # `checks.admin`: it has one
+
+    def _make_authenticator(self, key: tuple[str, str] | None, previous: IdentityRegistry | None) -> None:
         if key is None or key in self._authenticators:
             return
         name, reviewer = key

@@ -37,6 +37,7 @@ from mcproxy.daemon.replacement import Replacement
 from mcproxy.daemon.service_interface import LogFiles, Service
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.daemon.worker_count import WorkersChangedError, check_reload, worker_count
+from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import BindError, SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver
 
@@ -427,6 +428,30 @@ class Daemon:
 
     async def collect_figures(self) -> dict[str, Any]:
         return await self._service.collect_figures()
+
+    # -- for Admin listeners (`daemon.admin.AdminTarget`) -------------------------------------------------------------
+
+    async def collect_status(self) -> dict[str, Any]:
+        """Return the status document."""
+        figures = await self._service.collect_figures()
+        return {**self.status, **figures}
+
+    async def collect_metrics(self, openmetrics: bool) -> list[bytes]:
+        """Return the text of the metrics, in pieces."""
+        from mcproxy.observe.metrics.exposition import metrics_text
+
+        metrics = await self._service.collect_metrics()
+        return await metrics_text(self._reactor, metrics, await self.collect_status(), openmetrics=openmetrics)
+
+    async def collect_requests(self) -> dict[str, Any]:
+        """Return the requests in flight, of all processes."""
+        return await self._service.collect_requests()
+
+    async def collect_checks(self) -> Sequence[Check]:
+        """Return the checks of /readyz that only the whole daemon knows. A reload that failed is only shown."""
+        refused = self._last is not None and not self._last.ok
+        cause = "the last reload was refused, the configuration before it is in force" if refused else ""
+        return [Check("reload", cause, needed=False), *await self._service.collect_checks()]
 
     def reload(self) -> Deferred[ReloadResult]:
         return self._reloader.request()

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import adopted_processes, collector, signals
+from mcproxy.daemon.admin import DaemonAdmin
 from mcproxy.daemon.config_process import ConfigProcessError
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.lifecycle import Daemon, Dependencies
@@ -87,7 +88,8 @@ def run(
     observer = start_logging(loaded.config.logging.level)
     reactor = _choose_reactor()
     handed_over = HandedOver() if takeover is None else takeover.sockets
-    service, log_files = _make_service(reactor, loaded.config, systemd, handed_over, make_service, observer)
+    admin = DaemonAdmin()
+    service, log_files = _make_service(reactor, loaded.config, systemd, handed_over, make_service, observer, admin)
 
     dependencies = Dependencies(
         reactor=reactor,
@@ -103,6 +105,7 @@ def run(
         takeover=takeover,
     )
     daemon = Daemon(service, dependencies)
+    admin.attach(daemon)
     if takeover is not None:
         takeover.begin(reactor, daemon.give_way)
     reactor.callWhenRunning(_begin, reactor, daemon, loaded)
@@ -131,6 +134,7 @@ def _make_service(
     handed_over: HandedOver,
     make_service: MakeService,
     observer: LineObserver,
+    admin: DaemonAdmin,
 ) -> tuple[Service, LogFiles]:
     """Return the proxy in this process, or in several, with the log files of either."""
     if worker_count(config.daemon) == 1:
@@ -139,6 +143,7 @@ def _make_service(
         parts = ProcessParts(
             sockets=LocalSockets(systemd, handed_over),
             limit_tables=tables,
+            admin=admin,
             shared_limits=SharedLimits(reactor, lambda: tables.memory),
         )
         return make_service(reactor, parts=parts, access_log_opener=access_logs.open), access_logs
@@ -146,7 +151,8 @@ def _make_service(
     from mcproxy.daemon.processes.log_files import LogFilesOfChildren
     from mcproxy.daemon.processes.supervisor import Processes
 
-    processes = Processes(reactor, sockets=SocketTable(systemd, handed_over), write_line=observer.write_line)
+    sockets = SocketTable(systemd, handed_over)
+    processes = Processes(reactor, sockets=sockets, write_line=observer.write_line, admin=admin)
     return processes, LogFilesOfChildren(processes.children)
 
 

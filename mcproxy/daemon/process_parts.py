@@ -13,6 +13,7 @@ from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
 from mcproxy.net.client_table import ClientTable
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
 from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.proxy.admin.source import AdminSource
 from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.shared import Shared
 
@@ -42,5 +43,7 @@ class ProcessParts:
     """Makes the table of the connections of a listener, by its address."""
     metrics: Metrics = field(default_factory=Metrics)
     """What this process counts."""
+    admin: AdminSource | None = None
+    """What Admin listeners show; None where there are none (the keeper)."""
     health: HealthExchange | None = None
     """The way to the processes that share the health of endpoints; None: this one checks for itself."""

@@ -25,6 +25,7 @@ from mcproxy.net.certificates import CertificateStore
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.observe.record import Recorder
 from mcproxy.observe.recorders import Recorders
+from mcproxy.proxy.admin.pipeline import AdminParts, AdminPipeline
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import Pipeline
 from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
@@ -84,6 +85,8 @@ class ProcessResources:
     sessions: Sessions
     aggregates: AggregatesOwner | None = None
     limit_tables: LimitTables | None = None
+    admin: AdminParts | None = None
+    """What Admin listeners are made of; None in a process without listeners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class Runtime:
     config: model.Config
     clusters: Mapping[str, Cluster]
     certificates: Mapping[str, CertificateStore | None]  # by listener
-    pipelines: Mapping[str, Pipeline]  # by listener
+    pipelines: Mapping[str, Pipeline | AdminPipeline]  # by listener
     access_log: OpenAccessLog | None
     identity: IdentityRegistry
     flow_controls: FlowControls
@@ -166,15 +169,22 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         )
         for server in config.servers
     ]
-    pipelines = {
-        listener.name: Pipeline(
+    pipelines: dict[str, Pipeline | AdminPipeline] = {}
+    for listener in config.listeners:
+        if listener.serves is model.Serves.ADMIN and resources.admin is not None:
+            pipelines[listener.name] = AdminPipeline(
+                listener,
+                resources.admin,
+                authenticator=identity.authenticator_of(listener),
+                authorizer=identity.authorizer_of(listener),
+            )
+            continue
+        pipelines[listener.name] = Pipeline(
             Routes((server, live) for server, live in servers if listener.name in server.listeners),
             trusted_proxies=listener.trusted_proxies,
             in_flight=resources.in_flight,
             recorders=recorders,
         )
-        for listener in config.listeners
-    }
     return Runtime(
         config,
         MappingProxyType(clusters),

@@ -19,14 +19,19 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.config.urls import is_loopback
 from mcproxy.daemon import figures, state_directory
+from mcproxy.daemon.admin import body_sender
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.process_parts import ProcessParts
+from mcproxy.daemon.readiness import checks_of
 from mcproxy.daemon.rights_check import RightsCheck, RightsCheckOfLeader
 from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.server_factory import ServerFactory
+from mcproxy.kube.healthz import Check
 from mcproxy.net.listen import Listener, ListenerSettings
 from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.proxy.admin.in_flight import described, merged
+from mcproxy.proxy.admin.pipeline import AdminParts
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import refusal
 from mcproxy.proxy.request import Request, RequestKind
@@ -86,7 +91,8 @@ class LiveListener:
         self.socket.open(replacing=[live.socket for live in replacing])
         if self.config.tls is None and isinstance(self.config.bind, model.SystemdBind):
             address = self.socket.address
-            if isinstance(address, model.TCPBind) and not is_loopback(address.host):
+            is_open = isinstance(address, model.TCPBind) and not is_loopback(address.host)
+            if is_open and not _is_harmless(self.config):
                 self.socket.stop_accepting()
                 raise DaemonError(
                     f"listener {self.config.name} has no tls, but systemd's socket {self.config.bind.name} "
@@ -152,8 +158,10 @@ class Service:
             self._sessions,
             self._aggregates,
             parts.limit_tables,
+            None if parts.admin is None else AdminParts(parts.admin, self.checks, body_sender(reactor)),
         )
         self._runtime: Runtime | None = None
+        self._stopping = False
         self._rights_check = (
             RightsCheck(reactor) if parts.health is None else RightsCheckOfLeader(reactor, parts.health)
         )
@@ -179,6 +187,24 @@ class Service:
             "clusters": figures.of_clusters(clusters),
             **figures.of_shared_limits(self._parts.shared_limits),
         }
+
+    def checks(self) -> Sequence[Check]:
+        """Return the checks of /readyz that this process knows itself."""
+        clusters = {} if self._runtime is None else self._runtime.clusters
+        return checks_of(self._stopping, self._listeners.values(), clusters)
+
+    def described_requests(self, process: str) -> dict[str, Any]:
+        """Return the requests in flight for JSON: how many, and the oldest of them."""
+        shown = described(self._in_flight.requests, self._reactor.seconds(), process)
+        return {"total": len(self._in_flight), "requests": shown}
+
+    async def collect_requests(self) -> dict[str, Any]:
+        """Return the requests in flight (`proxy.admin.in_flight.merged`)."""
+        return merged([self.described_requests("mcproxy")])
+
+    async def collect_checks(self) -> Sequence[Check]:
+        """Return the checks of the caches, as `service_interface.Service` has it."""
+        return ()
 
     async def count_running(self) -> int:
         """Return `running`, as `service_interface.Service` has it."""
@@ -325,7 +351,8 @@ class Service:
             await deferLater(self._reactor, _FLUSH_STEP)
 
     def begin_shutdown(self) -> None:
-        """From now on, responses ask clients to close kept connections; new ones are still accepted."""
+        """From now on, /readyz fails and responses ask clients to close kept connections; new ones are accepted."""
+        self._stopping = True
         for live in self._all_listeners():
             live.factory.begin_drain()
 
@@ -422,6 +449,12 @@ class Service:
 
     def _all_listeners(self) -> Sequence[LiveListener]:
         return (*self._listeners.values(), *self._retired)
+
+
+def _is_harmless(listener: model.Listener) -> bool:
+    """Whether everybody may see what a listener shows, in plain text."""
+    is_admin = listener.serves is model.Serves.ADMIN
+    return is_admin and listener.authentication is None and model.HARMLESS_PATHS.issuperset(listener.paths)
 
 
 def _undo(opened: Iterable[LiveListener], changed: Iterable[tuple[LiveListener, model.UnixBind]]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from mcproxy.config.model import Config
+from mcproxy.kube.healthz import Check
 from mcproxy.observe.metrics.metrics import Metrics
 
 
@@ -28,6 +29,12 @@ class Service(Protocol):
 
     async def collect_metrics(self) -> Metrics:
         """Return `metrics`, as of now; within some seconds."""
+
+    async def collect_requests(self) -> dict[str, Any]:
+        """Return the requests in flight in all processes (`proxy.admin.in_flight.merged`)."""
+
+    async def collect_checks(self) -> Sequence[Check]:
+        """Return the checks of /readyz that not every process knows: of the caches."""
 
     async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         """Build everything, bind all listeners, await `ready`, then accept; raises with nothing left open."""

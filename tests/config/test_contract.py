@@ -13,8 +13,6 @@ from tests.config.pki import NOW
 CONTRACT = Path(__file__).with_name("contract.yaml")
 NOT_BUILT = [
     "ingresses",
-    "listeners[1].paths",
-    "listeners[1].serves",
     "listeners[2].serves",
     "logging.audit",
     "servers[2].apiServices",

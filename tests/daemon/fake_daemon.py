@@ -18,6 +18,7 @@ from mcproxy.config.model import AccessLog, Config, Daemon, Logging
 from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.main import run
+from mcproxy.kube.healthz import Check
 from mcproxy.observe.metrics.metrics import Metrics
 
 SETTINGS: dict[Config, dict[str, Any]] = {}
@@ -89,6 +90,12 @@ class FakeService:
 
     async def count_running(self) -> int:
         return self.running
+
+    async def collect_requests(self) -> dict[str, Any]:
+        return {"total": 0, "requests": [], "missing": []}
+
+    async def collect_checks(self) -> tuple[Check, ...]:
+        return ()
 
     async def collect_figures(self) -> dict[str, Any]:
         return {"listeners": [], "clusters": []}

@@ -21,6 +21,7 @@ from mcproxy.daemon.commands import commands_of
 from mcproxy.daemon.lifecycle import Dependencies, State
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.systemd import Notifier
+from mcproxy.kube.healthz import Check
 from mcproxy.net.contexts import PairError
 from mcproxy.observe.access import AccessLogs
 from mcproxy.observe.metrics.metrics import Metrics
@@ -98,6 +99,12 @@ class RecordingService:
 
     async def count_running(self) -> int:
         return self.running
+
+    async def collect_requests(self) -> dict[str, Any]:
+        return {"total": 0, "requests": [], "missing": []}
+
+    async def collect_checks(self) -> tuple[Check, ...]:
+        return ()
 
     async def collect_figures(self) -> dict[str, Any]:
         return {}

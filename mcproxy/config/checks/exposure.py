@@ -278,9 +278,10 @@ class _Checker:
                     self.context.error(place, what, f"give it credentials that may create {resource}")
 
     def unused(self, servers: Sequence[Named[Server]]) -> None:
+        places = [server.place for server in servers] + [listener.place for listener in self.listeners.values()]
         for section, key in ((self.sets, "authentication"), (self.authorizers, "authorization")):
-            used = {server.place.text(key) for server in servers}
-            faulty = any(server.place.has(key) and server.place.get(key) is None for server in servers)
+            used = {place.text(key) for place in places}
+            faulty = any(place.has(key) and place.get(key) is None for place in places)
             for name, entry in section.items():
                 if name not in used and name != NONE and not faulty:
                     self.context.warn(entry.place, "unused", "no server uses it", f"name it in the {key} of a server")

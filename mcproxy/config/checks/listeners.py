@@ -11,6 +11,7 @@ from mcproxy.config.model import (
     ClustersBackend,
     Listener,
     Server,
+    Serves,
     SystemdBind,
     TCPBind,
     UnixBind,
@@ -47,7 +48,8 @@ def check_listeners(
             continue
         bind = listener.value.bind
         where = place.get("bind") or place
-        if not place.has("tls") and is_open(bind) and not isinstance(bind, SystemdBind):
+        is_api = listener.value.serves is Serves.API  # what Admin needs: `checks.admin`
+        if is_api and not place.has("tls") and is_open(bind) and not isinstance(bind, SystemdBind):
             what = f"listens on {bind} without tls, open beyond this machine"
             context.error(place, what, "add tls: {certificates: [NAME]}, or bind it to 127.0.0.1 or a unix socket")
         if str(bind) in taken:
@@ -55,7 +57,7 @@ def check_listeners(
             context.error(where, what, "bind one of the two elsewhere")
         elif not (isinstance(bind, TCPBind) and bind.port == 0):
             taken[str(bind)] = where
-        if complete and listener.name not in used:
+        if is_api and complete and listener.name not in used:
             context.warn(place, "unused", "no server is on this listener", "name it in the listeners of a server")
 
 
@@ -70,10 +72,14 @@ def check_servers(
         value = server.value
         if value is None:
             continue
-        if not listeners:
+        if not any(_may_serve_api(listener) for listener in listeners):
             context.warn(server.place, "no-listener", "there is no listener for it", "add a listener")
         _claims(context, server.place, value, claims)
     _check_default(context, servers)
+
+
+def _may_serve_api(listener: Named[Listener]) -> bool:
+    return listener.value is None or listener.value.serves is Serves.API
 
 
 def _check_default(context: Context, servers: Sequence[Named[Server]]) -> None:

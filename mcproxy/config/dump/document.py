@@ -26,6 +26,7 @@ from mcproxy.config.model import (
     Listener,
     Secret,
     Server,
+    Serves,
     SharedState,
     TCPBind,
     UnixBind,
@@ -145,6 +146,15 @@ def _listener(listener: Listener) -> Document:
             "idleTimeout": format_duration(limits.idle_timeout),
             "stallTimeout": format_duration(limits.stall_timeout),
         },
+        **(_admin(listener) if listener.serves is Serves.ADMIN else {}),
+    }
+
+
+def _admin(listener: Listener) -> Document:
+    return {
+        "paths": list(listener.paths),
+        "authentication": listener.authentication,
+        "authorization": listener.authorization,
     }
 
 

@@ -53,6 +53,8 @@ from mcproxy.config.model.daemon import AUTO, MAX_WORKERS, Daemon
 from mcproxy.config.model.dispatch import ClusterBackend, Policy, Reject, Strategy
 from mcproxy.config.model.flow_controls import FlowControl, FlowControlType, Per, Queue
 from mcproxy.config.model.listeners import (
+    ADMIN_PATHS,
+    HARMLESS_PATHS,
     Bind,
     HTTPProtocol,
     Limits,
@@ -69,8 +71,10 @@ from mcproxy.config.model.servers import CORS, AggregateBackend, Backend, Cluste
 from mcproxy.config.model.shared_state import Redis, SharedState
 
 __all__ = [
+    "ADMIN_PATHS",
     "AUTO",
     "CORS",
+    "HARMLESS_PATHS",
     "MAX_WORKERS",
     "OIDC",
     "TO_LABEL",

@@ -12,6 +12,13 @@ class Serves(enum.StrEnum):
     """What a listener is for."""
 
     API = "API"
+    ADMIN = "Admin"
+
+
+ADMIN_PATHS = ("/", "/status", "/config", "/debug/requests", "/metrics", "/healthz", "/livez", "/readyz")
+"""What an Admin listener serves."""
+HARMLESS_PATHS = frozenset({"/metrics", "/healthz", "/livez", "/readyz"})
+"""Of these what anybody may see: they have no users, no paths of clients, and nothing of the file but names."""
 
 
 class HTTPProtocol(enum.StrEnum):
@@ -92,3 +99,6 @@ class Listener:
     protocols: tuple[HTTPProtocol, ...] = (HTTPProtocol.HTTP1,)  # best first; without TLS HTTP/1.1 alone
     goaway_chance: float = 0.0  # of each HTTP/2 request: that its connection takes no more after it
     limits: Limits = Limits()
+    paths: tuple[str, ...] = ADMIN_PATHS  # of an Admin listener, like the next two
+    authentication: str | None = None  # the name of a set; None: everybody who can connect
+    authorization: str | None = None  # the name of an authorizer; None: every user whom the authentication accepts

@@ -14,13 +14,12 @@ _KEYS: dict[tuple[str, ...], str] = {
     ("serviceExports",): "leave it out",
     ("serviceDiscovery",): "leave it out",
     ("ingresses",): "leave it out",
-    ("listeners", "[]", "paths"): "leave it out: it belongs to serves: Admin",
     ("servers", "[]", "apiServices"): "leave it out",
     ("logging", "audit"): "leave it out: logging.access logs each request",
 }
 # Values: the words that are not supported yet, and what would be right meanwhile.
 _VALUES: dict[tuple[str, ...], tuple[frozenset[str], str]] = {
-    ("listeners", "[]", "serves"): (frozenset({"Admin", "Ingress"}), "write serves: API, or leave the listener out"),
+    ("listeners", "[]", "serves"): (frozenset({"Ingress"}), "write serves: API, or leave the listener out"),
 }
 
 

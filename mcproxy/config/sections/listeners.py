@@ -6,10 +6,21 @@ import grp
 from dataclasses import replace
 
 from mcproxy.config.context import Context
-from mcproxy.config.model import Bind, HTTPProtocol, Limits, Listener, ListenerTLS, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.model import (
+    ADMIN_PATHS,
+    Bind,
+    HTTPProtocol,
+    Limits,
+    Listener,
+    ListenerTLS,
+    Serves,
+    SystemdBind,
+    TCPBind,
+    UnixBind,
+)
 from mcproxy.config.reading.merge import Merged
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.fields import Fields
+from mcproxy.config.sections.fields import Fields, texts
 from mcproxy.config.sections.section import Named, build_all
 from mcproxy.config.urls import AddressError, parse_bind
 
@@ -33,18 +44,37 @@ def _listener(context: Context, place: Place) -> Listener | None:
     protocols = _protocols(context, place)
     limits = place.get("limits")
     name = place.text("name")
+    serves = Serves(fields.text("serves", Serves.API))
+    if serves is not Serves.ADMIN:
+        _refuse_admin_keys(context, place)
     if bind is None or name is None:
         return None
     return Listener(
         name=name,
         bind=bind,
+        serves=serves,
         proxy_protocol_from=networks,
         trusted_proxies=trusted,
         tls=_listener_tls(tls) if tls is not None else None,
         protocols=protocols,
         goaway_chance=_goaway_chance(context, place.get("goawayChance"), protocols),
         limits=_limits(Fields(limits), _streams(context, limits, protocols)),
+        paths=tuple(dict.fromkeys(texts(place, "paths"))) or ADMIN_PATHS,
+        authentication=place.text("authentication"),
+        authorization=place.text("authorization"),
     )
+
+
+def _refuse_admin_keys(context: Context, place: Place) -> None:
+    for key, right in (
+        ("paths", "take it out, or write serves: Admin"),
+        ("authentication", "name it in the authentication of the servers, or write serves: Admin"),
+        ("authorization", "name it in the authorization of the servers, or write serves: Admin"),
+    ):
+        if place.has(key) and (not place.has("serves") or place.get("serves") is not None):
+            context.error(
+                place.get(key) or place, "is for a listener that serves Admin, and this one serves API", right
+            )
 
 
 def _protocols(context: Context, listener: Place) -> tuple[HTTPProtocol, ...]:

@@ -14,6 +14,7 @@ from mcproxy.config.model import (
     ClustersBackend,
     Listener,
     Server,
+    Serves,
     Sessions,
 )
 from mcproxy.config.names import nearest, suggest
@@ -34,8 +35,14 @@ def build_servers(
     aggregates: Sequence[Named[Aggregate]],
 ) -> list[Named[Server]]:
     """Return the servers, with their references checked and resolved."""
-    serving = [listener.name for listener in listeners if listener.name and not has_other_purpose(listener.place)]
+    serving = [
+        listener.name
+        for listener in listeners
+        if listener.name and not has_other_purpose(listener.place) and not _is_admin(listener.place)
+    ]
     every = [listener.name for listener in listeners if listener.name]
+    for place in merged.entries("servers"):
+        _refuse_admin_listeners(context, place, listeners)
     return [
         Named(place.text("name"), place, _server(context, place, serving, every, clusters, aggregates))
         for place in merged.entries("servers")
@@ -45,6 +52,18 @@ def build_servers(
 def has_other_purpose(place: Place) -> bool:
     """Whether a listener is for something that is not supported yet (reported): servers are not on it by default."""
     return place.has("serves") and place.get("serves") is None
+
+
+def _is_admin(listener: Place) -> bool:
+    return listener.text("serves") == Serves.ADMIN
+
+
+def _refuse_admin_listeners(context: Context, server: Place, listeners: Sequence[Named[Listener]]) -> None:
+    admin = {listener.name for listener in listeners if _is_admin(listener.place)}
+    for item in server.children("listeners"):
+        if item.string in admin:
+            what = f"{item.shown} serves Admin, the state of the daemon, and no server can be on it"
+            context.error(item, what, "name a listener that serves API")
 
 
 def _server(

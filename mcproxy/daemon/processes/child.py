@@ -56,6 +56,7 @@ class ChildProcess:
         self._orphan: Orphan | None = None
         self._keeper: Keeper | None = None
         self._index: int | None = None  # a worker's
+        self._name = name
         self._shutdown = Shutdown(reactor)
         self._ending = False
         handlers = {
@@ -67,6 +68,7 @@ class ChildProcess:
             "discard": self._discard,
             "use_sockets": self._use_sockets,
             "figures": self._figures,
+            "requests": self._requests,
             "reopen_logs": lambda message: self._access_logs.reopen(),
             "save": lambda message: self.service.save(),
             "begin_shutdown": lambda message: self._shutdown.begin(self.service),
@@ -160,6 +162,9 @@ class ChildProcess:
 
     def _figures(self, message: Message) -> Fields:
         return {"open": self.service.running, **self.service.figures}
+
+    def _requests(self, message: Message) -> Fields:
+        return self.service.described_requests(self._name)
 
     async def _finish(self, message: Message) -> Fields:
         self._shutdown.ends = True

@@ -9,6 +9,7 @@ from typing import Any
 from mcproxy.daemon.listening_sockets import InheritedSockets
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.process_parts import ProcessParts
+from mcproxy.daemon.processes.admin import ChannelAdmin
 from mcproxy.daemon.processes.channel import Channel
 from mcproxy.daemon.processes.children import Role
 from mcproxy.daemon.processes.common_log import CommonLog
@@ -48,5 +49,6 @@ def make_parts(start: Start) -> ProcessParts:
         make_aggregates=WorkerAggregates.maker(start.channel),
         health=health,
         limit_tables=tables,
+        admin=ChannelAdmin(start.channel),
         client_table=lambda address: ClientTableOfProcess(tables.connections(address)),
     )

@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.daemon import figures
 from mcproxy.daemon.listening_sockets import SocketTable
+from mcproxy.daemon.processes.admin import AdminRelay
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.daemon.processes.common_log import CommonLogs
 from mcproxy.daemon.processes.errors import ProcessLost
@@ -29,12 +30,17 @@ from mcproxy.daemon.processes.slots import Slots
 from mcproxy.daemon.processes.waiting import outcomes
 from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.dispatch.shared_memory import SharedMemory
+from mcproxy.kube.healthz import Check
 from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.proxy.admin.in_flight import merged
+from mcproxy.proxy.admin.source import AdminSource
 
 log = Logger()
 
 FIGURES_TIMEOUT = 5.0
 """Seconds that a child may take to report its figures; without them, status has those of the others."""
+REQUESTS_TIMEOUT = 2.0
+"""Seconds that a worker may take to say what is in flight."""
 COUNT_TIMEOUT = 0.5
 """Seconds that a child may take to say how many requests are open."""
 END_TIMEOUT = 3.0
@@ -44,8 +50,10 @@ END_TIMEOUT = 3.0
 class Processes:
     """All processes but the supervisor."""
 
-    def __init__(self, reactor: Any, *, sockets: SocketTable, write_line: Callable[[str], None]) -> None:
-        """`write_line` writes a line of a child to the log."""
+    def __init__(
+        self, reactor: Any, *, sockets: SocketTable, write_line: Callable[[str], None], admin: AdminSource | None = None
+    ) -> None:
+        """`write_line` writes a line of a child to the log; `admin` is what the workers' Admin listeners show."""
         self._reactor = reactor
         self._sockets = sockets
         self._drain_timeout = 0.0
@@ -59,6 +67,8 @@ class Processes:
         self.metrics = Metrics()
         self.children.on("counted", lambda child, message: self.metrics.add(message["changes"]))
         KeeperLinks(self.children)
+        if admin is not None:
+            AdminRelay(self.children, admin)
         self._slots = Slots(reactor, self.children, start=self._start_child, drain=self._drain_late)
         self._generations = Generations(self._slots, sockets)
         self._health = HealthRelay(self.children, reactor)
@@ -96,6 +106,18 @@ class Processes:
         """Return what was counted in all processes; of one that does not answer at once, what it told last."""
         await outcomes(child.channel.ask("count", timeout=FIGURES_TIMEOUT) for child in self.children if child.answered)
         return self.metrics
+
+    async def collect_requests(self) -> dict[str, Any]:
+        """Return the requests in flight of all workers; one that does not answer is named instead."""
+        workers = [child for child in self.children if child.role is Role.WORKER]
+        asked = [child.channel.ask("requests", timeout=REQUESTS_TIMEOUT) for child in workers]
+        answers = await outcomes(asked)
+        missing = [child.name for child, answer in zip(workers, answers, strict=True) if not isinstance(answer, dict)]
+        return merged([answer for answer in answers if isinstance(answer, dict)], missing)
+
+    async def collect_checks(self) -> Sequence[Check]:
+        """Return the checks of the caches, as `service_interface.Service` has it."""
+        return ()
 
     async def start(self, config: model.Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         """Start all processes with `config`, await `ready`, then let them accept; raises with nothing left open."""

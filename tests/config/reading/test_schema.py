@@ -39,6 +39,9 @@ FULL: dict[str, Any] = {
         {
             "name": "a",
             "serves": "API",
+            "paths": ["/metrics", "/"],
+            "authentication": "a",
+            "authorization": "a",
             "bind": "[::]:6443",
             "freeBind": True,
             "mode": "0660",

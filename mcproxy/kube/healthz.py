@@ -1,0 +1,78 @@
+"""/healthz, /livez and /readyz in the forms of a kube-apiserver: checks with names, `?verbose`, `?exclude=`. Pure.
+
+Source: k8s.io/apiserver `pkg/server/healthz/healthz.go`; recordings in `golden/probes`. One thing more: a check that is
+not needed for the whole is shown as failed, and the whole passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+PROBES = ("healthz", "livez", "readyz")
+
+_MAX_PARAMETERS = 100
+_MAX_SHOWN = 10  # names that cannot be excluded, in the answer
+_MAX_NAME = 100
+
+
+class Check(NamedTuple):
+    """One check."""
+
+    name: str
+    cause: str
+    """Why it fails, in words that anybody may read; "" if it is passed."""
+    needed: bool = True
+    """Whether the whole fails with it."""
+
+
+class Query(NamedTuple):
+    """The parameters of a probe."""
+
+    verbose: bool = False
+    excluded: frozenset[str] = frozenset()
+
+
+def parse_query(query: bytes) -> Query:
+    """Return the parameters in the part behind the question mark; raises ValueError if there are too many."""
+    parameters = parse_qs(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+    return Query("verbose" in parameters, frozenset(parameters.get("exclude", ())))
+
+
+def answer_one(name: str, checks: Sequence[Check]) -> tuple[int, str] | None:
+    """Return status and text of a check by its name; None (404) if there is none."""
+    one = next((one for one in checks if one.name == name), None)
+    if one is None:
+        return None
+    return (500, f"internal server error: {one.cause}\n") if one.cause else (200, "ok")
+
+
+def answer(probe: str, checks: Sequence[Check], query: Query = Query()) -> tuple[int, str]:  # noqa: B008
+    """Return status and text of a whole probe. Why a check failed is withheld, as a kube-apiserver does."""
+    failed = any(one.cause and one.needed and one.name not in query.excluded for one in checks)
+    if not failed and not query.verbose:
+        return 200, "ok"
+    lines = [_line(one, query.excluded) for one in checks]
+    lines += _unknown(query.excluded.difference(one.name for one in checks))
+    lines.append(f"{probe} check {'failed' if failed else 'passed'}")
+    return (500 if failed else 200), "\n".join(lines) + "\n"
+
+
+def _line(check: Check, excluded: Collection[str]) -> str:
+    if check.name in excluded:
+        return f"[+]{check.name} excluded: ok"
+    if not check.cause:
+        return f"[+]{check.name} ok"
+    return f"[-]{check.name} {'failed' if check.needed else 'not needed'}: reason withheld"
+
+
+def _unknown(names: Collection[str]) -> Iterator[str]:
+    if names:
+        quoted = ",".join(f'"{_one_line(name)}"' for name in sorted(names)[:_MAX_SHOWN])
+        yield f"warn: some health checks cannot be excluded: no matches for {quoted}"
+
+
+def _one_line(text: str) -> str:
+    """Return what a client sent as one short line of printable characters, so that it forges no line of the answer."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:_MAX_NAME]

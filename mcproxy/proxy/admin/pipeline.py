@@ -1,0 +1,252 @@
+"""The steps of a request to an Admin listener, in order:
+
+    head -> Host and origin -> user -> method -> path -> authorized? -> answer
+
+A request with a wrong Host, from a web page of another site, or without a user learns nothing, not even which paths
+are served. Answers that cost something (everything but the probes) are limited in number, so that a flood of them
+leaves the processor to the requests of clusters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from twisted.logger import Logger
+
+from mcproxy.config import model
+from mcproxy.config.urls import is_open
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.kube import healthz
+from mcproxy.kube.healthz import Check
+from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.proxy.admin import browsers, in_flight, paths
+from mcproxy.proxy.admin.page import page
+from mcproxy.proxy.admin.paths import Requested
+from mcproxy.proxy.admin.source import AdminSource
+from mcproxy.proxy.client_connection import ClientConnectionInfo
+from mcproxy.proxy.coroutines import start
+from mcproxy.proxy.responses import audit_id, own_fields, refusal_fields
+from mcproxy.proxy.routes import Routes
+
+if TYPE_CHECKING:
+    from mcproxy.http.exchange import Exchange
+    from mcproxy.identity.authentication.authenticator import Authenticator
+    from mcproxy.identity.authorization.authorizer import Authorizer
+    from mcproxy.identity.identity_headers import IdentityHeaders
+
+log = Logger()
+
+MAX_AT_ONCE = 16
+"""Answers, other than of probes, that one process makes at the same time; beyond it 429."""
+_METHODS = (b"GET", b"HEAD")
+_TEXT = b"text/plain; charset=utf-8"
+_JSON = b"application/json"
+_HTML = b"text/html; charset=utf-8"
+
+SendBody = Callable[["Exchange", bytes, Iterator[bytes], bool], Any]
+"""``(exchange, fields, pieces, gzip)``: sends a 200 under back-pressure; to be awaited."""
+
+
+@dataclass(slots=True)
+class AdminParts:
+    """What all Admin listeners of a process have in common, over reloads."""
+
+    source: AdminSource
+    checks: Callable[[], Sequence[Check]]
+    """The checks of /readyz that this process knows itself; the first is that it is not shutting down."""
+    send_body: SendBody
+    running: int = 0
+    """Answers that are being made."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    content_type: bytes
+    pieces: Sequence[bytes]
+    policy: bytes = browsers.PLAIN_POLICY
+
+
+class AdminPipeline:
+    """How one Admin listener handles requests under one Runtime."""
+
+    def __init__(
+        self,
+        listener: model.Listener,
+        parts: AdminParts,
+        *,
+        authenticator: Authenticator | None,
+        authorizer: Authorizer | None,
+    ) -> None:
+        self.routes = Routes(())
+        self._listener = listener
+        self._paths = frozenset(listener.paths)
+        self._parts = parts
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        bind = listener.bind
+        self._bound = bind.host.lower() if isinstance(bind, model.TCPBind) else ""
+        # An open listener is reached without any trick, and with TLS a page would need a certificate for its name.
+        self._checks_host = listener.tls is None and isinstance(bind, model.TCPBind) and not is_open(bind)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Handle a request of the HTTP engine."""
+        start(self._serve(exchange))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        connection = exchange.connection
+        client = connection.facts
+        if not isinstance(client, ClientConnectionInfo) or client.routes is not self.routes:
+            client = ClientConnectionInfo(connection, self.routes, self._listener.trusted_proxies, self.handle)
+            connection.facts = client
+        try:
+            requested = await self._admitted(exchange, client)
+            await self._answer(exchange, requested)
+        except StatusError as refusal:
+            self._refuse(exchange, refusal)
+        except Exception:
+            log.failure("a bug in an answer of an Admin listener; please report it")
+            self._refuse(exchange, StatusError(500, "internal error"))
+
+    # -- who asks, and for what ---------------------------------------------------------------------------------------
+
+    async def _admitted(self, exchange: Exchange, client: ClientConnectionInfo) -> Requested:
+        """Return what is asked for, by somebody who may see it. Raises StatusError."""
+        head = exchange.head
+        if self._checks_host:
+            browsers.check_host(head.host, self._bound)
+        headers = client.identity_headers(head.fields)
+        browsers.check_site(headers, head.host)
+        caller = await self._authenticated(client, headers, head.target.partition(b"?")[0])
+        if headers.impersonate:
+            raise StatusError(403, "nobody can be impersonated here")
+        if head.method not in _METHODS:
+            raise StatusError(
+                405, "only GET and HEAD are served here, nothing can be changed", headers=((b"Allow", b"GET, HEAD"),)
+            )
+        requested = paths.find(head.target, self._paths)
+        if requested is None:
+            raise StatusError(404, "this path is not served here", details={})
+        if caller is not None and self._authorizer is not None:
+            await self._authorize(self._authorizer, caller, requested)
+        return requested
+
+    async def _authenticated(
+        self, client: ClientConnectionInfo, headers: IdentityHeaders, path: bytes
+    ) -> AuthenticatedUser | None:
+        """Return the user; None where there is no authentication."""
+        if self._authenticator is None:
+            return None
+        caller = self._authenticator.at_once(client.peer, headers, path, client=client.address)
+        if caller is None:
+            caller = await self._authenticator.authenticate(client.peer, headers, path, client=client.address)
+        return caller
+
+    async def _authorize(self, authorizer: Authorizer, caller: AuthenticatedUser, requested: Requested) -> None:
+        reviewer = authorizer.reviewer
+        user = caller.user if reviewer is None else caller.for_cluster(reviewer)
+        path = f"{requested.path}/{requested.check}" if requested.check else requested.path
+        attributes = Attributes("get", path=path, is_resource=False)
+        decision = await authorizer.decide(user, attributes, reviewer or "")
+        if not decision.allowed:
+            raise forbidden(user, attributes, decision.reason)
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    async def _answer(self, exchange: Exchange, requested: Requested) -> None:
+        probe = requested.path[1:]
+        if probe in healthz.PROBES:
+            answer = await self._probe(probe, requested)
+            self._send_whole(exchange, answer)
+            return
+        parts = self._parts
+        if parts.running >= MAX_AT_ONCE:
+            raise retry_after(429, "too many requests at the same time, please try again later", 1)
+        parts.running += 1
+        try:
+            answer = await self._made(exchange, requested)
+            if exchange.head.method == b"HEAD":
+                self._send_whole(exchange, answer)
+            elif not exchange.ended:
+                gzip = _accepts_gzip(exchange.head.header(b"accept-encoding"))
+                await parts.send_body(exchange, self._fields(exchange, answer), iter(answer.pieces), gzip)
+        finally:
+            parts.running -= 1
+
+    async def _probe(self, probe: str, requested: Requested) -> _Answer:
+        try:
+            query = healthz.parse_query(requested.query)
+        except ValueError:
+            raise StatusError(400, "too many parameters") from None
+        checks = [Check("ping", "")]
+        if probe != "livez":
+            local = self._parts.checks()
+            checks += local if probe == "readyz" else local[1:]
+            checks += await self._parts.source.checks()
+        if requested.check:
+            found = healthz.answer_one(requested.check, checks)
+            if found is None:
+                raise StatusError(404, "there is no such check", details={})
+        else:
+            found = healthz.answer(probe, checks, query)
+        return _Answer(found[0], _TEXT, [found[1].encode()])
+
+    async def _made(self, exchange: Exchange, requested: Requested) -> _Answer:
+        source = self._parts.source
+        match requested.path:
+            case "/metrics":
+                openmetrics, kind = _metrics_type((exchange.head.header(b"accept") or b"").decode("latin-1"))
+                return _Answer(200, kind.encode(), await source.metrics(openmetrics))
+            case "/config":
+                return _Answer(200, _TEXT, [(await source.config()).encode()])
+            case "/debug/requests":
+                document = await source.requests()
+                if _wants_table(exchange, requested):
+                    return _Answer(200, _TEXT, [in_flight.table(document).encode()])
+                return _Answer(200, _JSON, [_json(document)])
+            case "/status":
+                return _Answer(200, _JSON, [_json(await source.status())])
+        html = page.render(await source.status(), self._paths)
+        return _Answer(200, _HTML, [html.encode()], page.POLICY)
+
+    def _fields(self, exchange: Exchange, answer: _Answer) -> bytes:
+        more = b"Content-Type: %b\r\n%b%b" % (answer.content_type, browsers.FIELDS, answer.policy)
+        return own_fields(audit_id(exchange.head), exchange.connection.wall_seconds(), more)
+
+    def _send_whole(self, exchange: Exchange, answer: _Answer) -> None:
+        exchange.answer(answer.status, self._fields(exchange, answer), b"".join(answer.pieces))
+
+    def _refuse(self, exchange: Exchange, refusal: StatusError) -> None:
+        if exchange.responded or exchange.ended:
+            exchange.abort()
+            return
+        fields = refusal_fields(refusal, audit_id(exchange.head), exchange.connection.wall_seconds())
+        exchange.answer(refusal.code, fields, refusal.body())
+
+
+def _metrics_type(accept: str) -> tuple[bool, str]:
+    from mcproxy.observe.metrics.exposition import content_type
+
+    return content_type(accept)
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+
+
+def _wants_table(exchange: Exchange, requested: Requested) -> bool:
+    return requested.query == b"format=table" or (exchange.head.header(b"accept") or b"").startswith(b"text/")
+
+
+def _accepts_gzip(value: bytes | None) -> bool:
+    """Whether a request's Accept-Encoding names gzip, and not with q=0."""
+    for item in (value or b"").lower().split(b","):
+        name, _, parameters = item.partition(b";")
+        if name.strip() in (b"gzip", b"*"):
+            return parameters.replace(b" ", b"") not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
+    return False
