@@ -84,6 +84,16 @@ class Aggregates:
             if name not in live:
                 each.close()
 
+    @property
+    def live(self) -> Mapping[str, LiveAggregate]:
+        """The aggregates in force, by name."""
+        return self._live
+
+    @property
+    def now(self) -> float:
+        """The time by the clock of the caches, seconds."""
+        return self._clock.seconds()
+
     async def save(self) -> None:
         """Save everything that has changed since it was last saved (at a shutdown)."""
         await self._state.save()

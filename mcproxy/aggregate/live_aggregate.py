@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from mcproxy.kube.status import retry_after
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
+    from mcproxy.aggregate.cache.store import Store
     from mcproxy.aggregate.reflector.member import Member
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.resource_version.layout import LayoutHistory
@@ -61,6 +62,21 @@ class LiveAggregate:
         await parts.handler.handle(request)
 
     @property
+    def stores(self) -> Collection[Store]:
+        """The caches that it is answered from."""
+        return () if self._parts is None else self._parts.views.stores
+
+    @property
+    def watchers(self) -> int:
+        """How many watches are open."""
+        return 0 if self._parts is None else len(self._parts.watches)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of changes that are kept for watches."""
+        return 0 if self._parts is None else self._parts.watches.queued_bytes
+
+    @property
     def history(self) -> LayoutHistory | None:
         """The layouts of its resource versions; None before it is activated."""
         return None if self._parts is None else self._parts.views.history
@@ -89,7 +105,7 @@ class _Parts:
         freshness, settings = _freshness(config), _watch_settings(config)
         self._waiter = FreshnessWaiter(clock, probe, freshness)
         self._reads = Reads(clock, probe, shared.in_thread, freshness)
-        self._watches = Watches(clock, shared.random, settings, self._waiter, probe, shared.turns)
+        self.watches = Watches(clock, shared.random, settings, self._waiter, probe, shared.turns)
         self._discovery = AggregateDiscovery(clock, shared.in_thread)
         self._discovery.update(config, self._shared.reflectors.members, self.views.scope)
         self._authorization = MemberReads(config.reads, reviewers)
@@ -99,7 +115,7 @@ class _Parts:
             authorization=self._authorization,
             discovery=self._discovery,
             reads=self._reads,
-            watches=self._watches,
+            watches=self.watches,
             writes=Writes(self.views, clock),
             primary=config.primary,
             wait_until=clock.seconds() + config.cache.initial_sync_timeout,
@@ -110,13 +126,13 @@ class _Parts:
         self.views.update(config, self._members(config))
         self._waiter.freshness = _freshness(config)
         self._reads.update(_freshness(config))
-        self._watches.settings = _watch_settings(config)
+        self.watches.settings = _watch_settings(config)
         self._discovery.update(config, self._shared.reflectors.members, self.views.scope)
         self.handler.primary = config.primary
 
     def close(self) -> None:
         self._discovery.stop()
-        self._watches.stop()
+        self.watches.stop()
         self._reads.stop()
         self.views.close()
 

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mcproxy.config import model
+from mcproxy.daemon.figures import Figures
+from mcproxy.daemon.figures.aggregates import of_aggregates
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.aggregates import Aggregates
@@ -39,6 +41,10 @@ class LazyAggregates:
                 return NO_AGGREGATES
             self._owner = self._make()
         return self._owner.prepare(config, clusters, reviewers)
+
+    def figures(self) -> list[Figures]:
+        """Return the figures of each aggregate."""
+        return [] if self._owner is None else of_aggregates(self._owner)
 
     async def save(self) -> None:
         """Save all state (at a shutdown)."""

@@ -34,8 +34,8 @@ class CommandTarget(Protocol):
     def status(self) -> dict[str, Any]:
         """The daemon's state, for JSON."""
 
-    async def collect_figures(self) -> dict[str, Any]:
-        """Return connections and requests of each listener and cluster, for JSON."""
+    async def collect_status(self) -> dict[str, Any]:
+        """Return the status document (`daemon.figures`), for JSON."""
 
     def reload(self) -> Awaitable[ReloadResult]:
         """Reload; return the result of the first reload that starts from now on."""
@@ -170,9 +170,8 @@ async def _dump(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 
 async def _status(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
-    """Return the daemon's state; with figures, unless `brief` is true."""
-    figures = {} if request.get("brief") is True else await daemon.collect_figures()
-    return {"ok": True, **daemon.status, **figures}  # the status is read last: figures bring its counts up to date
+    """Return the status document; only the daemon's own state if `brief` is true."""
+    return {"ok": True, **(daemon.status if request.get("brief") is True else await daemon.collect_status())}
 
 
 def _failed(why: str) -> Answer:

@@ -7,7 +7,7 @@ and refers to the new cluster once that is in force.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -18,6 +18,7 @@ from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.identity.authorization.access_review import SubjectAccessReviewer
 from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer, ReviewersByCluster
 from mcproxy.identity.impersonation.upstream_headers import UpstreamIdentityHeaders
+from mcproxy.identity.singleflight import ReviewLoad
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.shared import Shared
 
@@ -51,6 +52,11 @@ class SubjectAccessReviewers:
         self._live: dict[tuple[str, float, float, bool], SubjectAccessReviewer] = {
             key: live for key, live in known.items() if key[0] in current
         }
+
+    def loads(self) -> Iterator[tuple[str, ReviewLoad]]:
+        """Yield the load of each reviewer, by the name of its cluster; one for each pair of cache times."""
+        for (cluster, *_), live in self._live.items():
+            yield cluster, live.load
 
     def of(self, settings: model.SubjectAccessReview) -> ReviewersByCluster:
         """Return a function from a cluster's name to its reviewer, which caches for the times of `settings`."""
@@ -153,6 +159,13 @@ class IdentityRegistry:
         reviewers = wrapped(self.reviewers.of(review))
         authorizer = None if config is None else Authorizer.build(config, reviewers)
         return authorizer, ImpersonationAuthorizer(config, reviewers)
+
+    def loads(self) -> Iterator[tuple[str, str, ReviewLoad]]:
+        """Yield the load of each reviewer: its kind, "tokens" or "access", its set or cluster, and the load."""
+        for (name, _), chain in self._chains.items():
+            yield "tokens", name, chain.load
+        for cluster, load in self.reviewers.loads():
+            yield "access", cluster, load
 
     def activate(self) -> None:
         """Send reviews to the clusters of this configuration from now on, and fetch keys of issuers beforehand."""

@@ -28,6 +28,7 @@ from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.commands import commands_of
 from mcproxy.daemon.control import ControlSocket, ControlSocketInUse
 from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration, log_error
+from mcproxy.daemon.figures.document import StatusDocument, of_reload, only_process
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.orphaned_sockets import OrphanedSockets
 from mcproxy.daemon.places import place_of
@@ -40,6 +41,7 @@ from mcproxy.daemon.worker_count import WorkersChangedError, check_reload, worke
 from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import BindError, SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver
+from mcproxy.net.wall_time import wall_clock
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
@@ -100,6 +102,8 @@ class Daemon:
         self._reloader = Reloader(self._reload)
         self._last: ReloadResult | None = None
         self._started_at = self._reactor.seconds()
+        self._wall = wall_clock(self._reactor)
+        self._document = StatusDocument(self._wall)
         self._stops_by = 0.0  # when a shutdown that was begun is over at the latest
         self.orphaned = OrphanedSockets(self._reactor, dependencies.handed_over)
         self._replacement = Replacement(self, service, dependencies, self._applying)
@@ -329,7 +333,7 @@ class Daemon:
             place = place_of(error, loaded) if loaded is not None else ""
             log_error(log, "reload: the new configuration cannot be applied", error, place)
             errors = (_error_text(error, place),)
-        self._last = ReloadResult(errors, warnings, self._reactor.seconds() - begun, invalid, changes)
+        self._last = ReloadResult(errors, warnings, self._reactor.seconds() - begun, invalid, changes, self._wall())
         self._report_reload(self._last)
         return self._last
 
@@ -413,7 +417,6 @@ class Daemon:
 
     @property
     def status(self) -> dict[str, Any]:
-        last = self._last
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -422,12 +425,21 @@ class Daemon:
             "uptimeSeconds": round(self._reactor.seconds() - self._started_at, 1),
             "open": self._service.running,
             "stopsWithin": max(0.0, self._stops_by - self._reactor.seconds()) if self._stops_by else None,
-            "lastReload": None if last is None else {"ok": last.ok, "errors": list(last.errors)},
+            "lastReload": of_reload(self._last),
             **({"wantsSockets": True} if self.orphaned.wanted else {}),
         }
 
-    async def collect_figures(self) -> dict[str, Any]:
-        return await self._service.collect_figures()
+    async def collect_status(self) -> dict[str, Any]:
+        figures = await self._service.collect_figures()
+        state, config = self.status, self._config  # read now: the figures bring the counts up to date
+        if "processes" not in figures:
+            used = figures.pop("process", {})
+            figures["processes"] = [only_process(used, state["uptimeSeconds"], state["open"])]
+        return {
+            **state,
+            **self._document.of_configuration(config),
+            **self._document.complete(config, figures, {}),
+        }
 
     # -- for Admin listeners (`daemon.admin.AdminTarget`) -------------------------------------------------------------
 

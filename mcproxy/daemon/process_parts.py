@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mcproxy.daemon.aggregates import LazyAggregates
+from mcproxy.daemon.figures import Figures
 from mcproxy.daemon.runtime import AggregatesOwner
 from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
@@ -20,6 +21,9 @@ from mcproxy.upstream.shared import Shared
 
 class AggregatesOfProcess(AggregatesOwner, Protocol):
     """The aggregates of a process: their live state, or the way to the process that has it."""
+
+    def figures(self) -> list[Figures]:
+        """Return the figures of each aggregate whose state is here (`daemon.figures`)."""
 
     async def save(self) -> None:
         """Save all state (at a shutdown)."""

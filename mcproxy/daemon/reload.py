@@ -27,6 +27,8 @@ class ReloadResult:
     """The errors are those of the files, as `mcproxy check` prints them, not those of applying the configuration."""
     changes: tuple[Change, ...] = ()
     """What the new configuration changes of the one before."""
+    at: float = 0.0
+    """When it had ended: seconds since 1970."""
 
     @property
     def ok(self) -> bool:

@@ -68,6 +68,10 @@ class RightsCheckOfLeader:
         self._runtime = None
         self._check.stop()
 
+    def missing(self, cluster: str) -> tuple[str, ...] | None:
+        """As `RightsCheck.missing`; None in all processes but the leader."""
+        return self._check.missing(cluster) if self._exchange.leads else None
+
     def _role_changed(self) -> None:
         if self._runtime is not None and self._exchange.leads:
             self._check.start(self._runtime)
@@ -106,6 +110,13 @@ class RightsCheck:
         running, self._running = self._running, []
         for deferred in running:
             deferred.cancel()
+
+    def missing(self, cluster: str) -> tuple[str, ...] | None:
+        """Return the rights that a cluster does not grant, in words; None while it has not answered."""
+        known = self._known.get(cluster)
+        if known is None or known.checked_at is None:
+            return None
+        return tuple(describe_right(right) for right in known.rights if right in known.missing)
 
     def _spawn(self, work: Any) -> None:
         deferred = Deferred.fromCoroutine(work)

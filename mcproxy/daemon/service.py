@@ -18,9 +18,16 @@ from twisted.logger import Logger
 
 from mcproxy.config import model
 from mcproxy.config.urls import is_loopback
-from mcproxy.daemon import figures, state_directory
+from mcproxy.daemon import state_directory
 from mcproxy.daemon.admin import body_sender
 from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.figures import Figures
+from mcproxy.daemon.figures.clusters import of_clusters
+from mcproxy.daemon.figures.limits import of_flow_controls, of_shared_limits
+from mcproxy.daemon.figures.listeners import of_listener
+from mcproxy.daemon.figures.process import of_process
+from mcproxy.daemon.figures.reviews import of_reviews
+from mcproxy.daemon.figures.servers import of_servers
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.readiness import checks_of
 from mcproxy.daemon.rights_check import RightsCheck, RightsCheckOfLeader
@@ -29,6 +36,7 @@ from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.kube.healthz import Check
 from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.net.wall_time import wall_seconds
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.proxy.admin.in_flight import described, merged
 from mcproxy.proxy.admin.pipeline import AdminParts
@@ -179,14 +187,25 @@ class Service:
         return self._in_flight.requests
 
     @property
-    def figures(self) -> dict[str, Any]:
-        """Connections and requests of each listener and cluster, for JSON (`daemon.figures`)."""
-        clusters = {} if self._runtime is None else self._runtime.clusters
-        return {
-            "listeners": [figures.of_listener(live) for live in self._all_listeners()],
-            "clusters": figures.of_clusters(clusters),
-            **figures.of_shared_limits(self._parts.shared_limits),
+    def figures(self) -> Figures:
+        """What this process has and does now, for JSON (`daemon.figures`)."""
+        runtime = self._runtime
+        found: Figures = {
+            "listeners": [of_listener(live) for live in self._all_listeners()],
+            "clusters": [],
+            "aggregates": self._aggregates.figures(),
+            **of_shared_limits(self._parts.shared_limits),
+            "process": of_process(),
         }
+        if runtime is not None:
+            missing = self._rights_check.missing
+            found |= {
+                "servers": of_servers(runtime.servers, self._in_flight.requests),
+                "clusters": of_clusters(runtime.clusters, missing, wall_seconds(self._reactor)),
+                "flowControls": of_flow_controls(runtime.flow_controls),
+                **of_reviews(runtime.identity.loads()),
+            }
+        return found
 
     def checks(self) -> Sequence[Check]:
         """Return the checks of /readyz that this process knows itself."""
@@ -210,7 +229,7 @@ class Service:
         """Return `running`, as `service_interface.Service` has it."""
         return self.running
 
-    async def collect_figures(self) -> dict[str, Any]:
+    async def collect_figures(self) -> Figures:
         """Return `figures`, as `service_interface.Service` has it."""
         return self.figures
 

@@ -21,7 +21,10 @@ class Service(Protocol):
         """Return `running`, as of now; within a second."""
 
     async def collect_figures(self) -> dict[str, Any]:
-        """Return connections and requests of each listener and cluster, for JSON."""
+        """Return what all processes have and do now, for JSON (`daemon.figures`).
+
+        The key `process` is what the only process uses of the machine; of several there is the list `processes`.
+        """
 
     @property
     def metrics(self) -> Metrics:

@@ -48,6 +48,11 @@ class FlowController(ABC):
         """Requests refused since the start."""
         return sum(limiter.refused for limiter in self._limiters)
 
+    @property
+    def tokens(self) -> float | None:
+        """The tokens in a bucket that all requests take from; None where there are several, or none."""
+        return None
+
     @abstractmethod
     def change(self, config: model.FlowControl) -> None:
         """Apply another configuration of the same type and `per`, from the next request on."""
@@ -113,6 +118,11 @@ class TokenBucketController(FlowController):
     def __init__(self, config: model.FlowControl, clock: IReactorTime, tables: LimitTables) -> None:
         limiter = tables.token_bucket(config, clock)
         super().__init__(config, limiter, limiter)
+
+    @property
+    def tokens(self) -> float | None:
+        of_all = self.config.per is Per.ALL and not self.config.shared
+        return self.short.tokens("") if of_all else None
 
     def change(self, config: model.FlowControl) -> None:
         self.config = config

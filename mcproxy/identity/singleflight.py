@@ -8,7 +8,7 @@ turn of each of its clients, so no client has to wait in the turn of another.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -25,6 +25,17 @@ class SingleFlightError(Exception):
     """A call was not made, or had no result in time."""
 
 
+class ReviewLoad(NamedTuple):
+    """What a reviewer does now."""
+
+    waiting: int
+    """Reviews that wait for a place."""
+    running: int
+    """Reviews that were sent."""
+    cached: int
+    """Results that are kept, some of which may have expired."""
+
+
 class SingleFlight(Generic[K, V]):
     """Calls by key, each made when it has one of `places`."""
 
@@ -37,6 +48,11 @@ class SingleFlight(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    @property
+    def waiting(self) -> int:
+        """How many of the calls have not begun: they wait for a place."""
+        return sum(not call.begun for call in self._calls.values())
 
     def join(self, key: K, function: Callable[[], Coroutine[Deferred[Any], Any, V]], *, turn: str) -> Awaitable[V]:
         """Return the result for `key`: of the call that is under way, else of a new call of `function`.
@@ -64,7 +80,7 @@ class SingleFlight(Generic[K, V]):
 class _Call(Generic[V]):
     """One call: the waiters for its result, and the keys under which it waits for a place."""
 
-    __slots__ = ("_begun", "_finished", "_function", "_places", "_running", "_timeout", "_turns", "timer", "waiting")
+    __slots__ = ("_finished", "_function", "_places", "_running", "_timeout", "_turns", "begun", "timer", "waiting")
 
     timer: IDelayedCall
 
@@ -81,7 +97,7 @@ class _Call(Generic[V]):
         self._finished = finished
         self._timeout = timeout
         self._turns: dict[str, _Turn[V]] = {}
-        self._begun = False
+        self.begun = False
         self._running: Deferred[Any] | None = None
 
     def waiter(self) -> Deferred[V]:
@@ -92,7 +108,7 @@ class _Call(Generic[V]):
 
     def wait_in_turn(self, turn: str) -> None:
         """Wait for a place under the key `turn` as well."""
-        if self._begun or turn in self._turns:
+        if self.begun or turn in self._turns:
             return
         entry = _Turn(self, turn)
         try:
@@ -110,7 +126,7 @@ class _Call(Generic[V]):
         """Make the call; it has a place under the key `turn`."""
         self._turns.pop(turn, None)
         self._leave_turns()
-        self._begun = True
+        self.begun = True
 
         def done(result: V | Failure) -> None:
             if isinstance(result, Failure) and isinstance(result.value, CancelledError) and not self.timer.active():
@@ -145,7 +161,7 @@ class _Call(Generic[V]):
         if gone not in self.waiting:
             return
         self.waiting.remove(gone)
-        if not self.waiting and not self._begun:
+        if not self.waiting and not self.begun:
             self._leave_turns()
             self._finished(failure(CancelledError()))
 

@@ -72,6 +72,7 @@ class Endpoint:
         self.health = HealthState(
             unhealthy_after=cluster.health_check.unhealthy_after, healthy_after=cluster.health_check.healthy_after
         )
+        self.check_seconds: float | None = None  # what the newest health check that was answered took
         self._log = EndpointLog(self)
         self.check_soon: Callable[[], None] | None = None  # set by the health checker
         self.tell_out: Callable[[str], None] | None = None  # set where processes share the health
@@ -102,9 +103,14 @@ class Endpoint:
         return self.in_flight + len(self._waiting)
 
     @property
+    def state_seconds(self) -> float:
+        """For how long the health has been what it is."""
+        return self._shared.reactor.seconds() - self._since
+
+    @property
     def state_message(self) -> str:
         """Why the endpoint is ready, or not, for operators and Status messages."""
-        seconds = int(self._shared.reactor.seconds() - self._since)
+        seconds = int(self.state_seconds)
         if self._removed:
             return "removed from the configuration"
         if self.config.disabled:

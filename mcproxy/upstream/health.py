@@ -172,6 +172,8 @@ class EndpointChecker:
         if silent and now - sent > timeout + _STOOD_STILL:
             self._again = True
             return
+        if not silent:
+            endpoint.check_seconds = now - sent
         if not refused:
             self._refused_since = None
         elif self._refused_since is None:

@@ -67,6 +67,11 @@ class EventLog:
         return self._size
 
     @property
+    def newest(self) -> float | None:
+        """When the newest event came, seconds; None of an empty log."""
+        return self._entries[-1].at if self._entries else None
+
+    @property
     def floor(self) -> int:
         """The oldest version that can be resumed from."""
         return self._floor

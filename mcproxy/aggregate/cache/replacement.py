@@ -32,6 +32,7 @@ class Replacement:
         self._last = ""
         self._unordered: list[CachedObject] = []
         self._deleted: set[str] = set()
+        self.size = 0  # bytes of the objects; right once there is a `result`
         self._removed: list[CachedObject] = []
         self._changed: list[tuple[CachedObject | None, CachedObject]] = []
         self._commit = commit
@@ -57,7 +58,9 @@ class Replacement:
             old = self._next
         else:
             old = None
-        self._items.append(self._compared(old, item))
+        kept = self._compared(old, item)
+        self._items.append(kept)
+        self.size += kept.size
 
     def remove(self, item: CachedObject) -> None:
         """Take an object out again: of a WatchList, whose initial events may be followed by a deletion."""
@@ -118,3 +121,4 @@ class Replacement:
         self._changed = []
         self._removed = [item for key, item in old.items() if key not in new]
         self._items = [self._compared(old.get(key), item) for key, item in sorted(new.items())]
+        self.size = sum(item.size for item in self._items)

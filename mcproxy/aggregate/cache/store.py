@@ -72,6 +72,8 @@ class Store:
         self.unavailable_since: float | None = None
         self.unavailable_cause = ""
         self.last_sign = 0.0
+        self.lists = 0  # that were complete, the first one included
+        self.size = 0  # bytes of the objects of the newest state
         self.generation = 0
         """Grows with every `clear`: snapshots of an earlier one are of what may no longer be shown."""
         self._clock = clock
@@ -102,6 +104,11 @@ class Store:
     def list_kind(self) -> str:
         """The kind of a list of the resource."""
         return self.decoder.list_kind
+
+    @property
+    def last_event(self) -> float | None:
+        """When the newest change came, seconds of the clock; None if none is known."""
+        return self._log.newest
 
     @property
     def oldest_version(self) -> int:
@@ -186,9 +193,11 @@ class Store:
                 self.progress(item.version)
                 return
             self._objects = self._objects.remove(key_of(item))
+            self.size -= known.size
             events = [Event(EventType.DELETED, item.version, item, known)]
         else:
             self._objects = self._objects.put(item)
+            self.size += item.size - (0 if known is None else known.size)
             if known is None:
                 events = [Event(EventType.ADDED, item.version, item, None)]
             elif known.uid == item.uid:
@@ -233,6 +242,7 @@ class Store:
         self.generation += 1
         self._replacement = None
         self._objects = ObjectSequence()
+        self.size = 0
         self._log.reset(NEVER)
         self.synced = False
         version = self.version
@@ -247,6 +257,7 @@ class Store:
         """Take a state that was saved; returns False, with no change, if there has been a list already."""
         if self.synced:
             return False
+        self.size = sum(item.size for item in objects)
         self._first_state(objects, version, columns)
         return True
 
@@ -260,6 +271,8 @@ class Store:
         if replacement.greatest_version() > version:
             raise OutOfOrder(f"a list of version {version} with an object of version {replacement.greatest_version()}")
         self.last_sign = self._clock.seconds()
+        self.lists += 1
+        self.size = replacement.size
         if not self.synced:
             self._first_state(objects, version, replacement.columns)
             return

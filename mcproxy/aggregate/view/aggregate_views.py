@@ -6,7 +6,7 @@ are no longer needed are released, so what stays in use is never listed anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
@@ -77,6 +77,11 @@ class AggregateViews:
     def views(self) -> Mapping[GroupVersionResource, View]:
         """All views: every resource that is read from cache."""
         return self._views
+
+    @property
+    def stores(self) -> Collection[Store]:
+        """The caches that the views read from."""
+        return self._stores.values()
 
     def view(self, gvr: GroupVersionResource) -> View | None:
         """Return the view of a resource; None if it is outside the scope, or no member is known to have it."""

@@ -108,6 +108,11 @@ class Watches:
         """How many watches are open."""
         return sum(len(fan_out.watchers) for fan_out in self._fan_outs.values())
 
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of the changes that are kept for watches which have not got them, or may resume."""
+        return sum(fan_out.queue.size for fan_out in self._fan_outs.values())
+
     def stop(self) -> None:
         """End all watches, each between two events."""
         for fan_out in list(self._fan_outs.values()):

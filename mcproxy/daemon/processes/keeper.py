@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred, TimeoutError
 
 from mcproxy.config import model
 from mcproxy.daemon.aggregates import NO_AGGREGATES
+from mcproxy.daemon.figures import Figures
 from mcproxy.daemon.processes.channel import Channel, Message, socket_pair
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.net.plain import PlainStream
@@ -109,6 +110,10 @@ class WorkerAggregates:
     ) -> PreparedAggregates:
         """Prepare a configuration: nothing is needed here."""
         return _OfKeeper(self.client, config) if needs_keeper(config) else NO_AGGREGATES
+
+    def figures(self) -> list[Figures]:
+        """Nothing: the keeper has them."""
+        return []
 
     async def save(self) -> None:
         """The keeper saves its state itself."""

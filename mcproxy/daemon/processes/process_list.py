@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Mapping
 
+from mcproxy.daemon.figures import Figures
+from mcproxy.daemon.figures.process import of_process
 from mcproxy.daemon.processes.children import Children
 from mcproxy.daemon.processes.slots import Slots
 
+#: Of a process that has not said what it uses.
+_UNKNOWN: Mapping[str, None] = dict.fromkeys(("residentBytes", "cpuSeconds", "descriptors", "loopLagSeconds"))
 
-def process_list(children: Children, slots: Slots, now: float, started_at: float) -> list[dict[str, Any]]:
+
+def process_list(
+    children: Children, slots: Slots, now: float, started_at: float, used: Mapping[int, Figures]
+) -> list[Figures]:
     """Return a JSON object for each process: this one, the supervisor, first; those that retire are among them.
 
-    `started_at` is the supervisor's start, by the clock of `now`.
+    `started_at` is the supervisor's start, by the clock of `now`. `used` is what the others use of the machine, by pid,
+    as far as they have answered in time: `answered`.
     """
     supervisor = {
         "name": "supervisor",
@@ -22,6 +30,8 @@ def process_list(children: Children, slots: Slots, now: float, started_at: float
         "restarts": 0,
         "leader": False,
         "open": 0,
+        "answered": True,
+        **of_process(),
     }
     others = [
         {
@@ -32,6 +42,9 @@ def process_list(children: Children, slots: Slots, now: float, started_at: float
             "restarts": slots.restarts(child),
             "leader": child is children.leader,
             "open": child.open,
+            "answered": child.pid in used,
+            **_UNKNOWN,
+            **used.get(child.pid, {}),
         }
         for child in sorted(children, key=lambda child: (child.role, child.index, child.started_at))
     ]

@@ -16,7 +16,9 @@ from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.logger import Logger
 
 from mcproxy.config import model
-from mcproxy.daemon import figures
+from mcproxy.daemon.figures import Figures
+from mcproxy.daemon.figures.limits import of_shared_limits
+from mcproxy.daemon.figures.sums import summed
 from mcproxy.daemon.listening_sockets import SocketTable
 from mcproxy.daemon.processes.admin import AdminRelay
 from mcproxy.daemon.processes.children import Child, Children, Role
@@ -37,7 +39,7 @@ from mcproxy.proxy.admin.source import AdminSource
 
 log = Logger()
 
-FIGURES_TIMEOUT = 5.0
+FIGURES_TIMEOUT = 2.0
 """Seconds that a child may take to report its figures; without them, status has those of the others."""
 REQUESTS_TIMEOUT = 2.0
 """Seconds that a worker may take to say what is in flight."""
@@ -88,18 +90,21 @@ class Processes:
         return self.running
 
     async def collect_figures(self) -> dict[str, Any]:
-        """Return connections and requests of each listener and cluster, summed, and the processes, for JSON."""
-        children = list(self.children)
+        """Return the sums over all processes, and the processes, for JSON; the leader's word counts first."""
+        leader = self.children.leader
+        children = sorted(self.children, key=lambda child: child is not leader)
         asked = [child.channel.ask("figures", timeout=FIGURES_TIMEOUT) for child in children]
-        answers: list[dict[str, Any]] = []
+        answers: list[Figures] = []
+        used: dict[int, Figures] = {}
         for child, answer in zip(children, await outcomes(asked), strict=True):
             if isinstance(answer, dict):
                 child.open = answer.pop("open")
+                used[child.pid] = answer.pop("process", {})
                 answers.append(answer)
         return {
-            **figures.summed(answers),
-            **figures.of_shared_limits(self._shared_limits),
-            "processes": process_list(self.children, self._slots, self._reactor.seconds(), self._started_at),
+            **summed(answers),
+            **of_shared_limits(self._shared_limits),
+            "processes": process_list(self.children, self._slots, self._reactor.seconds(), self._started_at, used),
         }
 
     async def collect_metrics(self) -> Metrics:

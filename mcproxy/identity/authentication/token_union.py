@@ -27,7 +27,7 @@ from mcproxy.identity.authentication.token_authenticator import (
 from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash
 from mcproxy.identity.fair_places import FairPlaces
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
-from mcproxy.identity.singleflight import SingleFlight, SingleFlightError
+from mcproxy.identity.singleflight import ReviewLoad, SingleFlight, SingleFlightError
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.client_table import network
@@ -107,6 +107,12 @@ class UnionTokenAuthenticator:
         self._singleflight: SingleFlight[bytes, AuthenticatedUser] = SingleFlight(
             shared.reactor, self._places, timeout=_TIMEOUT
         )
+
+    @property
+    def load(self) -> ReviewLoad:
+        """The tokens that are authenticated now, and the results that are cached, accepted and refused ones."""
+        calls, cached = self._singleflight, len(self._accepted) + len(self._refused)
+        return ReviewLoad(waiting=calls.waiting, running=len(calls) - calls.waiting, cached=cached)
 
     @classmethod
     def build(

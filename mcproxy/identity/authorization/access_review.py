@@ -20,7 +20,7 @@ from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.fair_places import FairPlaces
 from mcproxy.identity.review_client import SUCCESS, TIMEOUT, LiveCluster, create_review
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError
-from mcproxy.identity.singleflight import SingleFlight, SingleFlightError
+from mcproxy.identity.singleflight import ReviewLoad, SingleFlight, SingleFlightError
 from mcproxy.identity.strict_json import json_object
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
@@ -113,6 +113,12 @@ class SubjectAccessReviewer:
         )
         what = "selfSubjectAccessReview" if of_the_proxy else "subjectAccessReview"
         self._log = ReviewerLog(f"{what} by cluster {cluster().name}")
+
+    @property
+    def load(self) -> ReviewLoad:
+        """The reviews of now, and the decisions that are cached."""
+        calls = self._singleflight
+        return ReviewLoad(waiting=calls.waiting, running=len(calls) - calls.waiting, cached=len(self._decisions))
 
     def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
         """Return the cached decision; None: a review is needed."""

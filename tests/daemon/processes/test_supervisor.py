@@ -614,12 +614,13 @@ class TestFigures:
         assert await counted == 5
 
     @run  # type: ignore[untyped-decorator]
-    async def test_a_child_that_does_not_answer_delays_status_for_five_seconds(self, world: World) -> None:
+    async def test_a_child_that_does_not_answer_delays_status_for_two_seconds(self, world: World) -> None:
         await world.processes.start(OLD)
         world.on("worker-1", "figures", wait(Deferred()))
         figures = Deferred.fromCoroutine(world.processes.collect_figures())
-        await world.pass_time(5)
-        assert [each["name"] for each in (await figures)["processes"]] == ["supervisor", "worker-0", "worker-1"]
+        await world.pass_time(2)
+        shown = [(each["name"], each["answered"]) for each in (await figures)["processes"]]
+        assert shown == [("supervisor", True), ("worker-0", True), ("worker-1", False)]
 
     @run  # type: ignore[untyped-decorator]
     async def test_restarts_are_counted(self, world: World) -> None:
