@@ -29,6 +29,7 @@ from mcproxy.daemon.commands import commands_of
 from mcproxy.daemon.control import ControlSocket, ControlSocketInUse
 from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration, log_error
 from mcproxy.daemon.figures.document import StatusDocument, of_reload, only_process
+from mcproxy.daemon.figures.history import History
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.orphaned_sockets import OrphanedSockets
 from mcproxy.daemon.places import place_of
@@ -42,6 +43,7 @@ from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import BindError, SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver
 from mcproxy.net.wall_time import wall_clock
+from mcproxy.observe.metrics.families import DURATION_BOUNDS
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
@@ -104,6 +106,7 @@ class Daemon:
         self._started_at = self._reactor.seconds()
         self._wall = wall_clock(self._reactor)
         self._document = StatusDocument(self._wall)
+        self._history = History(self._reactor, lambda: service.metrics.totals(), DURATION_BOUNDS)
         self._stops_by = 0.0  # when a shutdown that was begun is over at the latest
         self.orphaned = OrphanedSockets(self._reactor, dependencies.handed_over)
         self._replacement = Replacement(self, service, dependencies, self._applying)
@@ -137,6 +140,7 @@ class Daemon:
             return
         self._config = loaded.config
         self.state = State.SERVING
+        self._history.start()
         if takeover is not None:
             try:
                 await takeover.serving()
@@ -244,6 +248,7 @@ class Daemon:
         self.state = State.STOPPED
         self.exit_status = status
         self.stop_watchdog()
+        self._history.stop()
         self.free_control_socket()
         self._dependencies.log_files.close()
         self._dependencies.observer.write_summaries(now=True)  # before the last line
@@ -430,7 +435,9 @@ class Daemon:
         }
 
     async def collect_status(self) -> dict[str, Any]:
+        counting = Deferred.fromCoroutine(self._service.collect_metrics())  # both ask all processes, at the same time
         figures = await self._service.collect_figures()
+        metrics = await counting
         state, config = self.status, self._config  # read now: the figures bring the counts up to date
         if "processes" not in figures:
             used = figures.pop("process", {})
@@ -438,7 +445,9 @@ class Daemon:
         return {
             **state,
             **self._document.of_configuration(config),
-            **self._document.complete(config, figures, {}),
+            **self._document.complete(config, figures, metrics.by_server()),
+            "totals": {**metrics.totals(), "durationBounds": DURATION_BOUNDS},
+            "history": self._history.figures(),
         }
 
     # -- for Admin listeners (`daemon.admin.AdminTarget`) -------------------------------------------------------------

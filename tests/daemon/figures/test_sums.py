@@ -93,6 +93,14 @@ def test_reviews_of_one_kind_are_added_and_lists_without_an_identity_are_not() -
     assert found["something"] == ["a"]
 
 
+def by_name(entry: Any) -> Any:
+    return entry["name"]
+
+
+def by_url(entry: Any) -> Any:
+    return entry["url"]
+
+
 names = st.sampled_from(["a", "b", "c"])
 counts = st.integers(0, 9)
 versions = st.dictionaries(st.sampled_from(["HTTP/1.1", "HTTP/2.0"]), counts)
@@ -115,13 +123,13 @@ clusters = st.builds(
     lambda name, connections, found: {"name": name, "connections": connections, "endpoints": found},
     names,
     versions,
-    st.lists(endpoints, max_size=3, unique_by=lambda each: each["url"]),
+    st.lists(endpoints, max_size=3, unique_by=by_url),
 )
 figures = st.fixed_dictionaries(
     {},
     optional={
-        "listeners": st.lists(listeners, max_size=3, unique_by=lambda each: each["name"]),
-        "clusters": st.lists(clusters, max_size=3, unique_by=lambda each: each["name"]),
+        "listeners": st.lists(listeners, max_size=3, unique_by=by_name),
+        "clusters": st.lists(clusters, max_size=3, unique_by=by_name),
         "reviews": st.fixed_dictionaries({"waiting": counts, "reviewers": st.just([])}),
     },
 )
