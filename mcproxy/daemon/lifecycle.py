@@ -435,6 +435,7 @@ class Daemon:
         }
 
     async def collect_status(self) -> dict[str, Any]:
+        """Return the status document (`daemon.figures`)."""
         counting = Deferred.fromCoroutine(self._service.collect_metrics())  # both ask all processes, at the same time
         figures = await self._service.collect_figures()
         metrics = await counting
@@ -451,11 +452,6 @@ class Daemon:
         }
 
     # -- for Admin listeners (`daemon.admin.AdminTarget`) -------------------------------------------------------------
-
-    async def collect_status(self) -> dict[str, Any]:
-        """Return the status document."""
-        figures = await self._service.collect_figures()
-        return {**self.status, **figures}
 
     async def collect_metrics(self, openmetrics: bool) -> list[bytes]:
         """Return the text of the metrics, in pieces."""
