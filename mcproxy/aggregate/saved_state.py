@@ -181,6 +181,7 @@ class SavedState:
                 self._failing = True
                 log.warn(
                     "the state of aggregates could not be saved",
+                    event="state_not_saved",
                     cause=f"{error.filename or folder}: {error.strerror or error}",
                     todo="make daemon.stateDir writable, or free space there",
                 )
@@ -219,4 +220,4 @@ class SavedState:
 
 def _broken(failure: Failure) -> None:
     if not isinstance(failure.value, CancelledError):
-        log.failure("saving the state of aggregates broke; please report it", failure)
+        log.failure("saving the state of aggregates broke; please report it", failure, event="internal_error")

@@ -112,7 +112,7 @@ class ControlProtocol(Protocol):
         self._stop_timer()
         self._answering = True
         Deferred.fromCoroutine(self._answer(line)).addErrback(
-            lambda failure: log.failure("a control command failed", failure=failure)
+            lambda failure: log.failure("a control command failed", event="internal_error", failure=failure)
         )
 
     async def _answer(self, line: bytes) -> None:
@@ -193,10 +193,17 @@ class ControlFactory(Factory):
         """Return whether to serve a new connection, before a byte of it is read."""
         uid = self._uid_of(connection.transport.socket)  # type: ignore[union-attr]
         if not is_permitted(uid, self._owner):
-            log.warn("control socket: user {uid} was turned away", uid=uid, todo="only root and the daemon's user may")
+            log.warn(
+                "control socket: user {uid} was turned away",
+                event="control_user_refused",
+                uid=uid,
+                todo="only root and the daemon's user may",
+            )
             return False
         if len(self._open) >= MAX_CONNECTIONS:
-            log.warn("control socket: too many connections", most=MAX_CONNECTIONS)
+            log.warn(
+                "control socket: too many connections", event="control_connections_limit_reached", most=MAX_CONNECTIONS
+            )
             return False
         self._open.add(connection)
         return True
@@ -227,7 +234,7 @@ class _Port(unix.Port):
             if (status.st_dev, status.st_ino) == self._inode:
                 os.unlink(self._bindPath)
         except OSError as error:
-            log.debug("the control socket's file was gone already", cause=error.strerror)
+            log.debug("the control socket's file was gone already", event="control_socket_gone", cause=error.strerror)
         tcp.Port.connectionLost(self, reason)  # type: ignore[no-untyped-call]
 
 

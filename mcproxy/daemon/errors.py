@@ -38,16 +38,16 @@ def describe(error: BaseException) -> tuple[str, str] | None:
     return None
 
 
-def log_error(log: Logger, what: str, error: BaseException, place: str = "") -> None:
+def log_error(log: Logger, what: str, error: BaseException, place: str = "", *, event: str) -> None:
     """Log an error where it is caught: an operational one in a line with cause and todo, a bug with its traceback.
 
     `place` comes before the cause: where in the configuration file it is.
     """
     described = describe(error)
     if described is None:
-        log.failure(what, todo="report this bug")
+        log.failure(what, event=event, todo="report this bug")
     else:
-        log.error(what, cause=place + described[0], todo=described[1])
+        log.error(what, event=event, cause=place + described[0], todo=described[1])
 
 
 def _right_for(error: OSError) -> str:

@@ -123,7 +123,9 @@ class Takeover:
         try:
             await self._channel.ask(kind, timeout=None, **fields)
         except ProcessLost:
-            log.warn("the daemon that was to be replaced has ended, this one goes on", step=kind)
+            log.warn(
+                "the daemon that was to be replaced has ended, this one goes on", event="predecessor_ended", step=kind
+            )
         except ProcessError as error:
             raise DaemonError(f"the daemon that was to be replaced failed: {error}", todo="see its log") from error
 

@@ -130,7 +130,7 @@ class Daemon:
             if self.state is not State.STARTING:  # stopped meanwhile, which ended what was starting
                 return
             place = place_of(error, loaded)
-            log_error(log, "mcproxy does not start", error, place)
+            log_error(log, "mcproxy does not start", error, place, event="daemon_start_failed")
             invalid = is_of_configuration(error)
             if takeover is not None:
                 takeover.failed([_error_text(error, place)], invalid=invalid)
@@ -152,8 +152,14 @@ class Daemon:
         if self._dependencies.notifier.watchdog_interval is not None:
             self._watchdog.start(self._dependencies.notifier.watchdog_interval)
         for warning in loaded.warnings:
-            log.warn("configuration warning", cause=str(warning))
-        log.info("mcproxy serves", version=__version__, file=self._dependencies.path, **_counts(loaded.config))
+            log.warn("configuration warning", event="config_warning", cause=str(warning))
+        log.info(
+            "mcproxy serves",
+            event="daemon_ready",
+            version=__version__,
+            file=self._dependencies.path,
+            **_counts(loaded.config),
+        )
 
     async def _start_service(self, config: Config) -> None:
         """Start the service, with the sockets of processes whose supervisor has died if they have its addresses."""
@@ -175,34 +181,39 @@ class Daemon:
         """The daemon that was to be replaced has given up the upgrade and goes on: end at once."""
         if self.state is State.STOPPED:
             return
-        log.error("the daemon that was to be replaced goes on, this one ends", cause=why)
+        log.error("the daemon that was to be replaced goes on, this one ends", event="takeover_cancelled", cause=why)
         self._service.abort()
         self._finish(1)
 
     def start_failed(self, failure: Failure) -> None:
         """Stop after an unexpected exception in `start`."""
-        log.failure("starting failed", failure=failure, todo="report this bug")
+        log.failure("starting failed", event="internal_error", failure=failure, todo="report this bug")
         self._service.abort()
         self._finish(1)
 
     def hangup(self) -> None:
         """SIGHUP: reload and log the outcome. Ignored while the daemon does not serve."""
         if self.state is State.SERVING:
-            self._reloader.request().addErrback(lambda failure: log.failure("reload failed", failure=failure))
+            self._reloader.request().addErrback(
+                lambda failure: log.failure("reload failed", event="internal_error", failure=failure)
+            )
 
     def reopen_logs(self) -> None:
         """SIGUSR1: reopen log files."""
         self._dependencies.log_files.reopen()
-        log.info("log files are reopened")
+        log.info("log files are reopened", event="log_files_reopened")
 
     def stop(self) -> None:
         """SIGTERM, SIGINT: shut down gracefully; the second time, end at once."""
         if self._retiring:
             self._retiring = False
-            log.info("mcproxy ends what it has, for the one that has replaced it; a second signal ends it at once")
+            log.info(
+                "mcproxy ends what it has, for the one that has replaced it; a second signal ends it at once",
+                event="upgrade_draining",
+            )
         elif self.state in (State.STARTING, State.STOPPING):
             if self.state is State.STOPPING:
-                log.warn("mcproxy ends at once", open=self._service.running)
+                log.warn("mcproxy ends at once", event="shutdown_forced", open=self._service.running)
             self._service.abort()
             Deferred.fromCoroutine(self._service.wait_aborted()).addBoth(lambda _: self._finish(0))
         elif self.state is State.SERVING:
@@ -218,6 +229,7 @@ class Daemon:
         self._stops_by = self._reactor.seconds() + longest
         log.info(
             "mcproxy stops",
+            event="shutdown_started",
             open=await self._service.count_running(),
             shutdownDelay=daemon.shutdown_delay,
             drainTimeout=daemon.drain_timeout,
@@ -233,12 +245,12 @@ class Daemon:
         await self._service.drain(daemon.drain_timeout)
         await self._service.close_listeners()
         self.free_control_socket()
-        log.info("listeners are closed", open=await self._service.count_running())
+        log.info("listeners are closed", event="listeners_closed", open=await self._service.count_running())
         await self._service.finish()
         self._finish(0)
 
     def _stop_failed(self, failure: Failure) -> None:
-        log.failure("stopping failed", failure=failure)
+        log.failure("stopping failed", event="internal_error", failure=failure)
         self._service.abort()
         self._finish(1)
 
@@ -257,10 +269,17 @@ class Daemon:
             counts = {f"cut{kind.title()}": cut[kind] for kind in cut}
             successor = self._replacement.successor
             if successor is None:
-                log.info("mcproxy has stopped", cut=sum(cut.values()), **counts)
+                log.info("mcproxy has stopped", event="daemon_stopped", cut=sum(cut.values()), **counts)
             else:  # both write to the same log
                 replaced = "mcproxy has stopped, the one that has replaced it serves"
-                log.info(replaced, pid=os.getpid(), replacedBy=successor.pid, cut=sum(cut.values()), **counts)
+                log.info(
+                    replaced,
+                    event="daemon_stopped",
+                    pid=os.getpid(),
+                    replacedBy=successor.pid,
+                    cut=sum(cut.values()),
+                    **counts,
+                )
         self._reactor.callLater(0, self._reactor.stop)  # the next iteration: the control socket removes its file before
 
     # -- replacing the program (`daemon.replacement`) ---------------------------------------------------------------
@@ -270,7 +289,9 @@ class Daemon:
 
         def failed(failure: Failure) -> None:
             if not isinstance(failure.value, DaemonError):  # else it is logged
-                log.failure("replacing the program failed", failure=failure, todo="report this bug")
+                log.failure(
+                    "replacing the program failed", event="internal_error", failure=failure, todo="report this bug"
+                )
 
         Deferred.fromCoroutine(self.upgrade()).addErrback(failed)
 
@@ -306,6 +327,7 @@ class Daemon:
         self._stops_by = self._reactor.seconds() + timeout + _FINISH_SECONDS
         log.info(
             "the program is replaced, this one ends what it has",
+            event="upgrade_draining",
             pid=successor.pid,
             version=successor.version,
             open=await self._service.count_running(),
@@ -332,11 +354,11 @@ class Daemon:
             invalid = True
             errors = tuple(str(problem) for problem in error.problems)
             for problem in errors:
-                log.error("configuration error", cause=problem)
+                log.error("configuration error", event="config_error", cause=problem)
         except Exception as error:
             invalid = is_of_configuration(error)
             place = place_of(error, loaded) if loaded is not None else ""
-            log_error(log, "reload: the new configuration cannot be applied", error, place)
+            log_error(log, "the new configuration cannot be applied", error, place, event="config_not_applied")
             errors = (_error_text(error, place),)
         self._last = ReloadResult(errors, warnings, self._reactor.seconds() - begun, invalid, changes, self._wall())
         self._report_reload(self._last)
@@ -370,10 +392,11 @@ class Daemon:
 
     def _report_reload(self, reload: ReloadResult) -> None:
         for warning in reload.warnings:
-            log.warn("configuration warning", cause=warning)
+            log.warn("configuration warning", event="config_warning", cause=warning)
         if reload.ok:
             log.info(
                 "configuration reloaded",
+                event="config_reloaded",
                 file=self._dependencies.path,
                 seconds=reload.seconds,
                 **_counts(self._config),
@@ -383,6 +406,7 @@ class Daemon:
         else:
             log.error(
                 "reload refused, the old configuration stays",
+                event="config_reload_failed",
                 file=self._dependencies.path,
                 errors=len(reload.errors),
                 todo="mend the file and reload again",

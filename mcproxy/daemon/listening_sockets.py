@@ -127,7 +127,12 @@ class SocketTable:
             try:
                 listen(bind, sock)
             except BindError as error:  # the address is ours already, so this is a lack of memory
-                log.error("a worker has no socket of its own", cause=str(error), todo="restart mcproxy")
+                log.error(
+                    "a worker has no socket of its own",
+                    event="worker_socket_missing",
+                    cause=str(error),
+                    todo="restart mcproxy",
+                )
         self._workers = prepared.workers
         self._addresses = {}
         for address, found in prepared.addresses.items():
@@ -146,7 +151,12 @@ class SocketTable:
             try:
                 set_permissions(before)
             except BindError as error:
-                log.error("the socket has not the permissions that it had", cause=str(error), todo=error.todo)
+                log.error(
+                    "the socket has not the permissions that it had",
+                    event="socket_permissions_failed",
+                    cause=str(error),
+                    todo=error.todo,
+                )
 
     def of_worker(self, index: int, prepared: PreparedSockets | None = None) -> list[tuple[str, int]]:
         """Return the addresses and descriptors for a worker, those in force or those prepared; [] for one too many."""

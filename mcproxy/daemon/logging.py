@@ -1,6 +1,8 @@
 """The daemon's log: one line per event on standard error, in key=value form (logfmt).
 
-    2026-11-21T11:42:00.123Z level=warn event="endpoint ejected" cluster=east endpoint=a cause="connection refused"
+    2026-11-21T11:42:00.123Z level=warn event=endpoint_out msg="an endpoint is out" cluster=east endpoint=a cause="…"
+
+`event` is a stable name to alert on (`observe.events` has all of them), `msg` a sentence for people.
 
 A line of a child of a daemon of several processes has its name: `process=worker-1`.
 
@@ -38,7 +40,19 @@ _LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "critical": 3}
 _NAMES = ("debug", "info", "warn", "error")
 _FIRST = ("process", "server", "listener", "cluster", "endpoint")
 _LAST = ("cause", "todo")
-_INTERNAL = {"format", "message", "isError", "failure", "why", "time", "system", "printed", "logLevel", "traceback"}
+_INTERNAL = {
+    "event",
+    "format",
+    "message",
+    "isError",
+    "failure",
+    "why",
+    "time",
+    "system",
+    "printed",
+    "logLevel",
+    "traceback",
+}
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@+,-[]")
 
 Divert = Callable[[LogEvent, str], bool]
@@ -90,7 +104,8 @@ def format_line(event: LogEvent) -> str:
     when = event.get("log_time", 0.0)
     whole, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
-    parts = [f"{stamp}.{milliseconds:03d}Z", f"level={_NAMES[severity(event)]}", f'event="{escape(_what(event))}"']
+    parts = [f"{stamp}.{milliseconds:03d}Z", f"level={_NAMES[severity(event)]}", field("event", event_name(event))]
+    parts.append(f'msg="{escape(_what(event))}"')
     names = [name for name in event if not name.startswith("log_") and name not in _INTERNAL]
     between = [name for name in names if name not in _FIRST and name not in _LAST]
     for name in [*(n for n in _FIRST if n in event), *between, *(n for n in _LAST if n in event)][:MOST_FIELDS]:
@@ -105,6 +120,14 @@ def format_line(event: LogEvent) -> str:
             )
         parts.append(field("traceback", failure.getTraceback(), 8 * LONGEST_VALUE))
     return " ".join(parts) + "\n"
+
+
+def event_name(event: LogEvent) -> str:
+    """Return the name of an event; one of a library has none of its own."""
+    name = event.get("event")
+    if isinstance(name, str):
+        return name
+    return "internal_error" if "log_failure" in event else "library_message"
 
 
 def _what(event: LogEvent) -> str:
@@ -178,6 +201,7 @@ class LineObserver:
 def _dropped_line(count: int, process: str) -> str:
     return format_line(
         {
+            "event": "log_lines_dropped",
             "process": process,
             "log_format": "{lines} log lines were dropped",
             "log_level": LogLevel.warn,
@@ -215,7 +239,7 @@ def _finish(observer: LineObserver, writer: LogWriter) -> None:
 def _log_uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
     """Exceptions of pyOpenSSL's callbacks end here."""
     failure = Failure(error, kind, where)  # type: ignore[no-untyped-call]
-    log.failure("uncaught exception", failure=failure, todo="report this log")
+    log.failure("uncaught exception", event="internal_error", failure=failure, todo="report this log")
 
 
 def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:

@@ -58,7 +58,11 @@ class OrphanedSockets:
         """Wait for the sockets of orphans if they may be why an address is in use; return whether any came."""
         if not error.in_use or not may_be_shared(error.bind):
             return False
-        log.info("waiting for the sockets of processes whose supervisor has died", cause=str(error))
+        log.info(
+            "waiting for the sockets of processes whose supervisor has died",
+            event="orphan_sockets_awaited",
+            cause=str(error),
+        )
         self.wanted = True
         try:
             until = self._reactor.seconds() + _FIRST_WITHIN
@@ -81,7 +85,11 @@ class OrphanedSockets:
         for address, descriptor in zip(addresses, descriptors, strict=True):
             sock = _listening_socket(address, descriptor)
             if sock is None:
-                log.warn("a process offered a socket that does not listen on its address", address=address)
+                log.warn(
+                    "a process offered a socket that does not listen on its address",
+                    event="orphan_socket_refused",
+                    address=address,
+                )
             elif (inode := os.fstat(sock.fileno()).st_ino) in self._known:
                 sock.close()  # a unix socket, which several have
             else:

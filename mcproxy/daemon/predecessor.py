@@ -47,7 +47,13 @@ async def wait_for_predecessor(reactor: Any, path: str) -> None:
         if deadline is None:
             seconds = status.get("stopsWithin")
             deadline = now + (seconds if isinstance(seconds, int | float) else 0.0)
-            log.info("waiting for the daemon that shuts down", pid=status.get("pid"), socket=path, atMost=seconds)
+            log.info(
+                "waiting for the daemon that shuts down",
+                event="predecessor_awaited",
+                pid=status.get("pid"),
+                socket=path,
+                atMost=seconds,
+            )
         if now > deadline:
             raise ControlSocketInUse(path, status.get("pid"))
         await deferLater(reactor, _POLL)
@@ -85,7 +91,9 @@ class _StatusQuery(Protocol):
         assert self.transport is not None
         uid = self._uid_of(self.transport.socket)  # type: ignore[attr-defined]
         if not is_permitted(uid, os.geteuid()):
-            log.debug("the control socket is another user's", uid=uid)  # orphans ask all the time
+            log.debug(
+                "the control socket is another user's", event="control_socket_foreign", uid=uid
+            )  # orphans ask all the time
             self.transport.loseConnection()
             return
         self.transport.write(b'{"command": "status", "brief": true}\n')

@@ -81,7 +81,7 @@ class Replacement:
         """
         if self._begun:
             error = DaemonError("mcproxy is being replaced already", todo="wait for the outcome of that upgrade")
-            log_error(log, "another request to replace the program is refused", error)
+            log_error(log, "another request to replace the program is refused", error, event="upgrade_refused")
             raise error
         try:
             if not self._daemon.serving:
@@ -92,7 +92,7 @@ class Replacement:
             finally:
                 self._begun, self._upgrade = False, None
         except DaemonError as error:
-            log_error(log, "the program is not replaced, this one goes on", error)
+            log_error(log, "the program is not replaced, this one goes on", error, event="upgrade_failed")
             raise
         return self.successor
 
@@ -108,7 +108,7 @@ class Replacement:
         await self._applying.acquire()
         try:
             self._check_serving()
-            log.info("the program is started anew, to replace this one")
+            log.info("the program is started anew, to replace this one", event="upgrade_started")
             await self._service.save()
             self._check_serving()
             self._upgrade = Upgrade(self._surroundings.reactor, self, command_line())
@@ -130,7 +130,7 @@ class Replacement:
         try:
             self._service.restore_sockets()
         except Exception as error:
-            log_error(log, "a listening socket is not as it was", error)
+            log_error(log, "a listening socket is not as it was", error, event="socket_not_restored")
         for tries in itertools.count():  # until the process that has the control socket now has ended
             if not self._daemon.serving:
                 return
@@ -139,7 +139,7 @@ class Replacement:
                 return
             except DaemonError as error:
                 if tries == _REOPEN_TRIES:
-                    log_error(log, "the control socket is not opened again", error)
+                    log_error(log, "the control socket is not opened again", error, event="control_socket_not_restored")
                     return
             await deferLater(self._surroundings.reactor, _REOPEN_DELAY)
 

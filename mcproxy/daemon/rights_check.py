@@ -126,7 +126,7 @@ class RightsCheck:
         def failed(failure: Failure) -> None:
             # The exception of a cancelled request depends on its progress; only the list shows that it was cancelled.
             if self._running is run:
-                log.failure("checking the proxy's rights failed", failure=failure)
+                log.failure("checking the proxy's rights failed", event="internal_error", failure=failure)
 
         deferred.addErrback(failed)
 
@@ -153,6 +153,7 @@ class RightsCheck:
             if error.kind in ("401", "403", "answer"):
                 log.warn(
                     "the rights of the proxy in cluster {cluster} cannot be checked: {cause}",
+                    event="rights_check_failed",
                     cluster=name,
                     cause=error.cause,
                     todo=_BASIC_USER if error.kind == "403" else error.todo,
@@ -164,6 +165,7 @@ class RightsCheck:
             if right in missing - known.missing:
                 log.warn(
                     "cluster {cluster} does not grant the proxy the right {right}",
+                    event="right_missing",
                     cluster=name,
                     right=describe_right(right),
                     purpose=right.why,
@@ -172,7 +174,9 @@ class RightsCheck:
                     log_state="missing",
                 )
         if known.missing and not missing:
-            log.info("cluster {cluster} grants the proxy all rights that it needs", cluster=name)
+            log.info(
+                "cluster {cluster} grants the proxy all rights that it needs", event="rights_complete", cluster=name
+            )
         known.missing = missing
         known.checked_at = self._reactor.seconds()
         return True

@@ -354,7 +354,11 @@ class Service:
         requests = self._in_flight.select(removed)
         if requests or gone:
             ending = Deferred.fromCoroutine(self._end_removed(requests, gone, after.config.daemon.drain_timeout))
-            ending.addErrback(lambda failure: log.failure("ending what a reload removed failed", failure=failure))
+            ending.addErrback(
+                lambda failure: log.failure(
+                    "ending what a reload removed failed", event="internal_error", failure=failure
+                )
+            )
 
     async def _end_removed(self, requests: list[Request], gone: list[LiveListener], timeout: float) -> None:
         await self._in_flight.end_removed(requests, timeout)
@@ -391,6 +395,7 @@ class Service:
         except TimeoutError:
             log.warn(
                 "the state of aggregates was not saved in time",
+                event="state_not_saved",
                 cause=f"it took more than {SAVE_TIMEOUT:g} s",
                 todo="see that the disk of daemon.stateDir is fast enough; the last state saved is used",
             )

@@ -87,7 +87,12 @@ class Notifier:
             ) as channel:
                 channel.sendto(text.encode()[:4096], self._address)
         except OSError as error:
-            log.warn("systemd was not notified of {state}", state=next(iter(variables)), cause=error.strerror)
+            log.warn(
+                "systemd was not notified of {state}",
+                event="systemd_not_notified",
+                state=next(iter(variables)),
+                cause=error.strerror,
+            )
 
 
 def _watchdog(environ: MutableMapping[str, str], pid: int) -> float | None:

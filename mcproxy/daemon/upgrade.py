@@ -188,7 +188,7 @@ class Upgrade:
             self._fail(UpgradeError([f"the new mcproxy says that it is process {pid}"], todo=_REINSTALL))
             return
         self._pid, self._version = pid, str(message["version"])
-        log.info("the program was started anew", pid=self._pid, version=self._version)
+        log.info("the program was started anew", event="upgrade_started", pid=self._pid, version=self._version)
 
     def _failed(self, message: Message) -> None:
         self._fail(UpgradeError([str(error) for error in message["errors"]], invalid=bool(message["invalid"])))
@@ -245,7 +245,11 @@ class Upgrade:
                 # While it has the other end, its id is its own.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(self._process.pid if self._pid is None else self._pid, signal.SIGKILL)
-        log.error("a process of the new program has not ended: the id that it told is not its own", todo=_REINSTALL)
+        log.error(
+            "a process of the new program has not ended: the id that it told is not its own",
+            event="upgrade_process_left",
+            todo=_REINSTALL,
+        )
 
     def _close(self) -> None:
         """Close this end, and reap the process that was started."""

@@ -41,6 +41,7 @@ class ReviewerLog:
             self._kind = ""
             log.info(
                 f"{self._escaped} works again",
+                event="reviewer_ready",
                 reviewer=self._name,
                 client="",
                 log_subject=("reviewer", self._name),
@@ -54,6 +55,7 @@ class ReviewerLog:
         self._kind = error.kind
         log.warn(
             f"{self._escaped} fails: {{cause}}; {{effect}}",
+            event="reviewer_out",
             reviewer=self._name,
             client="",
             cause=error.cause,

@@ -89,7 +89,7 @@ class CertificateStore:
             if context is not self.default:
                 connection.set_context(context)
         except Exception:
-            log.failure("selecting a certificate failed; the default certificate is used")
+            log.failure("selecting a certificate failed; the default certificate is used", event="internal_error")
 
 
 def server_name(connection: SSL.Connection) -> str | None:

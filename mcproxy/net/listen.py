@@ -242,7 +242,11 @@ class Listener:
         try:
             protocol = self._factory.build(stream)
         except Exception:
-            log.failure("no protocol could be made for a connection on {bind}; it is closed", bind=str(self.bind))
+            log.failure(
+                "no protocol could be made for a connection on {bind}; it is closed",
+                event="internal_error",
+                bind=str(self.bind),
+            )
             protocol = None
         if protocol is None:
             stream.abortConnection()
@@ -281,7 +285,9 @@ class Listener:
             try:
                 self._accept(sock, name)
             except Exception:  # one connection must not stop the listener
-                log.failure("a new connection on {bind} failed; it is closed", bind=str(self.bind))
+                log.failure(
+                    "a new connection on {bind} failed; it is closed", event="internal_error", bind=str(self.bind)
+                )
                 self._clients.not_added()
                 sock.close()
 
@@ -307,6 +313,7 @@ class Listener:
             self._warn(
                 "limit",
                 "{bind} has {limit} connections, its limit (limits.connections), and none is idle; more are closed",
+                event="listener_limit_reached",
                 limit=limit,
             )
             return False
@@ -314,6 +321,7 @@ class Listener:
         self._warn(
             "room",
             "{bind} has {limit} connections, its limit (limits.connections); idle ones make room for new ones",
+            event="listener_limit_reached",
             limit=limit,
             client_with_most=client,
         )
@@ -329,6 +337,7 @@ class Listener:
         self._warn(
             "client",
             "a client of {bind} has {limit} connections, its limit (limits.connectionsPerClient)",
+            event="client_limit_reached",
             limit=limit,
             client=client,
         )
@@ -346,6 +355,7 @@ class Listener:
         self._warn(
             "resources",
             "{bind} cannot accept: {cause}; raise LimitNOFILE or lower the load",
+            event="listener_accept_failed",
             cause=error.strerror,
         )
 
@@ -353,8 +363,8 @@ class Listener:
         self._resume_timer = None
         self._add_acceptors()
 
-    def _warn(self, about: str, text: str, **fields: Any) -> None:
+    def _warn(self, about: str, text: str, *, event: str, **fields: Any) -> None:
         now = self._reactor.seconds()
         if now - self._warned_at.get(about, now - _WARN_INTERVAL) >= _WARN_INTERVAL:
             self._warned_at[about] = now
-            log.warn(text, bind=str(self.bind), **fields)
+            log.warn(text, event=event, bind=str(self.bind), **fields)

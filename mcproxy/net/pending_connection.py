@@ -181,7 +181,11 @@ class PendingConnection:
         """Close the connection; at debug level, since a peer can cause this at will."""
         peer = str(address_of(self._socket.family, self._name))
         log.debug(
-            "{bind}: a connection of {peer} was refused: {cause}", bind=str(self._listener.bind), peer=peer, cause=why
+            "{bind}: a connection of {peer} was refused: {cause}",
+            event="connection_refused",
+            bind=str(self._listener.bind),
+            peer=peer,
+            cause=why,
         )
         self.close()
 

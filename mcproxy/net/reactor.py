@@ -108,7 +108,7 @@ class LeanEpollReactor(epollreactor.EPollReactor):
         self._disconnectSelectable(selectable, why, reading)  # type: ignore[no-untyped-call]
 
     def _log_failure(self, error: BaseException) -> BaseException:
-        log.failure("unhandled error in a connection; it is closed")
+        log.failure("unhandled error in a connection; it is closed", event="internal_error")
         return error
 
 

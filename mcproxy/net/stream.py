@@ -145,7 +145,9 @@ class Stream(ABC):
         try:
             protocol.makeConnection(self)
         except Exception:
-            log.failure("a protocol failed at the start of a connection; the connection is closed")
+            log.failure(
+                "a protocol failed at the start of a connection; the connection is closed", event="internal_error"
+            )
             self.abortConnection()
 
     # -- for subclasses --------------------------------------------------------------------------------------
@@ -253,7 +255,7 @@ class Stream(ABC):
         try:
             self.end_turn()
         except Exception:
-            log.failure("a protocol failed at the end of a turn; its connection is closed")
+            log.failure("a protocol failed at the end of a turn; its connection is closed", event="internal_error")
             self.abortConnection()
 
     def _write(self, data: bytes) -> None:
@@ -344,7 +346,7 @@ class Stream(ABC):
         """Sending failed. Data that the peer sent before may be unread, so reading goes on for a moment."""
         if self._write_failed:
             return
-        log.debug("sending failed: {cause}", cause=why)
+        log.debug("sending failed: {cause}", event="connection_send_failed", cause=why)
         self._write_failed = self._ending = True
         self._coalesced = b""
         self._queue = None

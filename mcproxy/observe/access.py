@@ -130,6 +130,7 @@ class AccessLog:
         self._next_report = self._clock.seconds() + REPORT_EVERY
         log.warn(
             "access log {path} lost {lines} lines",
+            event="access_log_incomplete",
             path=self.config.file,
             lines=lost,
             cause=error or "the file stalls",
@@ -169,5 +170,10 @@ class AccessLogs:
         deadline = time.monotonic() + timeout
         for access_log in self._logs:
             if not access_log.wait_closed(max(0.0, deadline - time.monotonic())):
-                log.warn("access log {path} is incomplete", path=access_log.config.file, cause="the file stalls")
+                log.warn(
+                    "access log {path} is incomplete",
+                    event="access_log_incomplete",
+                    path=access_log.config.file,
+                    cause="the file stalls",
+                )
         self._logs = []

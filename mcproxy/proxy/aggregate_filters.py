@@ -151,7 +151,13 @@ def _name_the_user(request: Request, outcomes: ClusterOutcomes) -> None:
         except StatusError as refusal:
             outcomes.refuse(name, refusal, "foreign_account")
             if len(outcomes.refusals) == len(outcomes.clusters):
-                log_refusal("refused a system account of another cluster", request, name, refusal)
+                log_refusal(
+                    "refused a system account of another cluster",
+                    request,
+                    name,
+                    refusal,
+                    event="foreign_account_refused",
+                )
     outcomes.check()
 
 
@@ -171,7 +177,7 @@ async def _impersonate(
             user = await impersonated_user(request, authorizer, cluster, real, from_cache=backend is not None)
         except StatusError as refusal:
             if refusal.code < 500:
-                log_refusal("impersonation refused", request, name, refusal)
+                log_refusal("impersonation refused", request, name, refusal, event="impersonation_refused")
             raise
         if user is not None:
             outcomes.users[name] = user

@@ -110,7 +110,7 @@ async def impersonate(request: Request, server: VirtualServer, cluster: Cluster)
         user = await _until_answered(request, impersonated_user(request, server.impersonation, cluster, real))
     except StatusError as refusal:
         if refusal.code < 500:  # else the reviewer has logged why
-            log_refusal("impersonation refused", request, cluster.name, refusal)
+            log_refusal("impersonation refused", request, cluster.name, refusal, event="impersonation_refused")
         raise
     if user is not None:
         request.user = user
@@ -157,13 +157,19 @@ def _user_for(request: Request, cluster_name: str) -> UserInfo:
         return caller.for_cluster(cluster_name)
     except StatusError as refusal:
         request.reason = "foreign_account"
-        log_refusal("refused a system account of another cluster", request, cluster_name, refusal)
+        log_refusal(
+            "refused a system account of another cluster",
+            request,
+            cluster_name,
+            refusal,
+            event="foreign_account_refused",
+        )
         raise
 
 
-def log_refusal(what: str, request: Request, cluster_name: str, refusal: StatusError) -> None:
+def log_refusal(what: str, request: Request, cluster_name: str, refusal: StatusError, *, event: str) -> None:
     user, client = request.caller.user.name, request.client.log_address
-    log.info(what, cause=refusal.message, user=user, client=client, cluster=cluster_name)
+    log.info(what, event=event, cause=refusal.message, user=user, client=client, cluster=cluster_name)
 
 
 def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, cluster: Cluster, target: bytes) -> Plan:

@@ -181,6 +181,7 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
     status = StatusError(problem.status, problem.message)
     log.info(
         "refused a request that breaks the protocol",
+        event="request_malformed",
         client=str(getattr(connection.client, "host", UNIX)),
         cause=problem.message,
         status=problem.status,

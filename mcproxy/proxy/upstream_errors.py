@@ -48,6 +48,7 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
     """
     log.warn(
         "cluster {cluster} does not accept the proxy's own credential",
+        event="upstream_credential_refused",
         cluster=cluster.name,
         endpoint=request.endpoint.name if request.endpoint is not None else "",
         client=request.client.log_address,  # lines that have it are limited
@@ -99,6 +100,7 @@ def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message
                 todo = f"nothing while the API server starts; if this continues, {todo}"
             log.warn(
                 "cluster {cluster} does not let the proxy impersonate: {cause}",
+                event="impersonation_not_permitted",
                 cluster=cluster.name,
                 endpoint=request.endpoint.name if request.endpoint is not None else "",
                 cause=message[:_MAX_SHOWN].encode("unicode_escape").decode("ascii"),
@@ -141,6 +143,7 @@ def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, pr
         reason = "upstream_closed" if isinstance(problem, ConnectionClosed) else "upstream_malformed"
     log.warn(
         "no answer from endpoint {endpoint} of cluster {cluster}",
+        event="upstream_no_answer",
         server=request.server.name if request.server is not None else "",
         cluster=cluster.name,
         endpoint=endpoint.name,

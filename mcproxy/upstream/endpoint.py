@@ -10,7 +10,7 @@ one gets none either, and requests that wait for a connection to it go elsewhere
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from twisted.internet.defer import Deferred, fail
@@ -137,14 +137,16 @@ class Endpoint:
     def configure(self, config: model.Endpoint) -> None:
         """Apply the settings that do not affect connections: name, weight, disabled."""
         if config.disabled != self.config.disabled:
-            log.info(
-                "endpoint {endpoint} of cluster {cluster} is {state}",
-                endpoint=config.name,
-                cluster=self.cluster_name,
-                state="disabled: it gets no new requests" if config.disabled else "enabled",
-                log_subject=("endpoint", self.cluster_name, config.url, "disabled"),
-                log_state=str(config.disabled),
-            )
+            about: dict[str, Any] = {
+                "cluster": self.cluster_name,
+                "endpoint": config.name,
+                "log_subject": ("endpoint", self.cluster_name, config.url, "disabled"),
+                "log_state": str(config.disabled),
+            }
+            if config.disabled:
+                log.info("an endpoint is disabled: it gets no new requests", event="endpoint_disabled", **about)
+            else:
+                log.info("an endpoint is enabled", event="endpoint_enabled", **about)
         self.config = config
         self._update_ready()
         self._notify()
@@ -293,6 +295,7 @@ class Endpoint:
             self._violation_logged = now
             log.warn(
                 "an HTTP/2 connection to endpoint {endpoint} of cluster {cluster} was ended: {cause}",
+                event="upstream_http2_ended",
                 endpoint=self.name,
                 cluster=self.cluster_name,
                 cause=cause,

@@ -54,18 +54,28 @@ class EndpointLog:
         name, cluster, cause = endpoint.name, endpoint.cluster_name, endpoint.health.cause
         subject = ("endpoint", cluster, endpoint.config.url, *what[:1])
         if endpoint.health.status is Health.READY:
-            log.info(
-                "endpoint {endpoint} of cluster {cluster} takes requests"
-                if endpoint.ready
-                else "endpoint {endpoint} of cluster {cluster} is healthy, but disabled",
-                endpoint=name,
-                cluster=cluster,
-                log_subject=subject,
-                log_state="ready" if endpoint.ready else "disabled",
-            )
+            if endpoint.ready:
+                log.info(
+                    "endpoint {endpoint} of cluster {cluster} takes requests",
+                    event="endpoint_ready",
+                    endpoint=name,
+                    cluster=cluster,
+                    log_subject=subject,
+                    log_state="ready",
+                )
+            else:
+                log.info(
+                    "endpoint {endpoint} of cluster {cluster} is healthy, but disabled",
+                    event="disabled_endpoint_ready",
+                    endpoint=name,
+                    cluster=cluster,
+                    log_subject=subject,
+                    log_state="disabled",
+                )
         elif endpoint.config.disabled:
             log.info(
                 "disabled endpoint {endpoint} of cluster {cluster} is not healthy: {cause}",
+                event="disabled_endpoint_out",
                 endpoint=name,
                 cluster=cluster,
                 cause=cause,
@@ -75,6 +85,7 @@ class EndpointLog:
         else:
             log.warn(
                 "endpoint {endpoint} of cluster {cluster} is out: {cause}; it comes back by itself when checks succeed",
+                event="endpoint_out",
                 endpoint=name,
                 cluster=cluster,
                 cause=cause,

@@ -180,6 +180,7 @@ class ExecCredentials(CredentialSource):
         self._run_not_before = self._clock.seconds() + _PAUSE
         log.error(
             "credential of cluster {cluster}: {cause}",
+            event="credential_plugin_failed",
             cluster=self._cluster_name,
             cause=error.cause,
             todo="run the plugin's command by hand as the daemon's user",

@@ -76,6 +76,7 @@ class HealthChecker:
             self.warned = True
             log.warn(
                 "health check of cluster {cluster}: endpoints count as alive although the credential is refused",
+                event="health_check_credential_refused",
                 cluster=self._name,
                 cause=cause,
                 todo="grant the credential what `mcproxy rbac` prints for this cluster, or set healthCheck.path",
@@ -144,7 +145,9 @@ class EndpointChecker:
     def _check_crashed(self, failure: Failure) -> None:
         """Ignore the cancellation of a check; any other exception is a bug, which must not end the checks for good."""
         if not (self._stopped and isinstance(failure.value, CancelledError)):
-            log.failure("health check of {endpoint} broke", failure, endpoint=repr(self._endpoint))
+            log.failure(
+                "health check of {endpoint} broke", failure, event="internal_error", endpoint=repr(self._endpoint)
+            )
 
     async def _check(self) -> None:
         authorization = await self._authorization()

@@ -100,6 +100,7 @@ class TokenFile(CredentialSource):
         self._error = cause
         log.warn(
             "credential of cluster {cluster}: {cause}; {effect}",
+            event="token_file_unusable",
             cluster=self._cluster,
             cause=cause,
             effect="there is none yet" if self._header is None else "the last token stays in use",

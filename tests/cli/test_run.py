@@ -68,7 +68,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def test_life_of_a_daemon(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    daemon.wait_for('event="mcproxy serves"')
+    daemon.wait_for('msg="mcproxy serves"')
     code, status = daemon.get("/api")
     assert (code, status["kind"]) == (503, "Status")
 

@@ -172,7 +172,8 @@ def test_stop_waits_for_the_shutdown_delay_then_drains(world: World) -> None:
     assert world.reactor.stopped
     assert world.daemon.exit_status == 0
     last = {name: value for name, value in events[-1].items() if not name.startswith("log_")}
-    assert (formatEvent(events[-1]), last) == ("mcproxy has stopped", {"cut": 3, "cutLogs": 2, "cutTunnels": 1})
+    assert formatEvent(events[-1]) == "mcproxy has stopped"
+    assert last == {"event": "daemon_stopped", "cut": 3, "cutLogs": 2, "cutTunnels": 1}
 
 
 def test_the_last_line_comes_after_the_summaries_of_suppressed_ones(world: World) -> None:
@@ -186,7 +187,7 @@ def test_the_last_line_comes_after_the_summaries_of_suppressed_ones(world: World
     with patch.object(lifecycle.log, "observer", world.observer):
         world.service.finishing.callback(None)
     assert "suppressed=2" in world.lines[-2]
-    assert 'event="mcproxy has stopped"' in world.lines[-1]
+    assert 'msg="mcproxy has stopped"' in world.lines[-1]
 
 
 def test_stop_while_starting_aborts(world: World) -> None:

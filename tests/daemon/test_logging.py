@@ -30,11 +30,13 @@ def emit(level: str, *events: LogEvent) -> list[str]:
 def test_line_has_time_level_event_and_fields_in_their_order() -> None:
     line = format_line(
         event(
-            "{endpoint} ejected", level=LogLevel.warn, todo="look", cause="refused it", n=3, endpoint="a", cluster="e"
+            "{endpoint} ejected", level=LogLevel.warn, event="out", todo="look", cause="refused it", n=3, endpoint="a",
+            cluster="e",
         )
-    )
+    )  # fmt: skip
     assert line == (
-        '2026-11-21T11:42:00.123Z level=warn event="a ejected" cluster=e endpoint=a n=3 cause="refused it" todo=look\n'
+        '2026-11-21T11:42:00.123Z level=warn event=out msg="a ejected" cluster=e endpoint=a n=3 cause="refused it" '
+        "todo=look\n"
     )
 
 
@@ -122,8 +124,10 @@ def test_twisted_chatter_is_debug_but_its_errors_are_not() -> None:
 
 def test_logger_of_twisted_fits() -> None:
     lines: list[str] = []
-    Logger(namespace="mcproxy.upstream", observer=LineObserver(lines.append)).info("up {n}", n=1, cluster="east")
-    assert re.search(r'level=info event="up 1" cluster=east n=1\n$', lines[0])
+    Logger(namespace="mcproxy.upstream", observer=LineObserver(lines.append)).info(
+        "up {n}", event="up", n=1, cluster="east"
+    )
+    assert re.search(r'level=info event=up msg="up 1" cluster=east n=1\n$', lines[0])
 
 
 def test_a_warning_of_a_library_is_no_line_of_the_log() -> None:
@@ -142,8 +146,8 @@ def test_a_child_has_its_name_in_each_line_before_anything_else() -> None:
     log = Logger(namespace="mcproxy.upstream", observer=observer)
     log.info("up", cluster="east")
     log.info("replaced", process="keeper")
-    assert lines[0].endswith(' level=info event="up" process=worker-1 cluster=east\n')
-    assert lines[1].endswith(' event="replaced" process=keeper\n')
+    assert lines[0].endswith(' level=info event=library_message msg="up" process=worker-1 cluster=east\n')
+    assert lines[1].endswith(' msg="replaced" process=keeper\n')
 
 
 def test_a_line_can_be_taken_away_and_one_of_another_process_be_written() -> None:
@@ -160,5 +164,5 @@ def test_a_line_can_be_taken_away_and_one_of_another_process_be_written() -> Non
     log.info("mine", common=True)
     log.info("yours")
     observer.write_line("theirs\n")
-    assert [line.split("event=")[-1] for line in lines] == ['"yours"\n', "theirs\n"]
+    assert [line.split("msg=")[-1] for line in lines] == ['"yours"\n', "theirs\n"]
     assert len(diverted) == 2

@@ -293,7 +293,7 @@ def test_systemd_learns_of_the_new_main_process_before_that_speaks_and_a_reload_
         finally:
             os.kill(new, signal.SIGTERM)
         systemd.wait_for("STOPPING=1")
-        daemon.wait_for('event="mcproxy has stopped" cut=')
+        daemon.wait_for('msg="mcproxy has stopped" cut=')
 
 
 def test_new_daemon_that_cannot_serve_changes_nothing(tmp_path: Path, control: str) -> None:
@@ -303,7 +303,7 @@ def test_new_daemon_that_cannot_serve_changes_nothing(tmp_path: Path, control: s
         answer = ask(control, "upgrade")
         assert (answer["ok"], answer["invalid"]) == (False, True)
         assert answer["errors"] == ["a.key: it is wrong; another value"]
-        daemon.wait_for('event="the program is not replaced, this one goes on" cause="a.key: it is wrong')
+        daemon.wait_for('msg="the program is not replaced, this one goes on" cause="a.key: it is wrong')
         taken = tmp_path / "taken"
         taken.write_text("no socket")
         daemon.configure(control_socket=str(taken))

@@ -75,7 +75,7 @@ class Daemon:
     def start(self) -> Daemon:
         """Start and wait until it serves."""
         self.spawn()
-        self.wait_for('event="mcproxy serves"')
+        self.wait_for('msg="mcproxy serves"')
         return self
 
     @property

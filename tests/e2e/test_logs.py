@@ -117,8 +117,8 @@ def test_log_that_is_read_late_is_whole_and_bounded(tmp_path: Path) -> None:
     refused = [line for line in log.splitlines() if "token refused" in line]
     assert len(refused) == 11
     assert "suppressed=2990" in refused[-1]
-    assert 'event="mcproxy serves' in log
-    assert 'event="mcproxy stopped' in log.splitlines()[-1] or "stop" in log
+    assert 'msg="mcproxy serves' in log
+    assert 'msg="mcproxy stopped' in log.splitlines()[-1] or "stop" in log
 
 
 def test_access_log_on_standard_output_that_is_not_read_stops_nothing(tmp_path: Path) -> None:

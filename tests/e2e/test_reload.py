@@ -228,9 +228,9 @@ def test_reloads_under_load_lose_nothing(
                     refused += 1
                 replace_file(daemon.file, good)
                 if number % 2:
-                    done = len(daemon.all_lines('event="configuration reloaded"'))
+                    done = len(daemon.all_lines('msg="configuration reloaded"'))
                     daemon.signal(signal.SIGHUP)
-                    daemon.wait_for('event="configuration reloaded"', count=done + 1)
+                    daemon.wait_for('msg="configuration reloaded"', count=done + 1)
                 else:
                     assert main(["reload", "-c", str(daemon.file)]) == 0, capsys.readouterr().err
                 if before is not None:
@@ -250,7 +250,7 @@ def test_reloads_under_load_lose_nothing(
         assert seen == [*range(load.sent + 1), -1]
     assert all(count > 20 for count in load.counts), load.counts
     assert listening_inode(environment.port) == inode
-    assert len(daemon.all_lines('event="configuration reloaded"')) == RELOADS
-    assert len(daemon.lines('event="reload refused')) == refused == RELOADS / 10
+    assert len(daemon.all_lines('msg="configuration reloaded"')) == RELOADS
+    assert len(daemon.lines('msg="reload refused')) == refused == RELOADS / 10
     assert [line for line in daemon.lines() if re.search("traceback|Unhandled", line, re.I)] == []
     assert memory[1] - memory[0] < MEMORY_GROWTH, [f"{size / 2**20:.1f} MiB" for size in memory]

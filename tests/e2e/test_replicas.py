@@ -131,7 +131,7 @@ def test_replicas_share_a_limit_and_survive_their_redis(site: Site) -> None:
         daemon.spawn()
     one, two = site.daemons
     for daemon in site.daemons:
-        daemon.wait_for('event="mcproxy serves"')
+        daemon.wait_for('msg="mcproxy serves"')
     assert mcproxy("check", "-c", str(one.file)).returncode == 0
     wait_until("both are members", lambda: site.members() == 2)
     loads = site.load(400, 400)

@@ -298,7 +298,7 @@ def test_tunnels_have_their_time_all_else_is_served_and_the_successor_waits(site
         assert logs.process.wait(TIMEOUT) != 0
         shell.process.wait(TIMEOUT)
         assert daemon.end() == 0
-        successor.wait_for('event="mcproxy serves"')
+        successor.wait_for('msg="mcproxy serves"')
         serves = time.monotonic()
         renewals = len(lease.renewed)
         wait_until("renewals by the successor", lambda: len(lease.renewed) > renewals + 3)

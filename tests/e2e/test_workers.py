@@ -22,7 +22,8 @@ from tests.e2e.http_client import Client, ask
 from tests.e2e.processes import Daemon, Kubectl, mcproxy, wait_until
 
 LINE = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=(debug|info|warn|error) event=\"(?:[^\"\\]|\\.)*\"( \w+=\S.*)?"
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=(debug|info|warn|error) "
+    r"event=\w+ msg=\"(?:[^\"\\]|\\.)*\"( \w+=\S.*)?"
 )
 AS_ADMIN = (("Authorization", "Bearer admin"),)
 
@@ -52,7 +53,7 @@ class Site(AggregateEnvironment):
             return bool(now["pid"] != before["pid"] and now["restarts"] == before["restarts"] + 1)
 
         wait_until(f"the successor of {name}", replaced)
-        self.daemon.wait_for('event="process serves"', f"process={name}", count=before["restarts"] + 1)
+        self.daemon.wait_for('msg="process serves"', f"process={name}", count=before["restarts"] + 1)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +152,7 @@ def test_a_keeper_that_is_killed_ends_watches_between_two_events_and_reads_wait_
         os.kill(site.processes()["keeper"]["pid"], signal.SIGKILL)
         assert client.request("GET", "/api/v1/pods", AS_ADMIN).json["items"]
         assert [watch.response.read() for watch in watches] == [b""] * 4  # their end, and no error
-    site.daemon.wait_for('event="process serves"', "process=keeper")
+    site.daemon.wait_for('msg="process serves"', "process=keeper")
 
 
 def test_exec_goes_on_while_all_processes_but_its_own_are_killed(site: Site, kubectl: str) -> None:
@@ -204,10 +205,10 @@ def test_every_line_of_the_log_is_whole_and_those_of_children_name_them(site: Si
     lines = site.daemon.all_lines()
     assert [line for line in lines if not LINE.fullmatch(line)] == []
     assert [line for line in lines if "traceback=" in line] == []
-    (serves,) = site.daemon.lines('event="mcproxy serves"')
+    (serves,) = site.daemon.lines('msg="mcproxy serves"')
     assert "process=" not in serves
     assert serves.endswith(" workers=2")
-    assert len(site.daemon.lines('event="process serves"')) == sum(p["restarts"] for p in site.processes().values())
+    assert len(site.daemon.lines('msg="process serves"')) == sum(p["restarts"] for p in site.processes().values())
 
 
 def test_sigterm_ends_all_processes(site: Site) -> None:

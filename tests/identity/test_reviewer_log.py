@@ -25,5 +25,5 @@ def test_a_reviewer_that_is_overloaded_time_and_again_writes_few_lines() -> None
         globalLogPublisher.removeObserver(observer)
     # Those of each reviewer apart: that another one fails must be seen.
     for name in ("one", "{two}"):
-        assert sum(f'event="{name} fails: too many wait; clients get 503"' in line for line in lines) == BURST
-        assert sum(f'event="{name} works again"' in line for line in lines) == BURST
+        assert sum(f'msg="{name} fails: too many wait; clients get 503"' in line for line in lines) == BURST
+        assert sum(f'msg="{name} works again"' in line for line in lines) == BURST

@@ -121,7 +121,7 @@ def test_a_disabled_endpoint_that_is_down_causes_no_warning() -> None:
         endpoint.record_check("bad")
         endpoint.record_check(None)
     assert [(event["log_level"].name, formatEvent(event)) for event in events] == [
-        ("info", "endpoint a of cluster east is disabled: it gets no new requests"),
+        ("info", "an endpoint is disabled: it gets no new requests"),
         ("info", "disabled endpoint a of cluster east is not healthy: bad"),
         ("info", "endpoint a of cluster east is healthy, but disabled"),
     ]

@@ -88,6 +88,7 @@ class StoreFiles:
                 self._failing.add(path)
                 _log.warn(
                     "the cache of {resource} of cluster {cluster} could not be saved",
+                    event="cache_not_saved",
                     resource=str(store.resource.gvr),
                     cluster=store.member,
                     cause=f"{path}: {error.strerror or error}",
@@ -140,6 +141,7 @@ class StoreFiles:
         except OSError as error:
             _log.warn(
                 "the file {path} of a cache that is not kept could not be removed",
+                event="cache_file_not_removed",
                 path=str(path),
                 cause=error.strerror or str(error),
                 todo="remove it, and make daemon.stateDir writable",

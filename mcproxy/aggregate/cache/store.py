@@ -311,7 +311,7 @@ class Store:
                     try:
                         listener.store_event(self, event)
                     except Exception:
-                        _log.failure("a listener of a store failed")
+                        _log.failure("a listener of a store failed", event="internal_error")
 
     def _tell_progress(self) -> None:
         for number, listener in tuple(self._listeners.items()):
@@ -319,7 +319,7 @@ class Store:
                 try:
                     listener.store_progress(self)
                 except Exception:
-                    _log.failure("a listener of a store failed")
+                    _log.failure("a listener of a store failed", event="internal_error")
 
     async def _wait(self, version: int, timeout: float) -> bool:
         number = self._next_number

@@ -117,6 +117,7 @@ class LastRead(Generic[T]):
         self._logged[name] = cause
         log.warn(
             "{what} of cluster {cluster} cannot be read: {cause}",
+            event="member_document_unreadable",
             what=self._what,
             cluster=name,
             cause=cause,

@@ -164,6 +164,7 @@ class AggregateMerges:
             if conflict not in self._logged:
                 log.warn(
                     "aggregate {aggregate}: its members disagree on {resource}: it is served as in cluster {cluster}",
+                    event="members_disagree",
                     aggregate=self._name,
                     resource=f"{conflict.gvr} ({conflict.gvr.api_version})",
                     cluster=conflict.served,

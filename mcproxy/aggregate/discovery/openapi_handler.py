@@ -66,6 +66,7 @@ async def serve(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateM
     except (MemberError, DiscoveryError) as error:
         log.warn(
             "an OpenAPI document cannot be read: {cause}",
+            event="openapi_unreadable",
             path=request.info.path,
             cause=error.cause if isinstance(error, MemberError) else str(error),
             client=str(getattr(request.exchange.connection.client, "host", UNIX)),

@@ -231,6 +231,7 @@ class Member:
         if self.uid and uid:
             log.warn(
                 "cluster {cluster} is another one than before: what was cached of it is dropped",
+                event="cluster_replaced",
                 cluster=self.name,
                 cause=f"the uid of its namespace kube-system was {self.uid} and is {uid}",
                 todo="none if the cluster was replaced; else see where its endpoints lead",

@@ -141,7 +141,12 @@ class MemberDiscovery:
     def _ended(self, failure: Failure) -> None:
         """Polling was stopped; any other end is a bug."""
         if not isinstance(failure.value, CancelledError):
-            log.failure("reading the discovery of cluster {cluster} broke", failure, cluster=self._member)
+            log.failure(
+                "reading the discovery of cluster {cluster} broke",
+                failure,
+                event="internal_error",
+                cluster=self._member,
+            )
 
     async def _read(self) -> None:
         """Read both documents, one after the other; errors are logged and remembered."""
@@ -221,6 +226,7 @@ class MemberDiscovery:
         if cause and cause != self._logged and not cause.startswith("no endpoint"):
             log.warn(
                 "the discovery of cluster {cluster} cannot be read: {cause}",
+                event="discovery_unreadable",
                 cluster=self._member,
                 cause=cause,
                 todo="see that the API server runs, and that system:discovery is bound to the proxy's user",

@@ -166,7 +166,9 @@ class Reflector:
             except CancelledError:
                 raise
             except Exception:
-                log.failure("the reflector of {store} broke; please report it", store=self._name)
+                log.failure(
+                    "the reflector of {store} broke; please report it", event="internal_error", store=self._name
+                )
                 failure = MemberError("an error of the proxy; its log has the cause")
             finally:
                 self._initial = None
@@ -176,7 +178,12 @@ class Reflector:
     def _ended(self, failure: Failure) -> None:
         """The reflector was stopped; any other end is a bug."""
         if not isinstance(failure.value, CancelledError):
-            log.failure("the reflector of {store} has ended; please report it", failure, store=self._name)
+            log.failure(
+                "the reflector of {store} has ended; please report it",
+                failure,
+                event="internal_error",
+                store=self._name,
+            )
 
     @property
     def _name(self) -> str:
@@ -229,7 +236,7 @@ class Reflector:
         return version_of_list(response.body)
 
     def _forget(self, cause: str) -> None:
-        log.warn("what was cached as {store} is dropped", store=self._name, cause=cause)
+        log.warn("what was cached as {store} is dropped", event="cache_dropped", store=self._name, cause=cause)
         self._limits.forget()
         self.store.clear()
 
@@ -496,7 +503,7 @@ class Reflector:
         self._backoff.worked()
         self._failures = 0
         if self._logged:
-            log.info("{store} is followed again", store=self._name)
+            log.info("{store} is followed again", event="reflector_ready", store=self._name)
             self._logged = ""
         self.store.available()
 
@@ -532,13 +539,16 @@ class Reflector:
             todo = "none if the definition was deleted; else see that the API service runs"
         else:
             todo = "see the log of the cluster's API server; it is tried again"
-        log.warn("{store} is not followed: {cause}", store=self._name, cause=error.cause, todo=todo)
+        log.warn(
+            "{store} is not followed: {cause}", event="reflector_out", store=self._name, cause=error.cause, todo=todo
+        )
 
     def _note_malformed(self, item: MalformedItem) -> None:
         if not self._logged_item:
             self._logged_item = True
             log.warn(
                 "an object of {store} is left out: {cause}; others of it are not logged",
+                event="object_left_out",
                 store=self._name,
                 cause=requests.shown(item.message),
                 todo="see what the cluster's API server sends",

@@ -87,7 +87,7 @@ class _Entry:
 
     def _not_restored(self, failure: Failure) -> None:
         if not isinstance(failure.value, CancelledError):
-            log.failure("reading a saved cache broke; please report it", failure)
+            log.failure("reading a saved cache broke; please report it", failure, event="internal_error")
             self.reflector.start()
 
     def stop(self) -> None:

@@ -154,7 +154,7 @@ class AggregateViews:
             try:
                 callback()
             except Exception:
-                log.failure("a listener of an aggregate's views failed; please report it")
+                log.failure("a listener of an aggregate's views failed; please report it", event="internal_error")
 
     def _wanted(
         self,
@@ -226,6 +226,7 @@ class AggregateViews:
             self._disagreements.add((gvr, other))
             log.warn(
                 "aggregate {aggregate}: {resource} is left out of cluster {other}",
+                event="resource_left_out",
                 aggregate=self.aggregate.name,
                 resource=str(gvr),
                 other=other,
@@ -245,6 +246,7 @@ class AggregateViews:
         for gvr in sorted(absent - self._absent):
             log.warn(
                 "aggregate {aggregate}: no member has {resource} of version {version}",
+                event="resource_unknown",
                 aggregate=self.aggregate.name,
                 resource=str(gvr),
                 version=gvr.version,

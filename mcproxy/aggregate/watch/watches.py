@@ -281,7 +281,12 @@ class Watches:
             if isinstance(version, int) and version < part:
                 watcher.fail(Expired(f"cluster {store.member} is at version {version}, before {part}"))
             elif isinstance(version, Failure):
-                log.debug("no answer of cluster {member}: {error}", member=store.member, error=version.value)
+                log.debug(
+                    "no answer of cluster {member}: {error}",
+                    event="member_not_answering",
+                    member=store.member,
+                    error=version.value,
+                )
 
     async def _probed(self, store: Store) -> int:
         return await self._probe(store, PROBE_TIMEOUT)

@@ -182,7 +182,9 @@ class Channel:
                 self._queued += len(data)
         if self._queue:
             if self._queued > MAX_QUEUED:
-                log.error("a process reads nothing of what it is told", queued=self._queued)
+                log.error(
+                    "a process reads nothing of what it is told", event="process_not_reading", queued=self._queued
+                )
                 self.close()
             else:
                 self._reactor.addWriter(self)
@@ -251,7 +253,7 @@ class Channel:
         while not self.lost and len(self._received) >= HEAD.size:
             length, count = HEAD.unpack_from(self._received)
             if length > MAX_MESSAGE:
-                log.error("a message of a process is too long", length=length)
+                log.error("a message of a process is too long", event="process_message_too_long", length=length)
                 return CONNECTION_LOST
             if len(self._received) < HEAD.size + length:
                 break
@@ -279,7 +281,11 @@ class Channel:
         answering.addCallbacks(
             lambda result: self._reply(number, result), lambda failure: self._refuse(kind, number, failure.value)
         )
-        answering.addErrback(lambda failure: log.failure("a message could not be answered", failure=failure, kind=kind))
+        answering.addErrback(
+            lambda failure: log.failure(
+                "a message could not be answered", event="internal_error", failure=failure, kind=kind
+            )
+        )
 
     def _answered(self, kind: str, fields: Fields) -> None:
         answer = self._asked.pop(fields.pop("to"), None)  # None: it came too late
@@ -300,7 +306,13 @@ class Channel:
             if errors.is_operational(error):
                 return
         failure = Failure(error)  # type: ignore[no-untyped-call]
-        log.failure("a message of another process failed", failure=failure, kind=kind, todo="report this bug")
+        log.failure(
+            "a message of another process failed",
+            event="internal_error",
+            failure=failure,
+            kind=kind,
+            todo="report this bug",
+        )
 
     # -- of the reactor ---------------------------------------------------------------------------------------------
 

@@ -212,7 +212,12 @@ class Children:
             try:
                 callback(child)
             except Exception:
-                log.failure("the end of a process was not dealt with", process=child.name, todo="report this bug")
+                log.failure(
+                    "the end of a process was not dealt with",
+                    event="internal_error",
+                    process=child.name,
+                    todo="report this bug",
+                )
         child.reaped(status)
 
     def _beat(self) -> None:
@@ -226,6 +231,7 @@ class Children:
             if silent > (SILENCE if child.answered else STARTING):
                 log.error(
                     "process does not answer, it is killed",
+                    event="process_unresponsive",
                     process=child.name,
                     pid=child.pid,
                     cause=f"it was stopped, or got no processor time, or hangs, for {silent:.0f} s",
@@ -236,7 +242,7 @@ class Children:
             elif not child.pinged:
                 child.pinged = True
                 Deferred.fromCoroutine(self.ping(child)).addErrback(
-                    lambda failure: log.failure("ping failed", failure=failure)
+                    lambda failure: log.failure("ping failed", event="internal_error", failure=failure)
                 )
 
     async def ping(self, child: Child, timeout: float | None = None) -> None:

@@ -140,7 +140,12 @@ class Generations:
         except ProcessLost:
             return
         except Exception as error:
-            log.warn("a process that ends keeps the configuration that it has", process=child.name, cause=str(error))
+            log.warn(
+                "a process that ends keeps the configuration that it has",
+                event="process_keeps_config",
+                process=child.name,
+                cause=str(error),
+            )
             return
         new.ending.append(child)
 
@@ -194,7 +199,12 @@ class Generations:
         except ProcessLost:
             return
         except Exception as error:
-            self._slots.log_error("a process could not commit the configuration, it is replaced", slot, error)
+            self._slots.log_error(
+                "a process could not commit the configuration, it is replaced",
+                slot,
+                error,
+                event="process_commit_failed",
+            )
             child.kill()
             return
         if slot.child is child:

@@ -119,6 +119,7 @@ class ChannelHealth:
             if silent and not self.leads and not late:  # else this process stood still, and has not read yet
                 log.warn(
                     "the supervisor says nothing, this process checks the endpoints for itself",
+                    event="supervisor_silent",
                     todo="see what stops the supervisor, or whether the machine is overloaded",
                 )
                 self._become(leads=False, checks=True)

@@ -53,11 +53,14 @@ class Orphan:
         self._reporting = LoopingCall(self._report)
         self._reporting.clock = reactor
         if shutdown.begun:
-            log.error("the supervisor has died as it was stopping, this process goes on with that")
+            log.error(
+                "the supervisor has died as it was stopping, this process goes on with that", event="supervisor_died"
+            )
             self.stop()
         elif self._daemon.control_socket is None:
             log.error(
                 "the supervisor has died, this process drains and ends",
+                event="supervisor_died",
                 cause="without daemon.controlSocket no other daemon can be found",
                 todo="start mcproxy again",
             )
@@ -92,7 +95,7 @@ class Orphan:
                 await self._hand_over(status.get("pid"))
             await deferLater(self._reactor, POLL)
         self._stopping = True
-        log.info("another daemon serves, this process drains and ends", pid=status.get("pid"))
+        log.info("another daemon serves, this process drains and ends", event="orphan_draining", pid=status.get("pid"))
         if self._unneeded is not None:
             await self._unneeded()
         taken = self._handed_over if self._handed_over_to == status.get("pid") else ()
@@ -109,11 +112,20 @@ class Orphan:
             if await offer(self._reactor, self._daemon.control_socket, listening):
                 self._handed_over_to, self._handed_over = pid, [address for address, _ in listening]
         except (OSError, ValueError) as error:  # it has ended, or it stalls
-            log.warn("the daemon that starts does not take the sockets of this process", cause=str(error))
+            log.warn(
+                "the daemon that starts does not take the sockets of this process",
+                event="orphan_sockets_not_taken",
+                cause=str(error),
+            )
 
     def _ended(self) -> None:
         cut = self._service.cut
-        log.info("process has stopped", cut=sum(cut.values()), **{f"cut{kind.title()}": cut[kind] for kind in cut})
+        log.info(
+            "process has stopped",
+            event="process_stopped",
+            cut=sum(cut.values()),
+            **{f"cut{kind.title()}": cut[kind] for kind in cut},
+        )
         if self._reporting.running:
             self._reporting.stop()
         self._end()
@@ -121,13 +133,16 @@ class Orphan:
     def _report(self) -> None:
         log.error(
             "the supervisor has died, this process serves on",
+            event="supervisor_died",
             open=self._service.running,
             todo="start mcproxy again: it takes over",
         )
 
     def _run(self, coroutine: Any) -> None:
         def failed(failure: Failure) -> None:
-            log.failure("ending without a supervisor failed", failure=failure, todo="report this bug")
+            log.failure(
+                "ending without a supervisor failed", event="internal_error", failure=failure, todo="report this bug"
+            )
             self._end(at_once=True)
 
         Deferred.fromCoroutine(coroutine).addErrback(failed)

@@ -112,6 +112,7 @@ class Slots:
         if version != __version__:
             log.error(
                 "the program was replaced under a running daemon",
+                event="program_versions_differ",
                 process=slot.name,
                 cause=f"the supervisor is {__version__}, its new process {version}",
                 todo="run `mcproxy upgrade`, which replaces all of it",
@@ -142,7 +143,9 @@ class Slots:
         def start() -> None:
             slot.waiting = None
             Deferred.fromCoroutine(self._start_successor(slot)).addErrback(
-                lambda failure: log.failure("replacing a process failed", failure=failure, process=slot.name)
+                lambda failure: log.failure(
+                    "replacing a process failed", event="internal_error", failure=failure, process=slot.name
+                )
             )
 
         slot.wait(self._reactor.callLater(delay, start), delayed=delay > 0)
@@ -155,7 +158,7 @@ class Slots:
         except ProcessLost:
             return  # `_ended` has started the next one
         except Exception as error:
-            self.log_error("a process cannot be started", slot, error)
+            self.log_error("a process cannot be started", slot, error, event="process_start_failed")
             if self._slots.get(slot.name) is not slot:  # a reload has removed it
                 return
             if slot.child is None:
@@ -168,7 +171,7 @@ class Slots:
         except ProcessLost:
             return
         except Exception as error:
-            self.log_error("the successor of a process cannot serve", slot, error)
+            self.log_error("the successor of a process cannot serve", slot, error, event="process_start_failed")
             child.kill()
             return
         if slot.child is not child:
@@ -176,7 +179,7 @@ class Slots:
         if self.phase is Phase.DRAINING:
             self._drain(child)
         slot.serves()
-        log.info("process serves", process=slot.name, pid=child.pid)
+        log.info("process serves", event="process_ready", process=slot.name, pid=child.pid)
         self.choose_leader()
         self.changed()
         self._retire_leaving(slot)
@@ -193,11 +196,11 @@ class Slots:
             if in_force:
                 delay = slot.delay(self._reactor.seconds() - child.started_at)
                 slot.restarts += 1
-                log.error("process has ended, it is replaced", **what, afterSeconds=delay, **why)
+                log.error("process has ended, it is replaced", event="process_died", **what, afterSeconds=delay, **why)
                 self.replace(slot, delay)
                 status = 0
         if status != 0 and not child.killed:
-            log.error("process has ended before it was done", **what, **why)
+            log.error("process has ended before it was done", event="process_died", **what, **why)
         if child is self._children.leader:
             self.choose_leader()
 
@@ -207,7 +210,12 @@ class Slots:
         def replace() -> None:
             slot = next((slot for slot in self._slots.values() if slot.child is child), None)
             if slot is not None and self.phase is Phase.RUNNING:
-                log.info("process was told to end, it is replaced", process=child.name, pid=child.pid)
+                log.info(
+                    "process was told to end, it is replaced",
+                    event="process_replaced",
+                    process=child.name,
+                    pid=child.pid,
+                )
                 slot.restarts += 1
                 slot.empty()
                 slot.leaving.append(child)
@@ -229,7 +237,7 @@ class Slots:
         for child in leaving:
             child.retiring = True
             Deferred.fromCoroutine(self.retire(child)).addErrback(
-                lambda failure: log.failure("a process could not retire", failure=failure)
+                lambda failure: log.failure("a process could not retire", event="internal_error", failure=failure)
             )
         self.choose_leader()
 
@@ -241,7 +249,13 @@ class Slots:
         except ProcessLost:
             return
         self.cut.update(answer["cut"])
-        log.info("process has retired", process=child.name, pid=child.pid, cut=sum(answer["cut"].values()))
+        log.info(
+            "process has retired",
+            event="process_retired",
+            process=child.name,
+            pid=child.pid,
+            cut=sum(answer["cut"].values()),
+        )
 
     def choose_leader(self) -> None:
         """Let the leader stay, or else the first worker that serves be it."""
@@ -269,7 +283,7 @@ class Slots:
             if slot.child is not None and not slot.serving:
                 slot.child.kill()
 
-    def log_error(self, what: str, slot: Slot, error: Exception) -> None:
+    def log_error(self, what: str, slot: Slot, error: Exception, *, event: str) -> None:
         """Log what went wrong in a child; it has logged the traceback of a bug."""
         cause, todo = describe(error) or (str(error), "report this bug, with the log")
-        log.error(what, process=slot.name, cause=cause, todo=todo)
+        log.error(what, event=event, process=slot.name, cause=cause, todo=todo)

@@ -247,7 +247,14 @@ class Processes:
             if isinstance(answer, dict):
                 answers.append(answer)
             elif not isinstance(answer, ProcessLost):
-                log.error("a process failed", process=child.name, doing=kind, cause=str(answer), todo="see its log")
+                log.error(
+                    "a process failed",
+                    event="process_command_failed",
+                    process=child.name,
+                    doing=kind,
+                    cause=str(answer),
+                    todo="see its log",
+                )
         return answers
 
     async def _finish(self, children: Sequence[Child]) -> Counter[str]:
@@ -269,7 +276,9 @@ class Processes:
             await child.when_ended().addTimeout(END_TIMEOUT, self._reactor)
         except TimeoutError:
             why = {"cause": f"it had {END_TIMEOUT:g} s for it", "todo": "report this bug, unless somebody stopped it"}
-            log.error("process does not end, it is killed", process=child.name, pid=child.pid, **why)
+            log.error(
+                "process does not end, it is killed", event="process_killed", process=child.name, pid=child.pid, **why
+            )
             child.kill()
 
 

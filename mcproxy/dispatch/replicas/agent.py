@@ -290,7 +290,12 @@ class LeaseAgent:
         """Say that Redis is back once it stays: one that comes and goes is one outage."""
         if self._said_away and now - self._back_since >= self._lasts:
             self._said_away = False
-            log.info("the shared state is back", seconds=round(now - self._away_since, 1), replicas=self.replicas)
+            log.info(
+                "the shared state is back",
+                event="shared_state_back",
+                seconds=round(now - self._away_since, 1),
+                replicas=self.replicas,
+            )
 
     def _failed(self, error: Exception, now: float) -> None:
         self._failure = error
@@ -312,6 +317,7 @@ class LeaseAgent:
             "the shared state is away: limits over replicas are divided equally"
             if replicas
             else "the shared state is away, and no other replica is known: limits hold for this one alone",
+            event="shared_state_away",
             replicas=replicas or 1,
             cause=str(error) if error is not None else f"no answer within {self._lasts:g} s",
             todo=getattr(error, "todo", "see that Redis runs and answers"),
@@ -331,6 +337,7 @@ class LeaseAgent:
         member, _, label = other.partition(" ")
         log.warn(
             "replicas have different limits",
+            event="replica_limits_differ",
             flowControl=id.name,
             cause=f"{member} has {label}, this one {leases.limit.label}",
             todo=TODO_DIFFERENT,

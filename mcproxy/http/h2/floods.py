@@ -35,6 +35,7 @@ class Floods:
             self._logged[kind] = now, count
             log.warn(
                 "ended an HTTP/2 connection because of a flood: {kind}",
+                event="http2_flood",
                 kind=kind,
                 client=client,
                 cause=cause,

@@ -131,6 +131,7 @@ class H2ServerConnection(Connection[H2Exchange]):
         else:
             log.info(
                 "closed an HTTP/2 connection that breaks the protocol",
+                event="http2_connection_malformed",
                 client=client,
                 cause=f"{code_name(error.code)}: {error.cause}",
             )
@@ -209,7 +210,12 @@ class H2ServerConnection(Connection[H2Exchange]):
 
     def log_stream_error(self, cause: str) -> None:
         """A stream was reset because of an error of the client."""
-        log.info("refused a request that breaks the protocol", client=self._client_name(), cause=cause)
+        log.info(
+            "refused a request that breaks the protocol",
+            event="request_malformed",
+            client=self._client_name(),
+            cause=cause,
+        )
 
     def _client_name(self) -> str:
         return str(getattr(self.client, "host", UNIX))

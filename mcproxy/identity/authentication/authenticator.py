@@ -156,7 +156,9 @@ class Authenticator:
             return _ANONYMOUS
         if headers.remote:
             raise self._refused("X-Remote-* came without the certificate of a front proxy", _FRONT_PROXY_TODO, client)
-        log.debug("authentication {set} refused a request without a credential", set=self._name)
+        log.debug(
+            "authentication {set} refused a request without a credential", event="credential_missing", set=self._name
+        )
         raise _unauthorized()
 
     def _certificate_refusal(self, peer: TLSPeer) -> str:
@@ -177,7 +179,7 @@ class Authenticator:
 
     def _refused(self, cause: str, todo: str, client: str) -> StatusError:
         text = "authentication {set} refused a request: {cause}"
-        log.info(text, set=self._name, client=client, cause=cause, todo=todo)
+        log.info(text, event="authentication_refused", set=self._name, client=client, cause=cause, todo=todo)
         return _unauthorized()
 
 

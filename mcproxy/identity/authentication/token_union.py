@@ -193,7 +193,7 @@ class UnionTokenAuthenticator:
             return known.caller
         if not 0 < len(token) <= _MAX_TOKEN:
             cause = f"it has {len(token)} bytes, not 1 to {_MAX_TOKEN}"
-            log.info("token refused: {cause}", client=client, cause=cause)
+            log.info("token refused: {cause}", event="token_refused", client=client, cause=cause)
             raise StatusError(401, _UNAUTHORIZED)
         refusals = self._held(key, now)
         for index, authenticator in enumerate(self._authenticators):
@@ -294,7 +294,7 @@ class UnionTokenAuthenticator:
             return _unavailable()
         said = zip(self._authenticators, refusals, strict=True)
         causes = [f"{authenticator.name}: {one.refused.cause}" for authenticator, one in said if one is not None]
-        log.info("token refused: {cause}", client=client, cause="; ".join(causes))
+        log.info("token refused: {cause}", event="token_refused", client=client, cause="; ".join(causes))
         return StatusError(401, _UNAUTHORIZED)
 
     def _keep(self, key: bytes, refusals: _Refusals) -> None:

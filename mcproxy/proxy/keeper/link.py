@@ -126,6 +126,7 @@ class Link(ABC):
         except FrameError as error:
             log.error(
                 "the connection between a worker and the keeper is ended",
+                event="keeper_link_broken",
                 cause=str(error),
                 todo="please report it; if the program was replaced while it ran: mcproxy upgrade",
             )

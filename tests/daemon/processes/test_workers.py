@@ -186,7 +186,7 @@ def test_a_killed_worker_is_replaced_and_the_others_connections_live(workers: Wo
     assert workers.ask(connections[pids["worker-1"]]) in (502, 503)
     with pytest.raises((ConnectionError, http.client.HTTPException)):
         workers.ask(connections[pids["worker-0"]])
-    workers.daemon.wait_for('event="process serves" process=worker-0')
+    workers.daemon.wait_for('msg="process serves" process=worker-0')
     assert {each["name"]: each["restarts"] for each in workers.status()["processes"]}["worker-0"] == 1
     for _ in range(10):
         assert workers.ask() in (502, 503)
@@ -206,7 +206,7 @@ def test_a_terminated_worker_hands_over_to_its_successor(workers: Workers) -> No
     os.kill(before["worker-1"], signal.SIGTERM)
     until(lambda: gone(before["worker-1"]))
     assert workers.pids()["worker-1"] != before["worker-1"]
-    assert not workers.daemon.lines('event="process has ended, it is replaced" process=worker-1')
+    assert not workers.daemon.lines('msg="process has ended, it is replaced" process=worker-1')
 
 
 def test_log_files_are_reopened_by_all(workers: Workers) -> None:
@@ -227,7 +227,7 @@ def test_the_last_test_stops_it_all_processes_end_and_the_files_go(workers: Work
     assert all(gone(pid) for pid in pids.values())
     assert not (workers.folder / "api.sock").exists()
     assert not os.path.exists(workers.control)
-    assert workers.daemon.lines('event="mcproxy has stopped" cut=0')
+    assert workers.daemon.lines('msg="mcproxy has stopped" cut=0')
 
 
 @pytest.mark.parametrize("wrong", ["access", "bind"])
@@ -242,7 +242,7 @@ def test_a_start_that_fails_ends_with_status_1_and_leaves_nothing(tmp_path: Path
         workers.daemon.spawn()
         assert workers.daemon.end() == 1
     (line,) = workers.daemon.log.splitlines()
-    assert 'event="mcproxy does not start"' in line
+    assert 'msg="mcproxy does not start"' in line
     assert f"{workers.daemon.file}:" in line
     assert not (tmp_path / "api.sock").exists()
 

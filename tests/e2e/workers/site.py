@@ -257,7 +257,7 @@ class WorkersDaemon(Daemon):
         self.process.wait(TIMEOUT)
         self.log_file = self.log_file.with_name(f"next-{self.log_file.name}")
         self.spawn()
-        wait_until("the next daemon serves", lambda: bool(self.lines('event="mcproxy serves"')), 60)
+        wait_until("the next daemon serves", lambda: bool(self.lines('msg="mcproxy serves"')), 60)
 
     def zombies(self) -> set[int]:
         return zombies(self.family.pids())

@@ -57,6 +57,7 @@ class FileKeys:
             self._keys = KeySet(())
             log.warn(
                 "the key file {file} {cause}; no token of {issuer} is accepted",
+                event="oidc_keys_unreadable",
                 file=config.path,
                 cause=str(error),
                 issuer=issuer,
@@ -163,7 +164,9 @@ class RemoteKeys:
         except CancelledError:
             self._error = UnavailableError("stopped", "this configuration is no longer in use", "nothing")
         except Exception:
-            log.failure("fetching the keys of an issuer failed unexpectedly; please report this")
+            log.failure(
+                "fetching the keys of an issuer failed unexpectedly; please report this", event="internal_error"
+            )
             self._fails(UnavailableError("unexpected", "fetching its keys failed", "see the traceback in the log"))
         else:
             self._error = None

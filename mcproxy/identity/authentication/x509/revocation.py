@@ -103,6 +103,7 @@ class RevocationLists:
             self._logged.add(key)
             log.warn(
                 "no client certificate of {authority} is accepted: {cause}",
+                event="crl_unusable",
                 authority=issuer.subject.rfc4514_string(),
                 cause=cause,
                 file=self._path,
