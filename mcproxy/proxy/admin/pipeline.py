@@ -10,8 +10,9 @@ leaves the processor to the requests of clusters.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
@@ -25,7 +26,6 @@ from mcproxy.kube import healthz
 from mcproxy.kube.healthz import Check
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.proxy.admin import browsers, in_flight, paths
-from mcproxy.proxy.admin.page import page
 from mcproxy.proxy.admin.paths import Requested
 from mcproxy.proxy.admin.source import AdminSource
 from mcproxy.proxy.client_connection import ClientConnectionInfo
@@ -68,7 +68,7 @@ class AdminParts:
 class _Answer:
     status: int
     content_type: bytes
-    pieces: Sequence[bytes]
+    pieces: Iterable[bytes]
     policy: bytes = browsers.PLAIN_POLICY
 
 
@@ -211,8 +211,10 @@ class AdminPipeline:
                 return _Answer(200, _JSON, [_json(document)])
             case "/status":
                 return _Answer(200, _JSON, [_json(await source.status())])
-        html = page.render(await source.status(), self._paths)
-        return _Answer(200, _HTML, [html.encode()], page.POLICY)
+        from mcproxy.proxy.admin.page import page  # its memory is for those who look at it
+
+        pieces = page.render(await source.status(), self._paths, _rfc3339(exchange.connection.wall_seconds()))
+        return _Answer(200, _HTML, (piece.encode() for piece in pieces), page.POLICY)
 
     def _fields(self, exchange: Exchange, answer: _Answer) -> bytes:
         more = b"Content-Type: %b\r\n%b%b" % (answer.content_type, browsers.FIELDS, answer.policy)
@@ -227,6 +229,10 @@ class AdminPipeline:
             return
         fields = refusal_fields(refusal, audit_id(exchange.head), exchange.connection.wall_seconds())
         exchange.answer(refusal.code, fields, refusal.body())
+
+
+def _rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 def _metrics_type(accept: str) -> tuple[bool, str]:
