@@ -146,6 +146,7 @@ def _make_service(
             admin=admin,
             shared_limits=SharedLimits(reactor, lambda: tables.memory),
         )
+        parts.metrics.measure_loop("mcproxy", reactor)
         return make_service(reactor, parts=parts, access_log_opener=access_logs.open), access_logs
     from mcproxy.daemon.listening_sockets import SocketTable
     from mcproxy.daemon.processes.log_files import LogFilesOfChildren
@@ -153,6 +154,7 @@ def _make_service(
 
     sockets = SocketTable(systemd, handed_over)
     processes = Processes(reactor, sockets=sockets, write_line=observer.write_line, admin=admin)
+    processes.metrics.measure_loop("supervisor", reactor)
     return processes, LogFilesOfChildren(processes.children)
 
 

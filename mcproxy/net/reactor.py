@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet import epollreactor
@@ -17,9 +18,17 @@ from twisted.logger import Logger
 
 log = Logger()
 
+_monotonic = time.monotonic
 _IN = epollreactor.EPOLLIN
 _OUT = epollreactor.EPOLLOUT
 _DEAD = epollreactor.EPOLLHUP | epollreactor.EPOLLERR
+
+LONG_TURN = 0.001
+"""Seconds; a turn of the reactor that took more is reported by itself."""
+
+
+def _ignore(seconds: float) -> None:
+    """The default of `long_turn`."""
 
 
 class LeanEpollReactor(epollreactor.EPollReactor):
@@ -27,6 +36,9 @@ class LeanEpollReactor(epollreactor.EPollReactor):
 
     `end_of_turn` collects streams that have coalesced writes or a protocol to flush; their `end_turn` is called after
     all ready selectables have been called, before the reactor waits again.
+
+    It measures its turns, from the end of a wait to the next one: what became ready meanwhile, a timer or a request,
+    has waited that long at most. Two looks at the clock are 0.1 µs, so every turn is measured, not a sample.
 
     Twisted's reactors count by the time of day: a clock that is set forward would end every timeout at once, and one
     that is set back would stop all timers for as long. Here timers count by CLOCK_MONOTONIC, which is the same for all
@@ -38,6 +50,10 @@ class LeanEpollReactor(epollreactor.EPollReactor):
 
     def __init__(self) -> None:
         self.end_of_turn: list[Any] = []
+        self.short_turns = 0  # since who reads them has set it to 0; and their seconds together
+        self.short_turn_seconds = 0.0
+        self.long_turn: Callable[[float], None] = _ignore  # is called with the seconds of each turn over `LONG_TURN`
+        self._woken_at = _monotonic()
         super().__init__()  # type: ignore[no-untyped-call]
 
     def addExclusiveReader(self, reader: Any) -> None:
@@ -66,7 +82,15 @@ class LeanEpollReactor(epollreactor.EPollReactor):
         if self.end_of_turn:
             self._end_turn()
         selectables = self._selectables
-        for fd, event in self._poller.poll(-1 if timeout is None else timeout, len(selectables) or 1):
+        took = _monotonic() - self._woken_at
+        if took > LONG_TURN:
+            self.long_turn(took)
+        else:
+            self.short_turns += 1
+            self.short_turn_seconds += took
+        ready = self._poller.poll(-1 if timeout is None else timeout, len(selectables) or 1)
+        self._woken_at = _monotonic()
+        for fd, event in ready:
             selectable = selectables.get(fd)
             if selectable is None:
                 continue  # closed by another selectable in this loop

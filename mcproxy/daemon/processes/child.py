@@ -110,6 +110,7 @@ class ChildProcess:
         self._observer.set_level(message["level"])
         self._index = start.index if start.role == Role.WORKER else None
         parts = make_parts(start)
+        parts.metrics.measure_loop(start.name, self._reactor)
         self._service = Service(self._reactor, parts=parts, access_log_opener=self._access_logs.open)
         if start.role == Role.KEEPER:
             self._keeper = Keeper(self._reactor, self._channel, self._service)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcproxy.observe.metrics.counts import Changes, Counts
 from mcproxy.observe.metrics.families import DURATION_BOUNDS, REQUEST_DURATION, REQUESTS, RESPONSE_BYTES
+from mcproxy.observe.metrics.loop_lag import LoopLag, Turns
 from mcproxy.observe.metrics.request_counts import RequestCounts
 
 
@@ -19,20 +20,37 @@ class Metrics:
     def __init__(self) -> None:
         self.counts = Counts()
         self._requests = RequestCounts(self.counts)
+        self._readers: list[Callable[[], None]] = []
+        self._loop_lag: LoopLag | None = None
         self.finished = self._requests.finished  # a Recorder's; called for every request
+
+    def measure_loop(self, process: str, reactor: Turns) -> None:
+        """Count the turns of the reactor of this process; `process` is its name (worker-0)."""
+        self._loop_lag = LoopLag(self.counts, process, reactor)
+        self._readers.append(self._loop_lag.flush)
+
+    def loop_lag(self) -> float | None:
+        """Return the longest turn of the reactor in the last 30 to 60 seconds; None if it is not measured."""
+        return None if self._loop_lag is None else self._loop_lag.longest()
+
+    def read_at_flush(self, reader: Callable[[], None]) -> None:
+        """Call `reader` before the counts are read: it adds what is counted elsewhere since its last call."""
+        self._readers.append(reader)
+
+    def flush(self) -> None:
+        """Bring the counts up to date."""
+        self._requests.flush()
+        for reader in self._readers:
+            reader()
 
     def take(self) -> Changes:
         """Return what was counted since the last call (`Counts.take`), which this object then counts no more."""
-        self._requests.flush()
+        self.flush()
         return self.counts.take()
 
     def add(self, changes: Mapping[str, list[Any]]) -> None:
         """Add what another process has taken out."""
         self.counts.add(changes)
-
-    def flush(self) -> None:
-        """Bring the counts up to date."""
-        self._requests.flush()
 
     def totals(self) -> dict[str, Any]:
         """Return sums over everything: requests, errors (code 500 and more), bytes of responses, durations.

@@ -62,6 +62,26 @@ _key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
 )
 
 
+class _Alike:
+    """Requests whose counters are the same; what they add up to is put there when somebody reads (`settle`)."""
+
+    __slots__ = ("counters", "duration", "number", "own", "received", "sent", "upstream")
+
+    def __init__(self, counters: tuple[Series, ...], histograms: tuple[Series, Series, Series]) -> None:
+        """`counters`: of request bodies' bytes, of responses', and those that each request increases."""
+        self.counters = counters
+        self.duration, self.own, self.upstream = histograms
+        self.number = self.received = self.sent = 0
+
+    def settle(self) -> None:
+        received, sent, *others = self.counters
+        received[0] += self.received
+        sent[0] += self.sent
+        for counter in others:
+            counter[0] += self.number
+        self.number = self.received = self.sent = 0
+
+
 class RequestCounts:
     """Counts the requests of one process."""
 
@@ -69,72 +89,94 @@ class RequestCounts:
         self._counts = counts
         self._records: list[AccessRecord] = []
         self._resources: set[str] = set()
-        self._found: dict[tuple[Any, ...], tuple[Series, ...]] = {}
+        self._known: dict[tuple[Any, ...], _Alike] = {}
+        self._unknown: list[_Alike] = []  # of the records that are being counted
 
     def finished(self, record: AccessRecord) -> None:
         """Count a request, at once or with those that follow."""
-        self._records.append(record)
-        if len(self._records) >= BATCH:
-            self.flush()
+        records = self._records
+        records.append(record)
+        if len(records) >= BATCH:
+            self._count()
 
     def flush(self) -> None:
-        """Count what was not counted yet."""
-        records = self._records
-        self._records = []
+        """Bring the counts up to date."""
+        self._count()
+        self._settle()
+
+    def _settle(self) -> None:
+        for alike in self._known.values():
+            if alike.number:
+                alike.settle()
+
+    def _count(self) -> None:
+        records, self._records = self._records, []
+        known, bounds = self._known, DURATION_BOUNDS
         for record in records:
             key = _key(record)
-            found = self._found.get(key) or self._find(record, key)
-            total, outcome, policy, received, sent, duration, own, upstream, aggregate = found
-            total[0] += 1
-            outcome[0] += 1
-            policy[0] += 1
-            received[0] += record.bytes_in
-            sent[0] += record.bytes_out
-            aggregate[0] += 1
+            alike = known.get(key)
+            if alike is None:
+                alike = self._alike(record, key)
+            alike.number += 1
+            alike.received += record.bytes_in
+            alike.sent += record.bytes_out
             if record.long_running:
                 continue
             rest = seconds = record.total
-            duration[bisect_left(DURATION_BOUNDS, seconds)] += 1
-            duration[-1] += seconds
+            series = alike.duration
+            series[bisect_left(bounds, seconds)] += 1
+            series[-1] += seconds
             waited = record.upstream
             if waited is not None:
-                upstream[bisect_left(DURATION_BOUNDS, waited)] += 1
-                upstream[-1] += waited
+                series = alike.upstream
+                series[bisect_left(bounds, waited)] += 1
+                series[-1] += waited
                 rest = max(0.0, seconds - waited)
-            own[bisect_left(DURATION_BOUNDS, rest)] += 1
-            own[-1] += rest
+            series = alike.own
+            series[bisect_left(bounds, rest)] += 1
+            series[-1] += rest
+        for alike in self._unknown:
+            alike.settle()
+        self._unknown.clear()
 
-    def _find(self, record: AccessRecord, key: tuple[Any, ...]) -> tuple[Series, ...]:
-        """Return the series that a record belongs to; where a label does not apply, one that nobody reads."""
+    def _alike(self, record: AccessRecord, key: tuple[Any, ...]) -> _Alike:
+        """Return what requests like this one are counted in."""
         counts = self._counts
-        nowhere: Series = [0] * (len(DURATION_BOUNDS) + 2)
         server = record.server
         cluster = SEVERAL if "," in record.cluster else record.cluster
         verb = METHODS.get(record.method, OTHER) if not record.verb else record.verb if record.verb in VERBS else OTHER
-        code = CODES.get(record.status, OTHER)
         resource = self._resource(record)
-        labels: Labels = (server, cluster, verb, resource, code)
-        known = counts.of(REQUESTS)
-        if labels not in known and len(known) >= MAX_SERIES:
+        labels: Labels = (server, cluster, verb, resource, CODES.get(record.status, OTHER))
+        found = counts.of(REQUESTS)
+        if labels not in found and len(found) >= MAX_SERIES:
             labels = (server, cluster, OTHER, OTHER, OTHER)
-        found = (
-            counts.series(REQUESTS, labels),
-            counts.series(OUTCOMES, (server, record.reason)),
-            counts.series(POLICY_HITS, (server, record.policy)) if record.policy else nowhere,
+        counters = [
             counts.series(REQUEST_BYTES, (server, cluster)),
             counts.series(RESPONSE_BYTES, (server, cluster)),
-            counts.series(REQUEST_DURATION, (server, cluster, verb)),
-            counts.series(OWN_DURATION, (server,)),
-            counts.series(UPSTREAM_DURATION, (cluster, record.endpoint)) if record.endpoint else nowhere,
-            counts.series(AGGREGATE_READS, (server, "cached" if record.cached else "members"))
-            if record.cached is not None
-            else nowhere,
+            counts.series(REQUESTS, labels),
+            counts.series(OUTCOMES, (server, record.reason)),
+        ]
+        if record.policy:
+            counters.append(counts.series(POLICY_HITS, (server, record.policy)))
+        if record.cached is not None:
+            counters.append(counts.series(AGGREGATE_READS, (server, "cached" if record.cached else "members")))
+        nowhere: Series = [0] * UPSTREAM_DURATION.size  # of a request for which no endpoint was found
+        alike = _Alike(
+            tuple(counters),
+            (
+                counts.series(REQUEST_DURATION, (server, cluster, verb)),
+                counts.series(OWN_DURATION, (server,)),
+                counts.series(UPSTREAM_DURATION, (cluster, record.endpoint)) if record.endpoint else nowhere,
+            ),
         )
-        if resource == record.resource and verb is not OTHER:  # else a client may have chosen it, and more like it
-            if len(self._found) >= _KEPT:
-                self._found.clear()
-            self._found[key] = found
-        return found
+        if resource != record.resource or verb is OTHER:
+            self._unknown.append(alike)  # a client may have chosen it, and more like it
+        else:
+            if len(self._known) >= _KEPT:
+                self._settle()
+                self._known.clear()
+            self._known[key] = alike
+        return alike
 
     def _resource(self, record: AccessRecord) -> str:
         """Return the label: a response that is no refusal has shown that the resource exists."""

@@ -141,7 +141,7 @@ def test_what_was_kept_of_hostile_requests_is_bounded() -> None:
     for number in range(10_000):
         requests.finished(record(status=404, resource=f"r{number}", method=f"M{number}"))
         requests.finished(record(status=200, policy=f"p{number % 5000}"))
-    assert len(requests._found) <= 4096
+    assert len(requests._known) <= 4096
 
 
 def test_totals_are_sums_over_servers() -> None:
