@@ -388,7 +388,7 @@ class Daemon:
                 self._control.close()
             self._control = control
             self._config = config
-            self._dependencies.observer.set_level(config.logging.level)
+            self._dependencies.observer.configure(config.logging)
 
     def _report_reload(self, reload: ReloadResult) -> None:
         for warning in reload.warnings:

@@ -1,19 +1,15 @@
-"""The daemon's log: one line per event on standard error, in key=value form (logfmt).
-
-    2026-11-21T11:42:00.123Z level=warn event=endpoint_out msg="an endpoint is out" cluster=east endpoint=a cause="…"
-
-`event` is a stable name to alert on (`observe.events` has all of them), `msg` a sentence for people.
+"""The daemon's log: one line per event on standard error, in the form that fits it (`log_formats`, `log_stream`).
 
 A line of a child of a daemon of several processes has its name: `process=worker-1`.
 
-Events come from `twisted.logger`. Peers choose much of their contents, so values are escaped and bounded: no peer
-can forge a line or fill the disk with one. Only bugs have a traceback, in one field of the same line. Messages of
-Twisted itself (ports opened, factories started) are logged at debug level.
+Events come from `twisted.logger`. Messages of Twisted itself (ports opened, factories started) are logged at debug
+level.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 import time
@@ -21,128 +17,25 @@ import warnings
 from collections.abc import Callable
 from types import TracebackType
 
-from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent, globalLogBeginner
+from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, globalLogBeginner
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from mcproxy.config.model import Logging
+from mcproxy.daemon.log_formats import LEVELS, Format, format_text, severity
 from mcproxy.daemon.log_limiter import LogLimiter
+from mcproxy.daemon.log_stream import Stream, format_for, stream_of
 from mcproxy.daemon.log_writer import LogWriter
 
-LONGEST_VALUE = 1000
-"""Limit of a value (characters); a traceback may have eight times as many."""
-MOST_FIELDS = 24
 FINAL_FLUSH = 2.0
 """Longest time that the end of the process waits for the reader of standard error (seconds)."""
 SUMMARY_INTERVAL = 10.0
 """Interval at which summaries of suppressed lines are looked for (seconds)."""
 
-_LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "critical": 3}
-_NAMES = ("debug", "info", "warn", "error")
-_FIRST = ("process", "server", "listener", "cluster", "endpoint")
-_LAST = ("cause", "todo")
-_INTERNAL = {
-    "event",
-    "format",
-    "message",
-    "isError",
-    "failure",
-    "why",
-    "time",
-    "system",
-    "printed",
-    "logLevel",
-    "traceback",
-}
-_BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@+,-[]")
-
 Divert = Callable[[LogEvent, str], bool]
 """``(event, line) -> whether the line was taken``; called in any thread."""
 
 log = Logger(namespace="mcproxy")
-
-
-def escape(text: str, longest: int = LONGEST_VALUE) -> str:
-    """Return `text` cut to `longest` characters, with quotes, backslashes and everything unprintable escaped."""
-    if len(text) > longest:
-        text = text[:longest] + "..."
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return text
-    return "".join(_escape_character(character) for character in text)
-
-
-def _escape_character(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode("ascii")
-
-
-def field(name: str, value: object, longest: int = LONGEST_VALUE) -> str:
-    """Return ``name=value``, quoted unless the value is one plain word."""
-    text = value if isinstance(value, str) else _text(value)
-    if text and len(text) <= longest and _BARE.issuperset(text):
-        return f"{name}={text}"
-    return f'{name}="{escape(text, longest)}"'
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    try:
-        return str(value)
-    except Exception as error:  # a broken __str__ must not lose the line
-        return f"<{type(value).__name__}: {type(error).__name__} in str()>"
-
-
-def format_line(event: LogEvent) -> str:
-    """Return an event of `twisted.logger` as one line, with its line end."""
-    when = event.get("log_time", 0.0)
-    whole, milliseconds = divmod(int(when * 1000 + 0.5), 1000)
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
-    parts = [f"{stamp}.{milliseconds:03d}Z", f"level={_NAMES[severity(event)]}", field("event", event_name(event))]
-    parts.append(f'msg="{escape(_what(event))}"')
-    names = [name for name in event if not name.startswith("log_") and name not in _INTERNAL]
-    between = [name for name in names if name not in _FIRST and name not in _LAST]
-    for name in [*(n for n in _FIRST if n in event), *between, *(n for n in _LAST if n in event)][:MOST_FIELDS]:
-        value = event[name]
-        if value is not None and value != "":
-            parts.append(field(name, value))
-    failure = event.get("log_failure")
-    if isinstance(failure, Failure):
-        if "cause" not in event:
-            parts.append(
-                field("cause", f"{failure.type.__name__ if failure.type else '?'}: {failure.getErrorMessage()}")
-            )
-        parts.append(field("traceback", failure.getTraceback(), 8 * LONGEST_VALUE))
-    return " ".join(parts) + "\n"
-
-
-def event_name(event: LogEvent) -> str:
-    """Return the name of an event; one of a library has none of its own."""
-    name = event.get("event")
-    if isinstance(name, str):
-        return name
-    return "internal_error" if "log_failure" in event else "library_message"
-
-
-def _what(event: LogEvent) -> str:
-    text = formatEvent(event).strip() or event.get("log_namespace", "event")
-    suppressed = event.get("suppressed")
-    return text if suppressed is None else f"{text} (more lines like this were suppressed)"
-
-
-def severity(event: LogEvent) -> int:
-    """Return 0 (debug) to 3 (error). Twisted's own info messages count as debug."""
-    level = event.get("log_level")
-    number = _LEVELS[level.name] if level is not None else 1
-    if number == 1 and event.get("log_namespace", "").startswith(("twisted.", "log_legacy")):
-        return 0
-    return number
 
 
 @implementer(ILogObserver)
@@ -156,9 +49,15 @@ class LineObserver:
         *,
         process: str = "",
         seconds: Callable[[], float] = time.monotonic,
+        format_for: Callable[[str], Format] = lambda form: format_text,
     ) -> None:
-        """`process` is the name of this process in each line; "" for the supervisor, and for the only process."""
+        """`process` is the name of this process in each line; "" for the supervisor, and for the only process.
+
+        `format_for` returns the format of lines for `logging.format`, which is text at first.
+        """
         self._write = write
+        self._format_for = format_for
+        self._format = format_for("text")
         self._process = process
         self.divert: Divert | None = None
         """Takes lines away from this log (of a child, to the supervisor's); None: no line."""
@@ -169,7 +68,16 @@ class LineObserver:
     def set_level(self, level: str) -> None:
         """Set the lowest level that is written: debug, info, warn or error."""
         self.level = level
-        self._threshold = _LEVELS[level]
+        self._threshold = LEVELS[level]
+
+    def configure(self, logging: Logging) -> None:
+        """Write lines as the section `logging` has it from now on."""
+        self.set_level(logging.level)
+        self._format = self._format_for(logging.format)
+
+    def format(self, event: LogEvent) -> str:
+        """Return an event as a line of this log."""
+        return self._format({"process": self._process, **event} if self._process else event)
 
     def __call__(self, event: LogEvent) -> None:
         level = event.get("log_level")
@@ -193,41 +101,45 @@ class LineObserver:
             self._write_event(event)
 
     def _write_event(self, event: LogEvent) -> None:
-        line = format_line({"process": self._process, **event} if self._process else event)
+        line = self.format(event)
         if self.divert is None or not self.divert(event, line):
             self._write(line)
 
 
-def _dropped_line(count: int, process: str) -> str:
-    return format_line(
-        {
-            "event": "log_lines_dropped",
-            "process": process,
-            "log_format": "{lines} log lines were dropped",
-            "log_level": LogLevel.warn,
-            "log_time": time.time(),
-            "lines": count,
-            "cause": "standard error is not read fast enough",
-            "todo": "let something read the daemon's standard error",
-        }
-    )
+def _dropped(count: int) -> LogEvent:
+    return {
+        "event": "log_lines_dropped",
+        "log_format": "{lines} log lines were dropped",
+        "log_level": LogLevel.warn,
+        "log_time": time.time(),
+        "lines": count,
+        "cause": "standard error is not read fast enough",
+        "todo": "let something read the daemon's standard error",
+    }
 
 
-def start_logging(level: str, process: str = "") -> LineObserver:
+def start_logging(logging: Logging, process: str = "") -> LineObserver:
     """Log all events of this process, and uncaught exceptions, to standard error; `process` as in LineObserver.
 
     Warnings of libraries are not shown: their lines have another format, and a client's certificate can cause them (a
     name of an odd length), each kept for ever in a registry.
     """
     warnings.simplefilter("ignore")
-    writer = LogWriter(2, lambda count: _dropped_line(count, process))
-    observer = LineObserver(writer.write, level, process=process)
+    stream, environ = standard_error(), dict(os.environ)
+    writer = LogWriter(2, lambda count: observer.format(_dropped(count)))
+    observer = LineObserver(writer.write, process=process, format_for=lambda form: format_for(stream, form, environ))
+    observer.configure(logging)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     sys.excepthook = _log_uncaught
     sys.unraisablehook = _log_unraisable
     threading.excepthook = _log_thread
     atexit.register(_finish, observer, writer)
     return observer
+
+
+def standard_error() -> Stream:
+    """Return what standard error is."""
+    return stream_of(2, os.environ)
 
 
 def _finish(observer: LineObserver, writer: LogWriter) -> None:
@@ -239,7 +151,7 @@ def _finish(observer: LineObserver, writer: LogWriter) -> None:
 def _log_uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
     """Exceptions of pyOpenSSL's callbacks end here."""
     failure = Failure(error, kind, where)  # type: ignore[no-untyped-call]
-    log.failure("uncaught exception", event="internal_error", failure=failure, todo="report this log")
+    log.failure("uncaught exception", event="internal_error", failure=failure)
 
 
 def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:

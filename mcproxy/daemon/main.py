@@ -22,7 +22,9 @@ from mcproxy.daemon.admin import DaemonAdmin
 from mcproxy.daemon.config_process import ConfigProcessError
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.lifecycle import Daemon, Dependencies
-from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
+from mcproxy.daemon.log_formats import with_priority
+from mcproxy.daemon.log_stream import Stream
+from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, standard_error, start_logging
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.service_interface import LogFiles, Service
 from mcproxy.daemon.shared_limits import SharedLimits
@@ -60,7 +62,7 @@ def run(
     has begun to read the file already.
     """
     if not sys.platform.startswith("linux"):
-        print("mcproxy: the daemon needs Linux (epoll)", file=errors)
+        _say("mcproxy: the daemon needs Linux (epoll)", errors)
         return 1
     signals.ignore_until_ready()
     collector.set_thresholds()
@@ -68,24 +70,24 @@ def run(
     try:
         takeover = _takeover()
     except DaemonError as error:
-        print(f"mcproxy: {error.cause}" + (f"; {error.todo}" if error.todo else ""), file=errors)
+        _say(f"mcproxy: {error.cause}" + (f"; {error.todo}" if error.todo else ""), errors)
         return 1
     systemd = adopt_sockets(os.environ, pid=os.getpid()) if takeover is None else takeover.systemd
     try:
         loaded = load(path) if first is None else first()
     except ConfigErrors as error:
         for problem in error.problems:
-            print(problem, file=errors)
+            _say(str(problem), errors)
         if takeover is not None:
             takeover.failed([str(problem) for problem in error.problems], invalid=True)
         return os.EX_CONFIG
     except ConfigProcessError as error:
-        print(f"mcproxy: {error.cause}; {error.todo}", file=errors)
+        _say(f"mcproxy: {error.cause}; {error.todo}", errors)
         if takeover is not None:
             takeover.failed([error.cause])
         return 1
     notifier = Notifier.from_environment(os.environ, pid=os.getpid())
-    observer = start_logging(loaded.config.logging.level)
+    observer = start_logging(loaded.config.logging)
     reactor = _choose_reactor()
     handed_over = HandedOver() if takeover is None else takeover.sockets
     admin = DaemonAdmin()
@@ -116,6 +118,12 @@ def run(
     summaries.start(SUMMARY_INTERVAL, now=False)
     reactor.run()
     return daemon.exit_status
+
+
+def _say(text: str, errors: TextIO) -> None:
+    """Print an error that comes before there is a log; the journal gets its priority."""
+    to_journal = errors is sys.stderr and standard_error() is Stream.JOURNAL
+    print(with_priority(text) if to_journal else text, file=errors)
 
 
 def _takeover() -> Takeover | None:

@@ -228,11 +228,11 @@ def test_daemon_and_logging_with_paths_relative_to_the_file(place: Path) -> None
     loaded = config(
         place,
         "daemon: {controlSocket: run/c.sock, shutdownDelay: 5s, drainTimeout: 0, workers: 1}\n"
-        "logging: {level: debug, access: {file: log/access.log, format: combined}}\n",
+        "logging: {level: debug, format: json, access: {file: log/access.log, format: combined}}\n",
     )
     assert loaded.daemon.control_socket == str(place / "run/c.sock")
     assert (loaded.daemon.shutdown_delay, loaded.daemon.drain_timeout) == (5, 0)
-    assert loaded.logging.level == "debug"
+    assert (loaded.logging.level, loaded.logging.format) == ("debug", "json")
     assert loaded.logging.access == AccessLog(file=str(place / "log/access.log"), format="combined")
     assert config(place, "logging: {access: {}}\n").logging.access == AccessLog()
 

@@ -1,5 +1,7 @@
 """A log line is one line, whatever is in it, and has a remedy for operators."""
 
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -12,7 +14,9 @@ from twisted.logger import LogEvent, Logger, LogLevel
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import Secret
-from mcproxy.daemon.logging import LineObserver, escape, field, format_line
+from mcproxy.daemon.log_formats import escape, field
+from mcproxy.daemon.log_formats import format_text as format_line
+from mcproxy.daemon.logging import LineObserver
 
 
 def event(text: str = "endpoint ejected", *, level: LogLevel = LogLevel.info, **fields: Any) -> LogEvent:
@@ -133,7 +137,8 @@ def test_logger_of_twisted_fits() -> None:
 def test_a_warning_of_a_library_is_no_line_of_the_log() -> None:
     """One that a client's certificate brings about would be a way to write to the log in any form."""
     code = (
-        "import warnings; from mcproxy.daemon.logging import start_logging; start_logging('debug');"
+        "import warnings; from mcproxy.config.model import Logging; from mcproxy.daemon.logging import start_logging;"
+        "start_logging(Logging(level='debug'));"
         "warnings.warn('forged'); print('done')"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
@@ -166,3 +171,40 @@ def test_a_line_can_be_taken_away_and_one_of_another_process_be_written() -> Non
     observer.write_line("theirs\n")
     assert [line.split("msg=")[-1] for line in lines] == ['"yours"\n', "theirs\n"]
     assert len(diverted) == 2
+
+
+LOGS = """
+import os, sys
+from mcproxy.config.model import Logging
+from mcproxy.daemon.logging import log, start_logging
+if "pipe" in sys.argv:
+    found = os.fstat(2)
+    os.environ["JOURNAL_STREAM"] = f"{found.st_dev}:{found.st_ino}"
+observer = start_logging(Logging())
+log.warn("it is hot", event="hot", degrees=40)
+observer.configure(Logging(level="error", format="json"))
+log.warn("it is cold", event="cold")
+log.error("it burns", event="burns", todo="put it out")
+"""
+
+
+def test_the_form_is_that_of_standard_error_and_of_the_configuration_in_force() -> None:
+    ran = subprocess.run([sys.executable, "-c", LOGS, "pipe"], capture_output=True, text=True, timeout=30, check=True)
+    first, second = ran.stderr.splitlines()
+    assert first == '<4>level=warn event=hot msg="it is hot" degrees=40'
+    assert re.fullmatch(
+        r'<3>\{"time":"[^"]*","level":"error","event":"burns","msg":"it burns","todo":"put it out"\}', second
+    )
+
+
+def test_a_terminal_gets_the_form_for_people() -> None:
+    parent, child = pty.openpty()
+    try:
+        subprocess.run(
+            [sys.executable, "-c", LOGS], stderr=child, timeout=30, check=True, env={**os.environ, "NO_COLOR": "1"}
+        )
+        shown = os.read(parent, 4096).decode()
+    finally:
+        os.close(parent)
+        os.close(child)
+    assert re.match(r"\d\d:\d\d:\d\d warn  it is hot +degrees=40  \[hot\]\r\n\{", shown)

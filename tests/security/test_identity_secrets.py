@@ -9,7 +9,7 @@ import pytest
 from twisted.python.failure import Failure
 
 from mcproxy.config.dump import effective, to_json, to_yaml
-from mcproxy.daemon.logging import format_line
+from mcproxy.daemon.log_formats import format_text as format_line
 from mcproxy.identity.authentication import token_reviewer
 from mcproxy.identity.authentication.authenticator import Authenticator
 from mcproxy.identity.authentication.oidc.authenticator import OIDC

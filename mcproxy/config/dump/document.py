@@ -101,6 +101,7 @@ def _document(config: Config, masked: bool) -> Document:
         "servers": [_server(server) for server in config.servers],
         "logging": {
             "level": logging.level,
+            "format": logging.format,
             "access": {"file": access.file, "format": access.format} if access is not None else None,
         },
     }

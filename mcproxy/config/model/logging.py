@@ -14,4 +14,5 @@ class AccessLog:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logging:
     level: str = "info"  # debug | info | warn | error
+    format: str = "text"  # "text" | "json"
     access: AccessLog | None = None

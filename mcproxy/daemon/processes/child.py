@@ -23,6 +23,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from mcproxy import __version__
+from mcproxy.config.model import Logging
 from mcproxy.daemon import collector
 from mcproxy.daemon.listening_sockets import InheritedSockets
 from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
@@ -107,7 +108,7 @@ class ChildProcess:
             index=message["index"],
             column=message["column"],
         )
-        self._observer.set_level(message["level"])
+        self._observer.configure(Logging(level=message["level"], format=message["format"]))
         self._index = start.index if start.role == Role.WORKER else None
         parts = make_parts(start)
         parts.metrics.measure_loop(start.name, self._reactor)
@@ -148,7 +149,7 @@ class ChildProcess:
         if self._keeper is not None:
             self._keeper.serve()
         self._sockets.commit(live.socket for live in self.service.listeners)
-        self._observer.set_level(prepared.config.logging.level)
+        self._observer.configure(prepared.config.logging)
 
     def _use_sockets(self, message: Message) -> None:
         """Other sockets of the addresses in force than before: some are lent while another worker is away."""
@@ -243,7 +244,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     collector.set_thresholds()
-    observer = start_logging("info", name)
+    observer = start_logging(Logging(), name)
     reactor = install()
     end = socket.socket(fileno=descriptor)
     end.set_inheritable(False)

@@ -219,12 +219,14 @@ class Processes:
 
     async def _start_child(self, child: Child) -> str:
         """Tell a new child what it is, and return its version."""
+        logging = self._generations.newest.logging
         fields = {
             "role": child.role,
             "name": child.name,
             "index": child.index,
             "column": child.column,
-            "level": self._generations.newest.logging.level,
+            "level": logging.level,
+            "format": logging.format,
         }
         descriptors = self._limits.descriptors
         answer = await self.children.start(child, list(descriptors.values()), descriptors=list(descriptors), **fields)

@@ -167,7 +167,7 @@ FULL: dict[str, Any] = {
         {"name": "b", "backend": {"clusters": "*"}},
         {"name": "c", "backend": {"aggregate": "a"}},
     ],
-    "logging": {"level": "info", "access": {"file": "-", "format": "json"}},
+    "logging": {"level": "info", "format": "text", "access": {"file": "-", "format": "json"}},
 }  # fmt: skip
 
 
