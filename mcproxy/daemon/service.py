@@ -195,7 +195,7 @@ class Service:
             "clusters": [],
             "aggregates": self._aggregates.figures(),
             **of_shared_limits(self._parts.shared_limits),
-            "process": of_process(),
+            "process": of_process(self._parts.metrics.loop_lag()),
         }
         if runtime is not None:
             missing = self._rights_check.missing

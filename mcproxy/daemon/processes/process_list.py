@@ -6,21 +6,26 @@ import os
 from collections.abc import Mapping
 
 from mcproxy.daemon.figures import Figures
-from mcproxy.daemon.figures.process import of_process
+from mcproxy.daemon.figures.process import KEYS, of_process
 from mcproxy.daemon.processes.children import Children
 from mcproxy.daemon.processes.slots import Slots
 
 #: Of a process that has not said what it uses.
-_UNKNOWN: Mapping[str, None] = dict.fromkeys(("residentBytes", "cpuSeconds", "descriptors", "loopLagSeconds"))
+_UNKNOWN: Mapping[str, None] = dict.fromkeys(KEYS)
 
 
 def process_list(
-    children: Children, slots: Slots, now: float, started_at: float, used: Mapping[int, Figures]
+    children: Children,
+    slots: Slots,
+    now: float,
+    started_at: float,
+    used: Mapping[int, Figures],
+    loop_lag: float | None = None,
 ) -> list[Figures]:
     """Return a JSON object for each process: this one, the supervisor, first; those that retire are among them.
 
     `started_at` is the supervisor's start, by the clock of `now`. `used` is what the others use of the machine, by pid,
-    as far as they have answered in time: `answered`.
+    as far as they have answered in time: `answered`. `loop_lag` is the supervisor's.
     """
     supervisor = {
         "name": "supervisor",
@@ -31,7 +36,7 @@ def process_list(
         "leader": False,
         "open": 0,
         "answered": True,
-        **of_process(),
+        **of_process(loop_lag),
     }
     others = [
         {

@@ -104,7 +104,14 @@ class Processes:
         return {
             **summed(answers),
             **of_shared_limits(self._shared_limits),
-            "processes": process_list(self.children, self._slots, self._reactor.seconds(), self._started_at, used),
+            "processes": process_list(
+                self.children,
+                self._slots,
+                self._reactor.seconds(),
+                self._started_at,
+                used,
+                self.metrics.loop_lag(),
+            ),
         }
 
     async def collect_metrics(self) -> Metrics:

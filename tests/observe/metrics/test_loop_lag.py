@@ -11,7 +11,6 @@ from mcproxy.observe.metrics import families
 from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.loop_lag import LoopLag
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.observe.metrics.process import read_process
 
 
 def _ignore(seconds: float) -> None:
@@ -71,13 +70,3 @@ def test_a_reactor_measures_what_blocks_it() -> None:
     longest = metrics.loop_lag()
     assert longest is not None
     assert longest >= 0.06
-
-
-def test_the_figures_of_a_process_are_those_of_the_kernel() -> None:
-
-    before = time.process_time()
-    found = read_process()
-    assert 10e6 < found["residentBytes"] < found["virtualBytes"]
-    assert found["cpuSeconds"] >= before - 0.02
-    assert 3 <= found["descriptors"] < found["maxDescriptors"]
-    assert abs(found["startedAt"] - time.time()) < 3600 * 24
