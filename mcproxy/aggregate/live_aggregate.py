@@ -18,6 +18,7 @@ from mcproxy.aggregate.view.aggregate_views import AggregateViews
 from mcproxy.aggregate.watch.turns import Turns
 from mcproxy.aggregate.watch.watches import Watches, WatchSettings
 from mcproxy.aggregate.writes.handler import Writes
+from mcproxy.config.model.aggregates import Unavailable
 from mcproxy.kube.status import retry_after
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.reflector.member import Member
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.resource_version.layout import LayoutHistory
+    from mcproxy.aggregate.view.sources import ClusterMember
     from mcproxy.config.model.aggregates import Aggregate
     from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 
@@ -67,6 +69,21 @@ class LiveAggregate:
         return () if self._parts is None else self._parts.views.stores
 
     @property
+    def undiscovered(self) -> Collection[ClusterMember]:
+        """The members of which it is not known yet what they have."""
+        return () if self._parts is None else self._parts.views.undiscovered
+
+    @property
+    def initial_sync_ends(self) -> float:
+        """When `initialSyncTimeout` is over, by the clock of the caches."""
+        return 0.0 if self._parts is None else self._parts.initial_sync_ends
+
+    @property
+    def unavailable(self) -> Unavailable:
+        """What is served while a member is away."""
+        return Unavailable.STALE if self._parts is None else self._parts.watches.settings.unavailable
+
+    @property
     def watchers(self) -> int:
         """How many watches are open."""
         return 0 if self._parts is None else len(self._parts.watches)
@@ -103,6 +120,7 @@ class _Parts:
         self._shared = shared
         self.views = AggregateViews(config, self._members(config), shared.reflectors, StoreOptions, history)
         freshness, settings = _freshness(config), _watch_settings(config)
+        self.initial_sync_ends = clock.seconds() + config.cache.initial_sync_timeout
         self._waiter = FreshnessWaiter(clock, probe, freshness)
         self._reads = Reads(clock, probe, shared.in_thread, freshness)
         self.watches = Watches(clock, shared.random, settings, self._waiter, probe, shared.turns)
@@ -118,7 +136,7 @@ class _Parts:
             watches=self.watches,
             writes=Writes(self.views, clock),
             primary=config.primary,
-            wait_until=clock.seconds() + config.cache.initial_sync_timeout,
+            wait_until=self.initial_sync_ends,
         )
 
     def update(self, config: Aggregate, reviewers: ReviewersByCluster) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from mcproxy.config import model
 from mcproxy.daemon.figures import Figures
 from mcproxy.daemon.figures.aggregates import of_aggregates
+from mcproxy.daemon.readiness_of_caches import cache_checks
+from mcproxy.kube.healthz import Check
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.aggregates import Aggregates
@@ -45,6 +47,10 @@ class LazyAggregates:
     def figures(self) -> list[Figures]:
         """Return the figures of each aggregate."""
         return [] if self._owner is None else of_aggregates(self._owner)
+
+    def checks(self) -> list[Check]:
+        """Return the readiness of each aggregate."""
+        return [] if self._owner is None else list(cache_checks(self._owner.live, self._owner.now))
 
     async def save(self) -> None:
         """Save all state (at a shutdown)."""

@@ -130,10 +130,10 @@ class IdentityRegistry:
         key = self._key(server)
         return NO_AUTHENTICATION if key is None else self._authenticators[key]
 
-    def authenticator_of(self, listener: model.Listener) -> Authenticator | None:
-        """Return the authenticator of an Admin listener; None: it lets everybody in."""
+    def authenticator_of(self, listener: model.Listener) -> Authenticator | NoAuthentication:
+        """Return the authenticator of an Admin listener."""
         key = self._key_of_listener(listener)
-        return None if key is None else self._authenticators[key]
+        return NO_AUTHENTICATION if key is None else self._authenticators[key]
 
     def authorizer_of(self, listener: model.Listener) -> Authorizer | None:
         """Return the authorizer of an Admin listener; None: every user that is authenticated may see it."""

@@ -11,6 +11,7 @@ from mcproxy.daemon.figures import Figures
 from mcproxy.daemon.runtime import AggregatesOwner
 from mcproxy.daemon.shared_limits import SharedLimits
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
+from mcproxy.kube.healthz import Check
 from mcproxy.net.client_table import ClientTable
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
 from mcproxy.observe.metrics.metrics import Metrics
@@ -24,6 +25,9 @@ class AggregatesOfProcess(AggregatesOwner, Protocol):
 
     def figures(self) -> list[Figures]:
         """Return the figures of each aggregate whose state is here (`daemon.figures`)."""
+
+    def checks(self) -> list[Check]:
+        """Return the readiness of each aggregate whose state is here."""
 
     async def save(self) -> None:
         """Save all state (at a shutdown)."""

@@ -223,7 +223,7 @@ class Service:
 
     async def collect_checks(self) -> Sequence[Check]:
         """Return the checks of the caches, as `service_interface.Service` has it."""
-        return ()
+        return self._aggregates.checks()
 
     async def count_running(self) -> int:
         """Return `running`, as `service_interface.Service` has it."""

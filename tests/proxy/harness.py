@@ -23,6 +23,7 @@ from mcproxy.daemon.runtime import AggregatesOwner
 from mcproxy.daemon.service import Service
 from mcproxy.net.client import ClientTLS, client_context, connect
 from mcproxy.observe.record import AccessRecord
+from mcproxy.proxy.admin.source import AdminSource
 
 CA = trustme.CA()
 NAME = "k8s.test"
@@ -280,10 +281,11 @@ class Log:
 class Harness:
     """The proxy, its upstreams and its clients; `close` ends them all."""
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, admin: AdminSource | None = None) -> None:
+        """`admin` is what Admin listeners show."""
         self.reactor = reactor
         self.logs: list[Log] = []
-        self.service = Service(reactor, parts=ProcessParts(), access_log_opener=self._open_log)
+        self.service = Service(reactor, parts=ProcessParts(admin=admin), access_log_opener=self._open_log)
         self._upstreams: list[Upstream] = []
         self._clients: list[Client] = []
         self._closing: list[Callable[[], None]] = []

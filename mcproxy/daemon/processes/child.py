@@ -70,6 +70,7 @@ class ChildProcess:
             "use_sockets": self._use_sockets,
             "figures": self._figures,
             "requests": self._requests,
+            "checks": self._checks,
             "reopen_logs": lambda message: self._access_logs.reopen(),
             "save": lambda message: self.service.save(),
             "begin_shutdown": lambda message: self._shutdown.begin(self.service),
@@ -164,6 +165,9 @@ class ChildProcess:
 
     def _figures(self, message: Message) -> Fields:
         return {"open": self.service.running, **self.service.figures}
+
+    async def _checks(self, message: Message) -> Fields:
+        return {"checks": [list(check) for check in await self.service.collect_checks()]}
 
     def _requests(self, message: Message) -> Fields:
         return self.service.described_requests(self._name)

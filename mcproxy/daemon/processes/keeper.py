@@ -21,6 +21,7 @@ from mcproxy.daemon.aggregates import NO_AGGREGATES
 from mcproxy.daemon.figures import Figures
 from mcproxy.daemon.processes.channel import Channel, Message, socket_pair
 from mcproxy.daemon.processes.children import Child, Children, Role
+from mcproxy.kube.healthz import Check
 from mcproxy.net.plain import PlainStream
 
 if TYPE_CHECKING:
@@ -113,6 +114,10 @@ class WorkerAggregates:
 
     def figures(self) -> list[Figures]:
         """Nothing: the keeper has them."""
+        return []
+
+    def checks(self) -> list[Check]:
+        """Nothing, likewise."""
         return []
 
     async def save(self) -> None:

@@ -26,7 +26,7 @@ from mcproxy.daemon.processes.common_log import CommonLogs
 from mcproxy.daemon.processes.errors import ProcessLost
 from mcproxy.daemon.processes.generations import Generation, Generations
 from mcproxy.daemon.processes.health_relay import HealthRelay
-from mcproxy.daemon.processes.keeper import KeeperLinks
+from mcproxy.daemon.processes.keeper import KeeperLinks, needs_keeper
 from mcproxy.daemon.processes.process_list import process_list
 from mcproxy.daemon.processes.slots import Slots
 from mcproxy.daemon.processes.waiting import outcomes
@@ -128,8 +128,15 @@ class Processes:
         return merged([answer for answer in answers if isinstance(answer, dict)], missing)
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks of the caches, as `service_interface.Service` has it."""
-        return ()
+        """Return the checks of the caches, which the keeper has, if there is to be one."""
+        if not needs_keeper(self._generations.newest):
+            return ()
+        keepers = self._slots.serving(Role.KEEPER)
+        answers = await outcomes(keeper.channel.ask("checks", timeout=REQUESTS_TIMEOUT) for keeper in keepers)
+        known = [answer["checks"] for answer in answers if isinstance(answer, dict)]
+        if not known:
+            return [Check("keeper", "the process with the caches does not answer")]
+        return [Check(*fields) for fields in known[-1]]
 
     async def start(self, config: model.Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         """Start all processes with `config`, await `ready`, then let them accept; raises with nothing left open."""

@@ -35,7 +35,7 @@ from mcproxy.proxy.routes import Routes
 
 if TYPE_CHECKING:
     from mcproxy.http.exchange import Exchange
-    from mcproxy.identity.authentication.authenticator import Authenticator
+    from mcproxy.identity.authentication.authenticator import Authenticator, NoAuthentication
     from mcproxy.identity.authorization.authorizer import Authorizer
     from mcproxy.identity.identity_headers import IdentityHeaders
 
@@ -80,7 +80,7 @@ class AdminPipeline:
         listener: model.Listener,
         parts: AdminParts,
         *,
-        authenticator: Authenticator | None,
+        authenticator: Authenticator | NoAuthentication,
         authorizer: Authorizer | None,
     ) -> None:
         self.routes = Routes(())
@@ -132,16 +132,14 @@ class AdminPipeline:
         requested = paths.find(head.target, self._paths)
         if requested is None:
             raise StatusError(404, "this path is not served here", details={})
-        if caller is not None and self._authorizer is not None:
+        if self._authorizer is not None:
             await self._authorize(self._authorizer, caller, requested)
         return requested
 
     async def _authenticated(
         self, client: ClientConnectionInfo, headers: IdentityHeaders, path: bytes
-    ) -> AuthenticatedUser | None:
-        """Return the user; None where there is no authentication."""
-        if self._authenticator is None:
-            return None
+    ) -> AuthenticatedUser:
+        """Return the user, the anonymous one where there is no authentication."""
         caller = self._authenticator.at_once(client.peer, headers, path, client=client.address)
         if caller is None:
             caller = await self._authenticator.authenticate(client.peer, headers, path, client=client.address)

@@ -54,8 +54,8 @@ def _when(instant: str | None) -> Content:
     return tag("time", formats.instant(instant), datetime=instant) if instant else formats.UNKNOWN
 
 
-def _sum(numbers: dict[str, int] | None) -> int:
-    return sum((numbers or {}).values())
+def _sum(numbers: dict[str, int | None] | None) -> int:
+    return sum(number or 0 for number in (numbers or {}).values())
 
 
 def _clusters(status: Status) -> Markup:
