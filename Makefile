@@ -13,13 +13,14 @@ ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED = $(INSTALL) --require-hashes --no-build-isolation
 
-.PHONY: help demo test suite lint bench format lock clean
+.PHONY: help demo test suite lint soak bench format lock clean
 
 help:
 	@echo "make demo  [ARGS='--dir DIR --workers N'] two simulated clusters behind mcproxy"
 	@echo "make test  [ARGS='-k name']              lint, then all tests"
 	@echo "make suite [PYTHON=P VENV=DIR]           all tests, on another Python in a virtual environment of its own"
 	@echo "make lint                                ruff, mypy, import-linter"
+	@echo "make soak  [TIME=1m ARGS='--seed N']     load with faults by chance, and what must hold all the time"
 	@echo "make bench [ARGS=...]                    measure against nginx, Go and Twisted; writes bench/RESULTS.md"
 	@echo "make format                              format the code with ruff"
 	@echo "make lock  [ARGS=--upgrade]              write requirements/*.lock anew, from pyproject.toml"
@@ -39,6 +40,9 @@ lint: $(VENV)/made-for-test
 	$(BIN)/ruff format --check mcproxy tests bench man packaging
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config setup.cfg
+
+soak: $(VENV)/made-for-test
+	$(BIN)/python -m tests.soak --time $(or $(TIME),1m) $(ARGS)
 
 bench: $(VENV)/made-for-test
 	@.ci/tools nginx wrk h2load redis-server

@@ -71,10 +71,24 @@ class Retirement:
     """Seconds that tunnels and followed logs have."""
 
 
+@dataclass(frozen=True)
+class Disturbance:
+    """Something that was done to what the clients use; what broke while it lasted is explained by it."""
+
+    what: str
+    kinds: tuple[str, ...]
+    """The kinds of clients whose breaks it explains."""
+    since: float
+    until: float
+    """When it was over and everything that it had disturbed should have recovered."""
+
+
 class LoadClient(ABC):
     """One thread that does one kind of thing again and again."""
 
     kind = ""
+    endless = False
+    """Whether it waits for what comes without an end: its connection is broken off when the load stops."""
 
     def __init__(self, load: Load, address: Address, number: int, headers: tuple[tuple[str, str], ...] = ()) -> None:
         self.name = f"{self.kind}-{number}"
@@ -187,6 +201,7 @@ class Watching(LoadClient):
     """A watch; it may end between two events only where the daemon ends it, which is a break here, too."""
 
     kind = "watch"
+    endless = True
 
     def use(self, client: Client) -> None:
         self.begin()
@@ -221,6 +236,7 @@ class Following(LoadClient):
     """`kubectl logs -f`; `append_log` of the cluster gives it something to read."""
 
     kind = "logs"
+    endless = True
 
     def use(self, client: Client) -> None:
         self.begin()
@@ -298,14 +314,14 @@ class Load:
         self.stopping.set()
         for client in self.clients:
             connection = client.client
-            if connection is not None and isinstance(client, Watching | Following):
+            if connection is not None and client.endless:
                 with contextlib.suppress(OSError):
                     connection.abort()
         for client in self.clients:
             if client.thread.ident is not None:
                 client.thread.join(30)
 
-    def unexplained(self, *reasons: Death | Retirement, kinds: Iterable[type[LoadClient]] = ()) -> list[Break]:
+    def unexplained(self, *reasons: Reason, kinds: Iterable[type[LoadClient]] = ()) -> list[Break]:
         """Return what broke (of clients of these kinds) though none of `reasons` explains it.
 
         A death explains a break on a connection of that process, and one on a connection whose process is not known if
@@ -313,7 +329,7 @@ class Load:
         of a tunnel or a followed log once its time is over, and that of a connection that had no request for `UNUSED`
         seconds (on a busy machine its process is found late, or not at all, since it has closed it). A kept connection
         that is closed cleanly between two requests is no break: HTTP allows it, and clients ask again. A refused
-        connection is never explained.
+        connection is never explained. A disturbance explains what overlaps with it.
         """
         names = tuple(kind.kind for kind in kinds) or ("",)
         return [
@@ -324,7 +340,16 @@ class Load:
         ]
 
 
-def _explains(reason: Death | Retirement, found: Break) -> bool:
+Reason = Death | Retirement | Disturbance
+
+
+def _explains(reason: Reason, found: Break) -> bool:
+    if isinstance(reason, Disturbance):
+        return (
+            found.client.rpartition("-")[0] in reason.kinds
+            and found.begun <= reason.until
+            and reason.since <= found.ended
+        )
     if isinstance(reason, Death):
         if found.owner:
             return found.owner == reason.pid and found.ended >= reason.since

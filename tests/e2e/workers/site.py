@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,22 +30,22 @@ daemon: {{controlSocket: control.sock, drainTimeout: {drain}, workers: {workers}
 listeners:
   - {{name: public, bind: "{bind}", tls: {{certificates: [proxy]}}}}
   - {{name: local, bind: "unix:{directory}/api.sock"}}
-certificates:
+{listeners}certificates:
   - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
 authentication:
   - {{name: users, tokenFile: users.csv, allowSystemNames: true}}
 clusters:
   - name: east
-    endpoints: [{{url: "{east}"}}]
+    endpoints: [{east}]
     tls: {{caFile: "{east_ca}"}}
     credentials: {{token: admin-test-token}}
     identity: Proxy
-  - name: west
-    endpoints: [{{url: "{west}"}}]
+{cluster}  - name: west
+    endpoints: [{west}]
     tls: {{caFile: "{west_ca}"}}
     credentials: {{token: admin-test-token}}
     identity: Proxy
-servers:
+{cluster}servers:
   - {{name: plain, default: true, authentication: none, backend: {{cluster: east}}{plain}}}
 {more}logging: {{access: {{file: access.log}}}}
 """
@@ -82,9 +82,13 @@ class Footprint:
 class Site:
     """Two clusters, whose directory has what a daemon's file names."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, endpoints: int = 1) -> None:
+        """`endpoints`: of `east`; `west` has one."""
         self.directory = directory
-        self.clusters = {name: SimulatedClusterProcess(name, directory=directory / name) for name in ("east", "west")}
+        self.clusters = {
+            name: SimulatedClusterProcess(name, directory=directory / name, options=("--endpoints", str(count)))
+            for name, count in (("east", endpoints), ("west", 1))
+        }
         self.authority = Authority("site CA")
         self.context = ssl.create_default_context(cadata=self.authority.pem.decode())
 
@@ -117,16 +121,21 @@ class WorkersDaemon(Daemon):
         *,
         workers: int = 2,
         drain: str = "5s",
-        aggregate: bool = False,
+        aggregate: bool | str = False,
         policies: str = "",
         more: str = "",
         bind: str = "",
+        listeners: str = "",
+        cluster: str = "",
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`policies`: of the server; `more`: more servers, then more sections; `bind`: of the listener."""
+        """`aggregate`: whether there is one, or its sections; `policies`: of the server; `more`: more servers, then
+        more sections; `bind`: of the listener; `listeners`: more of them; `cluster`: more keys of both clusters."""
         directory.mkdir(exist_ok=True)
         self.site, self.workers, self.drain = site, workers, drain
-        self.aggregate, self.policies, self.more = aggregate, policies, more
+        self.aggregate, self.policies, self.more = bool(aggregate), policies, more
+        self.sections = aggregate if isinstance(aggregate, str) else AGGREGATE if aggregate else ""
+        self.listeners, self.cluster = listeners, cluster
         self.generation = 0
         """A number that the file has, and by which it is known which file a process has (`generation`)."""
         self.port = reserved_port()
@@ -145,12 +154,14 @@ class WorkersDaemon(Daemon):
             workers=self.workers,
             drain=self.drain,
             bind=self.bind,
-            east=clusters["east"].url,
+            listeners=self.listeners,
+            cluster=self.cluster,
+            east=_endpoints(clusters["east"].urls),
             east_ca=clusters["east"].ca,
-            west=clusters["west"].url,
+            west=_endpoints(clusters["west"].urls),
             west_ca=clusters["west"].ca,
             plain=policy(self.generation, self.policies),
-            more=(AGGREGATE if self.aggregate else "") + self.more,
+            more=self.sections + self.more,
         )
 
     def write_config(self) -> None:
@@ -271,6 +282,10 @@ class WorkersDaemon(Daemon):
         os.kill(self.pid_of("supervisor"), signal.SIGTERM)
         wait_until("all its processes end", self.is_gone, 60)
         assert self.left() == []
+
+
+def _endpoints(urls: Sequence[str]) -> str:
+    return ", ".join(f'{{url: "{url}"}}' for url in urls)
 
 
 class Events:
