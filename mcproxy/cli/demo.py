@@ -170,14 +170,17 @@ def _edited(directory: DemoDirectory) -> list[Path]:
 
 
 def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
-    """Choose the ports of the proxy (`wanted` unless it is 0) and of the clusters: those of the last run if possible.
+    """Choose the ports of the proxy (`wanted` unless it is 0), of its Admin listener and of the clusters.
+
+    They are those of the last run if possible.
 
     An edited file names the ports of the last run, so then there is no choice. 0 lets a cluster choose. Raises
     DemoError.
     """
     edited = _edited(directory)
     ports: dict[str, int] = {}
-    for part in ("proxy", *demo_files.CLUSTERS):
+    for part in ("proxy", "admin", *demo_files.CLUSTERS):
+        is_known = part in ("proxy", "admin")  # before it starts
         last = directory.ports.get(part, 0)
         if edited and last and part == "proxy" and wanted not in (0, last):
             raise DemoError(
@@ -187,7 +190,7 @@ def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
         try:
             port = wanted if wanted and part == "proxy" else last
             port = 0 if port in ports.values() else port
-            ports[part] = _free_port(port) if port or part == "proxy" else 0
+            ports[part] = _free_port(port) if port or is_known else 0
         except DemoError:
             if edited:
                 raise DemoError(
@@ -196,7 +199,7 @@ def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
                 ) from None
             if part == "proxy" and wanted:
                 raise
-            ports[part] = _free_port(0) if part == "proxy" else 0
+            ports[part] = _free_port(0) if is_known else 0
     return ports
 
 
@@ -210,7 +213,7 @@ def _refuse_workers_of_edited_file(directory: DemoDirectory, workers: str | None
 
 def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept: bool) -> None:
     """Start the processes, print the greeting, wait for a signal (Stopped). Raises DemoError if a process ends."""
-    path, port = directory.path, ports["proxy"]
+    path = directory.path
     edited = _edited(directory)
     redis = demo_redis.is_possible(path)
     with contextlib.ExitStack() as parts:
@@ -232,7 +235,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
             cluster.start()  # a fork, so before progress starts its thread
         with progress("starting the simulated clusters") as shown:
             _make_ready(directory, ports, workers, proxy, clusters, redis=redis, shown=shown)
-        print(_greeting(path, port, edited, kept=kept, redis=redis), flush=True)
+        print(_greeting(path, ports, edited, kept=kept, redis=redis), flush=True)
         print("ready", flush=True)
         _watch(proxy, clusters)
 
@@ -260,7 +263,7 @@ def _make_ready(
     except fork_server.StartError as error:
         raise DemoError(str(error)) from None
     directory.record({"proxy": port, **{cluster.name: cluster.port for cluster in clusters}})
-    directory.write(demo_files.CONFIG_FILE, demo_files.config(path, port, clusters[0].url, workers, redis=redis))
+    directory.write(demo_files.CONFIG_FILE, demo_files.config(path, ports, clusters[0].url, workers, redis=redis))
     shown.say("starting the proxy")
     proxy.serve(path / demo_files.CONFIG_FILE)
     own = path / demo_files.CONFIG_FILE not in edited
@@ -369,10 +372,11 @@ def _last_lines(log: Path) -> str:
     return "\n".join(f"  {line}" for line in lines) or "  nothing"
 
 
-def _greeting(directory: Path, port: int, edited: list[Path], *, kept: bool, redis: bool) -> str:
+def _greeting(directory: Path, ports: dict[str, int], edited: list[Path], *, kept: bool, redis: bool) -> str:
     lines = [
-        f"Two simulated clusters, east and west, behind mcproxy on https://{HOST}:{port}",
+        f"Two simulated clusters, east and west, behind mcproxy on https://{HOST}:{ports['proxy']}",
         "",
+        f"  status page    http://{HOST}:{ports['admin']}/",
         f"  kubeconfig     {directory / demo_files.KUBECONFIG_FILE}",
         "                 (contexts fleet, east, west, east-by-name, editor, administrator)",
         f"  configuration  {directory / demo_files.CONFIG_FILE}",
@@ -384,7 +388,7 @@ def _greeting(directory: Path, port: int, edited: list[Path], *, kept: bool, red
     if edited:
         lines += ["The commands fit the files that the demo writes."]
     lines += ["", "Try, in another terminal:"]
-    for heading, group in demo_files.commands(directory, port, redis=redis):
+    for heading, group in demo_files.commands(directory, ports, redis=redis):
         lines += ["", heading]
         for command in group:
             lines += ["", f"  # {command.about}", f"  {command.line}"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,9 @@ listeners:
   - name: local
     bind: "127.0.0.1:{port}"
     tls: {{certificates: [demo]}}
+  - name: admin                # status page, health checks, metrics: http://127.0.0.1:{admin_port}/
+    serves: Admin
+    bind: "127.0.0.1:{admin_port}"
 
 certificates:
   - {{name: demo, certFile: mcproxy.crt, keyFile: mcproxy.key}}
@@ -176,9 +180,10 @@ def write_certificates(directory: Path) -> None:
         users.client(user, (group,)).write(directory, user)
 
 
-def config(directory: Path, port: int, east: str, workers: str = "1", *, redis: bool = False) -> str:
+def config(directory: Path, ports: Mapping[str, int], east: str, workers: str = "1", *, redis: bool = False) -> str:
     """Return the proxy's configuration; `east` is the URL of that cluster (west's is in its kubeconfig).
 
+    `ports` has those of the listeners, `proxy` and `admin`.
     `workers` is the value of `daemon.workers`; `redis`: there is one, for a limit over replicas.
     """
     socket = quote(str(directory / REDIS_SOCKET))
@@ -186,7 +191,8 @@ def config(directory: Path, port: int, east: str, workers: str = "1", *, redis: 
     return _CONFIG.format(
         file=shlex.quote(str(directory / CONFIG_FILE)),
         control="  controlSocket: control.sock\n" if fits else "",
-        port=port,
+        port=ports["proxy"],
+        admin_port=ports["admin"],
         workers=workers,
         shared_state=_SHARED_STATE.format(socket=socket) if redis else "",
         shared_limit=_SHARED_LIMIT if redis else "",
@@ -226,8 +232,11 @@ def kubeconfig(port: int) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def commands(directory: Path, port: int, *, redis: bool = False) -> tuple[tuple[str, tuple[Command, ...]], ...]:
+def commands(
+    directory: Path, ports: Mapping[str, int], *, redis: bool = False
+) -> tuple[tuple[str, tuple[Command, ...]], ...]:
     """Return the commands to try, in groups with a heading each. Each command ends by itself."""
+    port = ports["proxy"]
 
     def file(name: str) -> str:
         return shlex.quote(str(directory / name))
@@ -311,6 +320,18 @@ def commands(directory: Path, port: int, *, redis: bool = False) -> tuple[tuple[
                 Command(
                     "one limits: of five lists of events three are 200 and two 429; then one more every two seconds",
                     f"{curl} {as_editor} -o /dev/null -w '%{{http_code}}\\n' {shlex.quote(events)}",
+                ),
+            ),
+        ),
+        (
+            "What the proxy does and has, for people, balancers and Prometheus:",
+            (
+                Command(
+                    "whether it is ready, check by check",
+                    f"curl -sS 'http://127.0.0.1:{ports['admin']}/readyz?verbose'",
+                ),
+                Command(
+                    "its metrics", f"curl -sS http://127.0.0.1:{ports['admin']}/metrics | grep ^mcproxy_requests_total"
                 ),
             ),
         ),

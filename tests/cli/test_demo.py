@@ -25,6 +25,7 @@ from mcproxy.cli.main import main
 from tests.ports import reserved_port
 
 PATIENCE = 30.0
+PORTS = {"proxy": 1, "admin": 2}
 
 
 class Demo:
@@ -117,15 +118,16 @@ def run_command(line: str, home: Path) -> subprocess.CompletedProcess[str]:
 def shown(running: Demo) -> dict[str, demo_files.Command]:
     """Return the printed commands by what they show; they are those of demo_files, in order."""
     directory = running.kubeconfig().parent
-    port = int(running.printed[0].rpartition(":")[2])
-    expected = [command for _, group in demo_files.commands(directory, port, redis=True) for command in group]
+    admin = next(line for line in running.printed if "status page" in line).rstrip("/").rpartition(":")[2]
+    ports = {"proxy": int(running.printed[0].rpartition(":")[2]), "admin": int(admin)}
+    expected = [command for _, group in demo_files.commands(directory, ports, redis=True) for command in group]
     assert running.commands == [command.line for command in expected]
     return {command.about: command for command in expected}
 
 
 def test_every_printed_command_works(running: Demo, tmp_path: Path) -> None:
     commands = shown(running)
-    assert len(commands) == 16
+    assert len(commands) == 18
     for command in commands.values():
         done = run_command(command.line, tmp_path)
         assert done.returncode == command.status, f"{command}: {done}"
@@ -300,7 +302,7 @@ def test_files_that_were_edited_are_kept(tmp_path: Path, capsys: pytest.CaptureF
     directory = tmp_path / "demo"
     config, kubeconfig = directory / "mcproxy.yaml", directory / "kubeconfig"
     with open_directory(directory, demo_files.NAMES) as earlier:
-        earlier.record({part: reserved_port() for part in ("proxy", *demo_files.CLUSTERS)})
+        earlier.record({part: reserved_port() for part in ("proxy", "admin", *demo_files.CLUSTERS)})
     with Demo("--dir", str(directory), temporary=tmp_path) as demo:
         demo.wait_ready()
         address = demo.printed[0].split()[-1]
@@ -340,7 +342,9 @@ def test_a_port_of_the_last_run_is_not_used_twice(tmp_path: Path) -> None:
     with open_directory(tmp_path, ()) as directory:
         port = reserved_port()
         directory.record({"proxy": 1, "east": port, "west": 0})
-        assert demo._ports(directory, port) == {"proxy": port, "east": 0, "west": 0}
+        ports = demo._ports(directory, port)
+        assert ports.pop("admin") not in (0, port)
+        assert ports == {"proxy": port, "east": 0, "west": 0}
 
 
 def test_directory_of_a_running_demo_is_refused(running: Demo, capsys: pytest.CaptureFixture[str]) -> None:
@@ -450,13 +454,14 @@ def test_signal_handlers_are_put_back(tmp_path: Path) -> None:
 
 def test_control_socket_is_left_out_where_its_path_would_be_too_long(tmp_path: Path) -> None:
     long, short = tmp_path / ("x" * 120), tmp_path / "s"
-    assert "controlSocket" not in demo_files.config(long, 1, "https://127.0.0.1:2")
-    assert "controlSocket: control.sock" in demo_files.config(short, 1, "https://127.0.0.1:2")
+    assert "controlSocket" not in demo_files.config(long, PORTS, "https://127.0.0.1:2")
+    assert "controlSocket: control.sock" in demo_files.config(short, PORTS, "https://127.0.0.1:2")
 
 
 def test_commands_survive_a_directory_with_blanks() -> None:
-    for _, group in demo_files.commands(Path("/tmp/a b"), 1, redis=True):
-        assert all("'/tmp/a b/" in command.line for command in group)
+    lines = [line.line for _, group in demo_files.commands(Path("/tmp/a b"), PORTS, redis=True) for line in group]
+    assert all("'/tmp/a b/" in line for line in lines if "/tmp/a b" in line)
+    assert sum("/tmp/a b" in line for line in lines) == len(lines) - 2  # those of the Admin listener name no file
 
 
 def test_kubectl_curl_and_redis_are_there() -> None:
