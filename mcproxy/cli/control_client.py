@@ -20,6 +20,10 @@ class UnreachableError(Exception):
     """The daemon is not reachable; str() has the remedy."""
 
 
+class NotRunningError(UnreachableError):
+    """Nothing listens on the control socket."""
+
+
 def send_to_daemon(
     config: str, request: dict[str, Any], timeout: float, environ: Mapping[str, str]
 ) -> tuple[dict[str, Any], str]:
@@ -62,7 +66,8 @@ def send_command(path: str, request: dict[str, Any], timeout: float) -> dict[str
     except TimeoutError as error:
         raise UnreachableError(f"the daemon at {path} did not answer within {timeout:g} s; see its log") from error
     except OSError as error:
-        raise UnreachableError(f"{path}: {error.strerror or error}; {_advice(error)}") from error
+        kind = NotRunningError if isinstance(error, FileNotFoundError | ConnectionRefusedError) else UnreachableError
+        raise kind(f"{path}: {error.strerror or error}; {_advice(error)}") from error
     if not line.endswith(b"\n"):
         raise UnreachableError(
             f"the daemon at {path} closed the connection; only root and the daemon's user are permitted, see its log"
@@ -86,7 +91,7 @@ def _socket_of_running_daemon(config: str, known: str | None) -> str | None:
         if path == known:
             continue
         try:
-            status = send_command(path, {"command": "status"}, _PROBE_TIMEOUT)
+            status = send_command(path, {"command": "status", "brief": True}, _PROBE_TIMEOUT)
         except UnreachableError:  # another listener of the daemon's
             continue
         file = status.get("file")

@@ -20,6 +20,8 @@ COMMANDS = {
     "check": "check a configuration file, as the daemon would read it",
     "dump": "show the effective configuration, secrets masked",
     "reload": "make the running daemon reload its configuration, and wait for the outcome",
+    "status": "show what the running daemon is and does",
+    "top": "watch the running daemon: rates, latency, endpoints, processes",
     "upgrade": "replace the program of the running daemon, without refusing a connection",
     "rbac": "print the minimal rights that clusters must grant the proxy",
     "kubeconfig": "print a kubeconfig for clients of a server",

@@ -109,12 +109,19 @@ async def _upgrade(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 def _refusal(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None:
     """Return the answer if the daemon runs another file than the request names, or does not serve."""
+    refused = _of_another_file(daemon, request)
+    if refused is not None:
+        return refused
+    if not daemon.serving:
+        return _failed(f"mcproxy is {daemon.status['state']}; ask again when it serves")
+    return None
+
+
+def _of_another_file(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None:
     file = request.get("file")
     if isinstance(file, str) and os.path.realpath(file) != os.path.realpath(daemon.path):
         refused = _failed(f"this daemon runs {daemon.path}, not {file}; name that file with -c")
         return {**refused, "file": daemon.path}
-    if not daemon.serving:
-        return _failed(f"mcproxy is {daemon.status['state']}; ask again when it serves")
     return None
 
 
@@ -170,7 +177,13 @@ async def _dump(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 
 async def _status(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
-    """Return the status document; only the daemon's own state if `brief` is true."""
+    """Return the status document; only the daemon's own state if `brief` is true.
+
+    Refused if the request names another `file` than the daemon's.
+    """
+    refused = _of_another_file(daemon, request)
+    if refused is not None:
+        return refused
     return {"ok": True, **(daemon.status if request.get("brief") is True else await daemon.collect_status())}
 
 

@@ -28,7 +28,7 @@ from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.commands import commands_of
 from mcproxy.daemon.control import ControlSocket, ControlSocketInUse
 from mcproxy.daemon.errors import DaemonError, describe, is_of_configuration, log_error
-from mcproxy.daemon.figures.document import StatusDocument, of_reload, only_process
+from mcproxy.daemon.figures.document import Counted, StatusDocument, of_reload, only_process
 from mcproxy.daemon.figures.history import History
 from mcproxy.daemon.logging import LineObserver
 from mcproxy.daemon.orphaned_sockets import OrphanedSockets
@@ -470,7 +470,7 @@ class Daemon:
         return {
             **state,
             **self._document.of_configuration(config),
-            **self._document.complete(config, figures, metrics.by_server()),
+            **self._document.complete(config, figures, Counted.of(metrics)),
             "totals": {**metrics.totals(), "durationBounds": DURATION_BOUNDS},
             "history": self._history.figures(),
         }

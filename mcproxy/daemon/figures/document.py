@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mcproxy.config import model
@@ -19,9 +20,24 @@ from mcproxy.daemon.figures.times import rfc3339
 
 if TYPE_CHECKING:
     from mcproxy.daemon.reload import ReloadResult
+    from mcproxy.observe.metrics.metrics import Metrics
 
 SINGLE = "single"
 """The role of the only process of a daemon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What all processes have counted since the start, as far as the document has it."""
+
+    servers: Totals
+    clusters: Totals
+    endpoints: Mapping[tuple[str, str], tuple[int, float]]
+    """By cluster and endpoint: short requests, and the seconds that they took together."""
+
+    @classmethod
+    def of(cls, metrics: Metrics) -> Counted:
+        return cls(metrics.by_server(), metrics.by_cluster(), metrics.by_endpoint())
 
 
 class StatusDocument:
@@ -41,17 +57,14 @@ class StatusDocument:
         self._use(config)
         return {"configHash": self._hash, "startedAt": rfc3339(self._started_at)}
 
-    def complete(self, config: model.Config, figures: Mapping[str, Any], totals: Totals) -> Figures:
-        """Return the lists of the document, from the figures of all processes.
-
-        `totals` are the requests and errors of each server since the start.
-        """
+    def complete(self, config: model.Config, figures: Mapping[str, Any], counted: Counted) -> Figures:
+        """Return the lists of the document, from the figures of all processes and what these have counted."""
         self._use(config)
         found = dict(figures)
-        servers = with_names(config.servers, found.get("servers", ()), totals)
         return {
             **found,
-            "servers": servers,
+            "servers": with_names(config.servers, found.get("servers", ()), counted.servers),
+            "clusters": [_with_totals(cluster, counted) for cluster in found.get("clusters", ())],
             "aggregates": found.get("aggregates", []),
             "flowControls": with_limits(config.flow_controls, found.get("flowControls", ())),
             "certificates": of_certificates(self._expiries, self._wall()),
@@ -65,6 +78,24 @@ class StatusDocument:
             return
         self._expiries = expiries_of(config, now)
         self._valid_until = min((each.not_after for each in self._expiries if each.not_after > now), default=now + 3600)
+
+
+def _with_totals(cluster: Mapping[str, Any], counted: Counted) -> Figures:
+    """Return the figures of a cluster with what was counted of it and of its endpoints.
+
+    `requestSeconds` is the time that the requests of `requestsTotal` took together.
+    """
+    name, totals = cluster["name"], counted.clusters.get(cluster["name"], {})
+    endpoints = []
+    for endpoint in cluster.get("endpoints", ()):
+        requests, seconds = counted.endpoints.get((name, endpoint["name"]), (0, 0.0))
+        endpoints.append({**endpoint, "requestsTotal": requests, "requestSeconds": round(seconds, 6)})
+    return {
+        **cluster,
+        "requestsTotal": totals.get("requests", 0),
+        "errorsTotal": totals.get("errors", 0),
+        "endpoints": endpoints,
+    }
 
 
 def of_reload(result: ReloadResult | None) -> Figures | None:

@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
 from mcproxy.daemon.figures import Figures
+from mcproxy.observe.metrics.quantile import quantile
 
 STEP = 5.0
 """Seconds between two samples."""
@@ -76,27 +77,8 @@ class History:
             return
         rates = [max(0, totals[name] - self._last[name]) / seconds for name in _RATES.values()]
         ended = [max(0, new - old) for new, old in zip(totals["durations"], self._last["durations"], strict=True)]
-        sample = (*(round(rate, 3) for rate in rates), quantile(self._bounds, ended, QUANTILE))
+        slow = quantile(self._bounds, ended, QUANTILE)
+        sample = (*(round(rate, 3) for rate in rates), None if slow is None else round(slow, 6))
         for _ in range(min(max(count, 1), self._samples.maxlen or 1)):
             self._samples.append(sample)
         self._last, self._at = totals, now
-
-
-def quantile(bounds: Sequence[float], counts: Sequence[int], part: float) -> float | None:
-    """Return a quantile of a histogram, as Prometheus' `histogram_quantile` does; None of one without a count.
-
-    Within a bucket the counts are taken to be spread evenly. What is in the last one, which has no bound, is at the
-    bound below it.
-    """
-    total = sum(counts)
-    if not total:
-        return None
-    rank = part * total
-    seen = 0
-    lower = 0.0
-    for bound, count in zip(bounds, counts, strict=False):
-        if count and seen + count >= rank:
-            return round(lower + (bound - lower) * (rank - seen) / count, 6)
-        seen += count
-        lower = bound
-    return lower

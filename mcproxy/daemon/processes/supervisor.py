@@ -100,6 +100,8 @@ class Processes:
             if isinstance(answer, dict):
                 child.open = answer.pop("open")
                 used[child.pid] = answer.pop("process", {})
+                if child.role is Role.KEEPER:
+                    answer.pop("servers", None)  # its requests are those of workers
                 answers.append(answer)
         return {
             **summed(answers),

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcproxy.observe.metrics.counts import Changes, Counts
-from mcproxy.observe.metrics.families import DURATION_BOUNDS, REQUEST_DURATION, REQUESTS, RESPONSE_BYTES
+from mcproxy.observe.metrics.families import (
+    DURATION_BOUNDS,
+    REQUEST_DURATION,
+    REQUESTS,
+    RESPONSE_BYTES,
+    UPSTREAM_DURATION,
+)
 from mcproxy.observe.metrics.loop_lag import LoopLag, Turns
 from mcproxy.observe.metrics.request_counts import RequestCounts
 
@@ -70,11 +76,29 @@ class Metrics:
 
     def by_server(self) -> dict[str, dict[str, int]]:
         """Return requests and errors (code 500 and more) of each server; "" is no server."""
+        return self._by(0)
+
+    def by_cluster(self) -> dict[str, dict[str, int]]:
+        """Return requests and errors (code 500 and more) of each cluster; "" is none, or an aggregate's own answer."""
+        return self._by(1)
+
+    def by_endpoint(self) -> dict[tuple[str, str], tuple[int, float]]:
+        """Return how many requests each (cluster, endpoint) has answered, and the seconds that they took together.
+
+        Without long-running ones.
+        """
+        self.flush()
+        return {
+            (cluster, endpoint): (int(sum(buckets)), seconds)
+            for (cluster, endpoint), (*buckets, seconds) in self.counts.of(UPSTREAM_DURATION).items()
+        }
+
+    def _by(self, label: int) -> dict[str, dict[str, int]]:
         self.flush()
         found: dict[str, dict[str, int]] = {}
-        for (server, *_, code), (number,) in self.counts.of(REQUESTS).items():
-            entry = found.setdefault(server, {"requests": 0, "errors": 0})
+        for labels, (number,) in self.counts.of(REQUESTS).items():
+            entry = found.setdefault(labels[label], {"requests": 0, "errors": 0})
             entry["requests"] += int(number)
-            if code.startswith("5"):
+            if labels[-1].startswith("5"):
                 entry["errors"] += int(number)
         return found

@@ -6,11 +6,12 @@ from typing import Any
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
-from mcproxy.daemon.figures.document import StatusDocument, of_reload, only_process
+from mcproxy.daemon.figures.document import Counted, StatusDocument, of_reload, only_process
 from mcproxy.daemon.figures.limits import with_limits
 from mcproxy.daemon.reload import ReloadResult
 
 WALL = 1_790_000_000.0
+NOTHING = Counted({}, {}, {})
 
 
 def server(name: str, backend: model.Backend) -> model.Server:
@@ -29,7 +30,7 @@ CONFIG = model.Config(
 
 def test_what_the_configuration_has_is_there_whatever_the_processes_say() -> None:
     document = StatusDocument(lambda: WALL)
-    found = document.complete(CONFIG, {"listeners": [], "clusters": []}, {})
+    found = document.complete(CONFIG, {"listeners": [], "clusters": []}, NOTHING)
     assert [(each["name"], each["backend"], each["inFlight"], each["requestsTotal"]) for each in found["servers"]] == [
         ("east", {"cluster": "east"}, 0, 0),
         ("all", {"clusters": ["east", "west"]}, 0, 0),
@@ -44,14 +45,31 @@ def test_what_the_configuration_has_is_there_whatever_the_processes_say() -> Non
 
 def test_live_figures_and_totals_are_put_to_their_servers() -> None:
     figures = {"servers": [{"name": "all", "inFlight": 3}, {"name": "gone", "inFlight": 1}]}
-    totals = {"all": {"requests": 20, "errors": 2}}
-    found = StatusDocument(lambda: WALL).complete(CONFIG, figures, totals)["servers"]
+    counted = Counted({"all": {"requests": 20, "errors": 2}}, {}, {})
+    found = StatusDocument(lambda: WALL).complete(CONFIG, figures, counted)["servers"]
     assert [(each["inFlight"], each["requestsTotal"], each["errorsTotal"]) for each in found] == [
         (0, 0, 0),
         (3, 20, 2),
         (0, 0, 0),
     ]
     assert figures["servers"][0] == {"name": "all", "inFlight": 3}
+
+
+def test_clusters_and_endpoints_have_what_was_counted_of_them() -> None:
+    figures = {"clusters": [{"name": "east", "endpoints": [{"name": "a"}, {"name": "b"}]}, {"name": "west"}]}
+    counted = Counted({}, {"east": {"requests": 9, "errors": 1}}, {("east", "b"): (8, 0.5), ("west", "a"): (1, 1.0)})
+    assert StatusDocument(lambda: WALL).complete(CONFIG, figures, counted)["clusters"] == [
+        {
+            "name": "east",
+            "requestsTotal": 9,
+            "errorsTotal": 1,
+            "endpoints": [
+                {"name": "a", "requestsTotal": 0, "requestSeconds": 0.0},
+                {"name": "b", "requestsTotal": 8, "requestSeconds": 0.5},
+            ],
+        },
+        {"name": "west", "requestsTotal": 0, "errorsTotal": 0, "endpoints": []},
+    ]
 
 
 def flow_control(kind: FlowControlType, **fields: Any) -> model.FlowControl:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from mcproxy.daemon.figures.history import History, quantile
+from mcproxy.daemon.figures.history import History
+from mcproxy.observe.metrics.quantile import quantile
 
 BOUNDS = (0.1, 1.0)
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from mcproxy.cli.control_client import send_command
+from mcproxy.cli.main import main
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.processes import interpreter
 from tests.e2e.processes import Daemon
@@ -125,6 +126,30 @@ def test_both_serve_and_say_who_they_are(workers: Workers) -> None:
     assert [each["name"] for each in processes] == ["supervisor", "worker-0", "worker-1"]
     assert processes[0]["pid"] == workers.daemon.process.pid
     assert stat.S_ISSOCK(os.stat(workers.folder / "api.sock").st_mode)
+
+
+def test_commands_show_all_processes_as_one(workers: Workers, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the real daemon, with a cluster that nobody can reach."""
+    before = workers.status()["totals"]["requests"]
+    for _ in range(8):
+        workers.ask()
+    until(lambda: workers.status()["totals"]["requests"] == before + 8)
+    until(lambda: workers.status()["clusters"][0]["endpoints"][0]["state"] == "out")
+    file = str(workers.daemon.file)
+    assert main(["status", "-c", file, "-o", "json"]) == 3
+    shown = json.loads(capsys.readouterr().out)
+    (server,), (endpoint,) = shown["servers"], shown["clusters"][0]["endpoints"]
+    assert (server["name"], server["requestsTotal"]) == ("s", before + 8)
+    assert server["errorsTotal"] >= 8
+    assert (endpoint["ready"], endpoint["state"], "refused" in endpoint["cause"]) == (False, "out", True)
+    assert [each["residentBytes"] > 1e6 for each in shown["processes"]] == [True] * 3
+    assert main(["status", "-c", file]) == 3
+    text = capsys.readouterr().out
+    assert "broken: cluster east has no endpoint that is ready: " in text
+    assert "worker-1" in text
+    assert main(["top", "-c", file, "-b", "1", "-d", "0.3", "-o", "json"]) == 0
+    (sample,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (sample["requestsPerSecond"], len(sample["processes"])) == (0.0, 3)
 
 
 def test_children_have_no_descriptor_of_each_other(workers: Workers) -> None:

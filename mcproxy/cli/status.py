@@ -1,0 +1,185 @@
+"""`mcproxy status`: what the running daemon is and does, over its control socket."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mcproxy.cli import DEFAULT_FILE, FAILED, OK
+from mcproxy.cli.control_client import NotRunningError, UnreachableError, send_to_daemon
+from mcproxy.cli.progress import progress
+from mcproxy.cli.status_problems import Problem, problems_of
+from mcproxy.cli.status_sections import SECTIONS, lines_of, seconds_of
+from mcproxy.cli.terminal import Terminal, clean, duration, number, size
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+BROKEN = 3
+"""Exit status: the daemon runs, but something of it fails now."""
+TIMEOUT = 10.0
+_MINUTE = 12  # samples of the history, of five seconds each
+_CHANGES = 8
+_CHART = 60
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's options."""
+    parser = subparsers.add_parser(
+        "status",
+        help="show what the running daemon is and does",
+        description="Show what the running daemon is and does: what is wrong, the last reload, and as tables its "
+        "endpoints, servers, listeners, limits, aggregates, certificates and processes; several processes as one.",
+        epilog="exit status:\n"
+        "  0  all is well\n"
+        "  3  something is broken now: an endpoint is out, a certificate has expired, the last reload was refused\n"
+        "  1  no daemon runs, or it does not answer\n\n"
+        "examples:\n"
+        "  mcproxy status\n"
+        "  mcproxy status endpoints certificates -o wide\n"
+        "  mcproxy status -o json | jq '.clusters[].endpoints[] | select(.ready | not)'\n"
+        "  mcproxy status -q || echo 'see mcproxy status'",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = ", ".join(section.name for section in SECTIONS)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", type=_section, help=f"only these: {names}")
+    add_options(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "wide", "json"),
+        default="table",
+        help="wide has more columns and all caches, json is the whole document (default: %(default)s)",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only what is wrong")
+
+
+def _section(name: str) -> str:
+    if name not in {section.name for section in SECTIONS}:
+        raise argparse.ArgumentTypeError(f"there is no section {name!r}")
+    return name
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what says which daemon is asked, and how long it may take."""
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        default=DEFAULT_FILE,
+        help="configuration file of the daemon (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=TIMEOUT,
+        help="how long to wait for the daemon (default: %(default)g)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the status; 0 all is well, 3 something is broken, 1 no daemon runs or it does not answer."""
+    try:
+        with progress("waiting for the daemon"):
+            status = ask(args.config, args.timeout)[0]
+    except UnreachableError as error:
+        print(f"mcproxy status: {why_unreachable(error)}", file=sys.stderr)
+        return FAILED
+    problems = problems_of(status)
+    if args.output == "json":
+        print(json.dumps(status, indent=2))
+    else:
+        terminal = Terminal.of(sys.stdout, os.environ)
+        wanted = [section for section in SECTIONS if section.name in args.sections] or SECTIONS
+        blocks = [_problems(problems, terminal)]
+        if not args.quiet:
+            wide = args.output == "wide"
+            blocks[:0] = [] if args.sections else [_head(status, terminal)]
+            blocks += [lines_of(section, status, time.time(), terminal, wide=wide) for section in wanted]
+        print("\n\n".join("\n".join(lines) for lines in blocks if lines))
+    return BROKEN if any(problem.broken for problem in problems) else OK
+
+
+def ask(config: str, timeout: float) -> tuple[Mapping[str, Any], str]:
+    """Return the status document of the daemon that runs the file `config`, and its control socket.
+
+    Raises UnreachableError.
+    """
+    request = {"command": "status", "file": os.path.abspath(config)}
+    status, path = send_to_daemon(config, request, timeout, os.environ)
+    if status.get("ok") is not True:
+        raise UnreachableError("; ".join(map(str, status.get("errors", ()))) or f"what answers at {path} is no mcproxy")
+    if "totals" not in status:
+        raise UnreachableError(f"the daemon at {path} is an older mcproxy; `mcproxy upgrade` replaces it by this one")
+    return status, path
+
+
+def why_unreachable(error: UnreachableError) -> str:
+    """Return why a daemon has no status, in words."""
+    return f"no daemon runs: {error}" if isinstance(error, NotRunningError) else str(error)
+
+
+def _head(status: Mapping[str, Any], terminal: Terminal) -> list[str]:
+    """Return which daemon this is, how much it does, and what its last reload did."""
+    state = status["state"]
+    word = {"serving": "serves"}.get(state, f"is {state},")
+    lines = [f"mcproxy {clean(status['version'])} {word} {clean(status['file'])}"]
+    since = f"running for {duration(status['uptimeSeconds'])}, since {status['startedAt']}"
+    lines.append(f"pid {status['pid']}, configuration {status['configHash']}, {since}")
+    lines += _load(status, terminal)
+    lines += _reload(status["lastReload"], terminal)
+    first, *others = [terminal.cut(line, terminal.width) for line in lines]
+    return [terminal.styled(first, "bold"), *others]
+
+
+def _load(status: Mapping[str, Any], terminal: Terminal) -> list[str]:
+    history, totals = status["history"], status["totals"]
+    requests, errors = history["requestsPerSecond"][-_MINUTE:], history["errorsPerSecond"][-_MINUTE:]
+    parts = [f"{status['open']} requests open", f"{totals['requests']} ended since the start"]
+    if requests:
+        rate, failed = sum(requests) / len(requests), sum(errors) / len(errors)
+        sent = history["bytesPerSecond"][-_MINUTE:]
+        share = f" ({failed / rate:.1%} errors)" if rate and failed else ""
+        parts.append(f"{number(rate)}/s{share} in the last minute")
+        parts.append(f"{size(sum(sent) / len(sent))}/s")
+        slow = [each for each in history["p99Seconds"][-_MINUTE:] if each is not None]
+        if slow:
+            parts.append(f"p99 {duration(max(slow))}")
+    lines = [", ".join(parts)]
+    if any(history["requestsPerSecond"]):
+        width = min(_CHART, (terminal.width or 80) - 20)
+        chart = terminal.sparkline(history["requestsPerSecond"], width)
+        minutes = len(history["requestsPerSecond"][-width:]) * history["stepSeconds"]
+        lines.append(f"{chart}  requests, {duration(minutes)}")
+    return lines
+
+
+def _reload(reload: Mapping[str, Any] | None, terminal: Terminal) -> list[str]:
+    if reload is None:
+        return ["not reloaded since the start"]
+    ago = duration(max(0.0, time.time() - seconds_of(reload["at"])))
+    took = f"{reload['seconds']:g} s"
+    if not reload["ok"]:
+        lines = [f"last reload {ago} ago, at {reload['at']}: refused after {took}, the configuration before it stays"]
+        return lines + [f"  {clean(each)}" for each in reload["errors"][:_CHANGES]]
+    changes = reload["changes"]
+    what = f"{len(changes)} changes" if len(changes) > 1 else "1 change" if changes else "no changes"
+    lines = [f"last reload {ago} ago, at {reload['at']}: done in {took}, {what}"]
+    lines += [f"  {clean(each)}" for each in changes[:_CHANGES]]
+    if len(changes) > _CHANGES:
+        lines.append(f"  and {len(changes) - _CHANGES} more (-o json has all)")
+    return lines + [f"  warning: {clean(each)}" for each in reload["warnings"][:_CHANGES]]
+
+
+def _problems(problems: Sequence[Problem], terminal: Terminal) -> list[str]:
+    return [
+        f"{terminal.styled('broken' if problem.broken else 'warning', 'bad' if problem.broken else 'warn')}: "
+        f"{clean(problem.text)}"
+        for problem in problems
+    ]

@@ -1,0 +1,211 @@
+"""Text for a terminal: colours, tables that fit its width, figures that a person reads at a glance.
+
+What is shown may come from elsewhere (the answer of an endpoint, as the cause why it is out), so every text loses what
+a terminal would take for a command before it is written.
+"""
+
+from __future__ import annotations
+
+import shutil
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TextIO
+
+GAP = "  "
+_LEAST = 8  # columns that a cell which gives way keeps
+_CODES = {"bold": "1", "dim": "2", "bad": "31", "good": "32", "warn": "33", "title": "1", "reverse": "7"}
+_BARS = " ▁▂▃▄▅▆▇█"
+_PLAIN_BARS = " ._-=+*#@"
+
+
+class Cell(NamedTuple):
+    """A text with a style: "bad", "warn", "good", "dim", "bold" or ""."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    right: bool = False
+    """Numbers stand at the right."""
+    gives_way: bool = False
+    """Its cells are cut where the table is too wide."""
+    wide: bool = False
+    """It is left out first where the table is too wide even then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What a stream can show."""
+
+    colours: bool = False
+    unicode: bool = False
+    width: int | None = None
+    """None: lines may have any length."""
+
+    @classmethod
+    def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Terminal:
+        """Return what `stream` can show: colours only on a terminal, never with NO_COLOR (no-color.org)."""
+        is_terminal = stream.isatty()
+        colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
+        unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
+        return cls(colours, unicode, max(20, shutil.get_terminal_size().columns) if is_terminal else None)
+
+    def styled(self, text: str, style: str) -> str:
+        """Return a text in a style, where there are colours."""
+        code = _CODES.get(style)
+        return f"\x1b[{code}m{text}\x1b[0m" if code and text and self.colours else text
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]], indent: str = "") -> list[str]:
+        """Return the lines of a table, its titles first."""
+        cells = [[_cell(cell) for cell in row] for row in rows]
+        titles = [Cell(column.title, "dim") for column in columns]
+        every = [titles, *cells]
+        widths = [max(width_of(row[index].text) for row in every) for index in range(len(columns))]
+        kept = list(range(len(columns)))
+        if self.width is not None:
+            kept = _fit(columns, widths, self.width - len(indent))
+        return [self._line([row[index] for index in kept], columns, kept, widths, indent) for row in every]
+
+    def _line(
+        self, cells: Sequence[Cell], columns: Sequence[Column], kept: Sequence[int], widths: Sequence[int], indent: str
+    ) -> str:
+        parts = []
+        for place, (cell, index) in enumerate(zip(cells, kept, strict=True)):
+            text = self.cut(cell.text, widths[index])
+            space = " " * (widths[index] - width_of(text))
+            last = place == len(kept) - 1
+            shown = self.styled(text, cell.style)
+            parts.append(f"{space}{shown}" if columns[index].right else shown if last else f"{shown}{space}")
+        return (indent + GAP.join(parts)).rstrip()
+
+    def cut(self, text: str, width: int | None) -> str:
+        """Return a text of at most `width` columns; what is cut off leaves a mark."""
+        if width is None or width_of(text) <= width:
+            return text
+        mark = "…" if self.unicode else "~"
+        found, room = [], width - 1
+        for character in text:
+            room -= _width(character)
+            if room < 0:
+                break
+            found.append(character)
+        return "".join(found) + (mark if width > 0 else "")
+
+    def bar(self, part: float | None, width: int = 10) -> str:
+        """Return a bar that is filled to a part, 0 to 1; "" for None."""
+        if part is None:
+            return ""
+        full = round(max(0.0, min(1.0, part)) * width)
+        filled, empty = ("█", "░") if self.unicode else ("#", ".")
+        return filled * full + empty * (width - full)
+
+    def sparkline(self, values: Sequence[float | None], width: int) -> str:
+        """Return the last `width` values as bars of one line; the highest of them has the highest bar."""
+        shown = list(values)[-width:] if width > 0 else []
+        highest = max((value for value in shown if value is not None), default=0.0)
+        bars = _BARS if self.unicode else _PLAIN_BARS
+        steps = len(bars) - 1
+
+        def bar(value: float | None) -> str:
+            if not value or not highest:
+                return bars[0] if value is None else bars[1]
+            return bars[max(1, round(value / highest * steps))]
+
+        return "".join(map(bar, shown))
+
+
+def clean(text: Any) -> str:
+    """Return a text without characters that move the cursor, or change what stands elsewhere."""
+    return "".join(character if _is_safe(character) else "?" for character in str(text))
+
+
+def width_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration in two units: 0.8 ms, 12 ms, 3.4 s, 5m12s, 3h04m, 12d; "-" for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.2g} ms" if seconds < 0.00995 else f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    total = int(seconds + 0.5)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02}s"
+    if total < 86400:
+        return f"{total // 3600}h{total % 3600 // 60:02}m"
+    return f"{total // 86400}d{total % 86400 // 3600}h" if total < 10 * 86400 else f"{total // 86400}d"
+
+
+def size(number: float | None) -> str:
+    """Return a number of bytes: 512 B, 1.2 KiB, 77 MiB; "-" for None."""
+    if number is None:
+        return "-"
+    value = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 999.5:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 9.95 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB" if value < 9.95 else f"{value:.0f} TiB"
+
+
+def number(value: float | None) -> str:
+    """Return a count or a rate in at most five characters: 0, 0.4, 12.3, 999, 12.3k, 4.5M; "-" for None."""
+    if value is None:
+        return "-"
+    for unit in ("", "k", "M", "G"):
+        if value < 999.5:
+            whole = value >= 99.95 or (unit == "" and float(value).is_integer())
+            return f"{value:.0f}{unit}" if whole else f"{value:.1f}{unit}"
+        value /= 1000
+    return f"{value:.0f}T"
+
+
+def _fit(columns: Sequence[Column], widths: list[int], width: int) -> list[int]:
+    """Cut `widths` so that a table is at most `width` wide; return the columns that stay."""
+    kept = list(range(len(columns)))
+    while True:
+        over = sum(widths[index] for index in kept) + len(GAP) * (len(kept) - 1) - width
+        if over <= 0:
+            return kept
+        least = {index: max(_LEAST, len(columns[index].title)) for index in kept}
+        flexible = [index for index in kept if columns[index].gives_way and widths[index] > least[index]]
+        spare = sum(widths[index] - least[index] for index in flexible)
+        optional = [index for index in kept if columns[index].wide]
+        if over > spare and optional:
+            kept.remove(optional[-1])
+            continue
+        if flexible:
+            widest = max(flexible, key=lambda index: widths[index])
+            widths[widest] -= 1
+        elif len(kept) > 1:
+            kept.pop()
+        else:
+            widths[kept[0]] = max(1, width)
+            return kept
+
+
+def _cell(cell: Cell | str) -> Cell:
+    text, style = cell if isinstance(cell, Cell) else (cell, "")
+    return Cell(clean(text), style)
+
+
+def _is_safe(character: str) -> bool:
+    return character.isprintable() and unicodedata.category(character) not in ("Cf", "Zl", "Zp")
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,0 +1,244 @@
+"""`mcproxy top`: the running daemon live, over its control socket: rates, latency, endpoints, limits, processes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mcproxy.cli import FAILED, OK, USAGE
+from mcproxy.cli.control_client import UnreachableError, send_command
+from mcproxy.cli.status import add_options, ask, why_unreachable
+from mcproxy.cli.terminal import Terminal
+from mcproxy.cli.terminal_screen import Screen
+from mcproxy.cli.top_rates import rates_of
+from mcproxy.cli.top_screen import SORTS, View, plain, screen
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_INTERVALS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_SHORTEST = 0.2
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's options."""
+    parser = subparsers.add_parser(
+        "top",
+        help="watch the running daemon: rates, latency, endpoints, processes",
+        description="Watch the running daemon live: requests and errors in a second, latency, what is in flight, for "
+        "each server and endpoint; limits and their use; caches; processes. Several processes are shown as one.",
+        epilog="keys: q quit, s sort by the next column, space pause, arrows and page keys scroll, + and - change the "
+        "interval.\n\n"
+        "examples:\n"
+        "  mcproxy top\n"
+        "  mcproxy top -b 1                             # one sample as text\n"
+        "  mcproxy top -b 3 -d 10 -o json | jq .p99Seconds",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_options(parser)
+    parser.add_argument(
+        "-d",
+        "--interval",
+        metavar="SECONDS",
+        type=_interval,
+        default=2.0,
+        help="between samples (default: %(default)g)",
+    )
+    parser.add_argument(
+        "-b", "--batch", metavar="NUMBER", type=_count, help="print this many samples one after the other, and end"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="json: one object on each line, without end unless -b is given (default: %(default)s)",
+    )
+    parser.add_argument(
+        "-s",
+        "--sort",
+        choices=[sort.replace(" ", "-") for sort in SORTS],
+        default=SORTS[0],
+        help="default: %(default)s",
+    )
+
+
+def _interval(text: str) -> float:
+    value = float(text)
+    if not _SHORTEST <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"at least {_SHORTEST:g} seconds, at most a day")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show samples until the user quits; 0, or 1 if no daemon answers, 2 without a terminal to show them on."""
+    args.sort = args.sort.replace("-", " ")
+    batch = args.batch is not None or args.output == "json"
+    if not batch and not (sys.stdout.isatty() and sys.stdin.isatty()):
+        print("mcproxy top: this is no terminal; -b NUMBER prints samples as text, -o json as JSON", file=sys.stderr)
+        return USAGE
+    try:
+        first, path = ask(args.config, args.timeout)
+    except UnreachableError as error:
+        print(f"mcproxy top: {why_unreachable(error)}", file=sys.stderr)
+        return FAILED
+    source = _Source(args.config, path, args.timeout)
+    begun = _Sample(first, time.monotonic())
+    try:
+        return _print_samples(args, source, begun) if batch else _show(args, source, begun)
+    except EOFError:  # the terminal is gone
+        return OK
+    except KeyboardInterrupt:  # the usual end
+        return OK
+
+
+class _Sample(NamedTuple):
+    status: Mapping[str, Any]
+    at: float
+    """Seconds of a monotonic clock."""
+
+
+class _Source:
+    """Asks the daemon; another one that has taken its place (an upgrade, a restart) is found by the file."""
+
+    def __init__(self, config: str, path: str, timeout: float) -> None:
+        self._config = config
+        self._path = path
+        self._timeout = timeout
+
+    def sample(self) -> _Sample:
+        """Return the status document of now. Raises UnreachableError."""
+        request = {"command": "status", "file": os.path.abspath(self._config)}
+        try:
+            status: Mapping[str, Any] = send_command(self._path, request, self._timeout)
+        except UnreachableError:
+            status = {}
+        if status.get("ok") is not True:
+            status, self._path = ask(self._config, self._timeout)
+        return _Sample(status, time.monotonic())
+
+
+# -- for scripts -------------------------------------------------------------------------------------------------------
+
+
+def _print_samples(args: argparse.Namespace, source: _Source, begun: _Sample) -> int:
+    """Print samples, each over an interval: the first one comes after that."""
+    terminal = Terminal.of(sys.stdout, os.environ)
+    before = begun
+    left = args.batch
+    while left is None or left > 0:
+        time.sleep(max(0.0, before.at + args.interval - time.monotonic()))
+        try:
+            sample = source.sample()
+        except UnreachableError as error:
+            print(f"mcproxy top: the daemon does not answer any more: {error}", file=sys.stderr)
+            return FAILED
+        rates = rates_of(sample.status, before.status, sample.at - before.at)
+        if args.output == "json":
+            print(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **rates}), flush=True)
+        else:
+            print("\n".join(plain(sample.status, rates, args.sort, terminal)), flush=True)
+            if left is not None and left > 1:
+                print(flush=True)
+        before = sample
+        left = None if left is None else left - 1
+    return OK
+
+
+# -- on a terminal -----------------------------------------------------------------------------------------------------
+
+
+class _Sampler:
+    """Takes samples in a thread, so that keys are answered while the daemon is not. `ready` can be read when one is."""
+
+    def __init__(self, source: _Source) -> None:
+        self.ready, self._told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._source = source
+        self._wanted = threading.Event()
+        self._result: _Sample | UnreachableError | None = None
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Take a sample now; one that is being taken serves."""
+        self._wanted.set()
+
+    def result(self) -> _Sample | UnreachableError | None:
+        """Return what came since the last call, if anything did."""
+        try:
+            os.read(self.ready, 4096)
+        except BlockingIOError:
+            return None
+        found, self._result = self._result, None
+        return found
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            try:
+                self._result = self._source.sample()
+            except UnreachableError as error:
+                self._result = error
+            os.write(self._told, b"s")
+
+
+def _show(args: argparse.Namespace, source: _Source, begun: _Sample) -> int:
+    view = View(sort=args.sort, interval=args.interval)
+    sampler = _Sampler(source)
+    newest, rates = begun, rates_of(begun.status, None, 0.0)
+    due = begun.at + min(1.0, view.interval)  # the first rates come soon
+    can_show = Terminal.of(sys.stdout, os.environ)
+    with Screen() as display:
+        while True:
+            columns, lines = display.size
+            terminal = Terminal(can_show.colours, can_show.unicode, columns)
+            display.draw(screen(newest.status, rates, view, terminal, lines))
+            wait = 3600.0 if view.paused else due - time.monotonic()
+            if wait <= 0:
+                sampler.ask()
+                due = time.monotonic() + view.interval
+                wait = view.interval
+            for key in display.keys(wait, sampler.ready):
+                if key in ("q", "Q", "\x03"):
+                    return OK
+                if _press(key, view, lines):
+                    due = time.monotonic()
+            found = sampler.result()
+            if isinstance(found, UnreachableError):
+                view.failure = f"the daemon does not answer, its last figures are shown: {found}"
+            elif found is not None and not view.paused:
+                view.failure = ""
+                rates = rates_of(found.status, newest.status, found.at - newest.at)
+                newest = found
+
+
+def _press(key: str, view: View, lines: int) -> bool:
+    """Do what a key is for; return whether a sample is wanted at once."""
+    page = max(1, lines - 6)
+    steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page, "home": -(10**6), "end": 10**6}
+    if key in steps:
+        view.scroll = max(0, view.scroll + steps[key])
+    elif key == "s":
+        view.sort = SORTS[(SORTS.index(view.sort) + 1) % len(SORTS)]
+    elif key == "+":
+        view.interval = next((each for each in _INTERVALS if each > view.interval), view.interval)
+    elif key == "-":
+        view.interval = next((each for each in reversed(_INTERVALS) if each < view.interval), view.interval)
+    elif key in (" ", "p"):
+        view.paused = not view.paused
+        return not view.paused
+    return key in ("r", "-")

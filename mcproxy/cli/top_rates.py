@@ -1,0 +1,159 @@
+"""What `mcproxy top` shows: the difference of two status documents, as rates. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mcproxy.observe.metrics.quantile import quantile
+
+Document = Mapping[str, Any]
+Entry = dict[str, Any]
+
+
+def rates_of(status: Document, before: Document | None, seconds: float) -> Entry:
+    """Return the rates between two documents that are `seconds` apart, as a JSON object.
+
+    Without a document before, or with one of another daemon (it was started anew), rates are None: unknown.
+    """
+    if before is not None and (before["pid"] != status["pid"] or before["startedAt"] != status["startedAt"]):
+        before = None
+    if seconds <= 0:
+        before = None
+    of = _Rates(status, before, seconds)
+    return {
+        "seconds": round(seconds, 3) if before is not None else None,
+        "requestsPerSecond": of.total("requests"),
+        "errorsPerSecond": of.total("errors"),
+        "bytesPerSecond": of.total("bytes"),
+        "p50Seconds": of.quantile(0.5),
+        "p99Seconds": of.quantile(0.99),
+        "inFlight": status["open"],
+        "servers": of.servers(),
+        "clusters": of.clusters(),
+        "endpoints": of.endpoints(),
+        "flowControls": of.flow_controls(),
+        "aggregates": of.aggregates(),
+        "processes": of.processes(),
+    }
+
+
+class _Rates:
+    def __init__(self, status: Document, before: Document | None, seconds: float) -> None:
+        self._status = status
+        self._before = before
+        self._seconds = seconds
+
+    def total(self, key: str) -> float | None:
+        return self._rate(self._status["totals"], None if self._before is None else self._before["totals"], key)
+
+    def quantile(self, part: float) -> float | None:
+        if self._before is None:
+            return None
+        totals, earlier = self._status["totals"], self._before["totals"]
+        ended = [max(0, new - old) for new, old in zip(totals["durations"], earlier["durations"], strict=True)]
+        found = quantile(totals["durationBounds"], ended, part)
+        return None if found is None else round(found, 6)
+
+    def servers(self) -> list[Entry]:
+        return [
+            {
+                "name": each["name"],
+                "requestsPerSecond": self._rate(each, old, "requestsTotal"),
+                "errorsPerSecond": self._rate(each, old, "errorsTotal"),
+                "inFlight": each["inFlight"],
+                "requestsTotal": each["requestsTotal"],
+            }
+            for each, old in self._pairs("servers")
+        ]
+
+    def clusters(self) -> list[Entry]:
+        return [
+            {
+                "name": each["name"],
+                "requestsPerSecond": self._rate(each, old, "requestsTotal"),
+                "errorsPerSecond": self._rate(each, old, "errorsTotal"),
+                "inFlight": sum(endpoint["inFlight"] for endpoint in each["endpoints"]),
+                "ready": sum(endpoint["ready"] for endpoint in each["endpoints"]),
+                "endpoints": len(each["endpoints"]),
+            }
+            for each, old in self._pairs("clusters")
+        ]
+
+    def endpoints(self) -> list[Entry]:
+        found = []
+        for cluster, old_cluster in self._pairs("clusters"):
+            known = {} if old_cluster is None else {each["url"]: each for each in old_cluster["endpoints"]}
+            for each in cluster["endpoints"]:
+                old = known.get(each["url"])
+                rate = self._rate(each, old, "requestsTotal")
+                spent = self._rate(each, old, "requestSeconds")
+                found.append(
+                    {
+                        "cluster": cluster["name"],
+                        "name": each["name"],
+                        "state": each["state"],
+                        "since": each["since"],
+                        "cause": each["cause"],
+                        "requestsPerSecond": rate,
+                        "meanSeconds": spent / rate if rate and spent is not None else None,
+                        "inFlight": each["inFlight"],
+                        "connections": each["connections"],
+                        "checkSeconds": each["latencySeconds"],
+                    }
+                )
+        return found
+
+    def flow_controls(self) -> list[Entry]:
+        return [
+            {
+                "name": each["name"],
+                "use": each["use"],
+                "inUse": each["inUse"] + each["inUseLongRunning"],
+                "waiting": each["waiting"],
+                "refusedPerSecond": self._rate(each, old, "refusedTotal"),
+            }
+            for each, old in self._pairs("flowControls")
+        ]
+
+    def aggregates(self) -> list[Entry]:
+        return [
+            {
+                "name": each["name"],
+                "states": dict(each["reflectorCounts"]),
+                "objects": each["objects"],
+                "bytes": each["bytes"],
+                "watchers": each["watchers"],
+                "queuedBytes": each["queuedBytes"],
+            }
+            for each in self._status["aggregates"]
+        ]
+
+    def processes(self) -> list[Entry]:
+        known = {} if self._before is None else {each["pid"]: each for each in self._before["processes"]}
+        return [
+            {
+                "name": each["name"],
+                "pid": each["pid"],
+                "cpu": self._rate(each, known.get(each["pid"]), "cpuSeconds"),
+                "residentBytes": each["residentBytes"],
+                "descriptors": each["descriptors"],
+                "open": each["open"],
+                "loopLagSeconds": each["loopLagSeconds"],
+                "restarts": each["restarts"],
+                "leader": each["leader"],
+                "answered": each.get("answered", True),
+            }
+            for each in self._status["processes"]
+        ]
+
+    def _pairs(self, section: str) -> list[tuple[Document, Document | None]]:
+        known = {} if self._before is None else {each["name"]: each for each in self._before[section]}
+        return [(each, known.get(each["name"])) for each in self._status[section]]
+
+    def _rate(self, now: Document, before: Document | None, key: str) -> float | None:
+        """Return the growth of a total in a second; None if it is not known, 0 if it has fallen."""
+        if self._before is None or before is None or now.get(key) is None or before.get(key) is None:
+            return None
+        rate: float = max(0.0, (now[key] - before[key]) / self._seconds)
+        return round(rate, 4)

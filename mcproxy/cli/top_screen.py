@@ -1,0 +1,217 @@
+"""One screen of `mcproxy top`: lines of text, from a status document and its rates. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcproxy.cli.status_problems import LATE, NEARLY_FULL, problems_of
+from mcproxy.cli.terminal import Cell, Column, Terminal, clean, duration, number, size, width_of
+
+Entry = Mapping[str, Any]
+Row = list[Cell | str]
+
+SORTS = ("requests", "errors", "in flight", "name")
+"""What rows are sorted by, most first; the key `s` goes to the next."""
+_KEYS = {"requests": "requestsPerSecond", "errors": "errorsPerSecond", "in flight": "inFlight"}
+_STATES = {"out": "bad", "unchecked": "warn", "disabled": "dim", "ready": "good"}
+_SHOWN_PROBLEMS = 3
+_HELP = "q quit  s sort: {sort}  space {pause}  ↑↓ scroll  +/- interval: {interval:g} s"
+
+
+@dataclass(slots=True)
+class View:
+    """What the user has chosen."""
+
+    sort: str = SORTS[0]
+    scroll: int = 0
+    """Lines of the body that are above the screen."""
+    paused: bool = False
+    interval: float = 2.0
+    """Seconds between two samples."""
+    failure: str = ""
+    """Why there are no new figures; "" while there are."""
+
+
+def screen(status: Entry, rates: Entry, view: View, terminal: Terminal, height: int) -> list[str]:
+    """Return at most `height` lines; `view.scroll` is put right if there are not so many."""
+    head, body = _head(status, rates, view, terminal), body_of(rates, view.sort, terminal)
+    foot = _foot(view, terminal)
+    if height < len(head) + 4:  # a very small terminal: what counts most
+        head = head[: max(1, height - 4)]
+    room = max(0, height - len(head) - 1)
+    view.scroll = max(0, min(view.scroll, len(body) - room))
+    shown = body[view.scroll : view.scroll + room]
+    shown += [""] * (room - len(shown))
+    return [*head, *shown, foot][: max(1, height)]
+
+
+def plain(status: Entry, rates: Entry, sort: str, terminal: Terminal) -> list[str]:
+    """Return all lines of a sample, for a file or a pipe."""
+    return [*_head(status, rates, View(sort=sort), terminal), *body_of(rates, sort, terminal)]
+
+
+def body_of(rates: Entry, sort: str, terminal: Terminal) -> list[str]:
+    """Return the tables, each with an empty line before it."""
+    lines: list[str] = []
+    for table in (_servers, _endpoints, _limits, _aggregates, _processes):
+        columns, rows = table(rates, sort, terminal)
+        if rows:
+            lines += ["", *terminal.table(columns, rows)]
+    return lines
+
+
+# -- head and foot -----------------------------------------------------------------------------------------------------
+
+
+def _head(status: Entry, rates: Entry, view: View, terminal: Terminal) -> list[str]:
+    clock = time.strftime("%H:%M:%S")
+    up = duration(status["uptimeSeconds"])
+    title = f"mcproxy {clean(status['version'])} {status['state']}, pid {status['pid']}, up {up}"
+    errors, requests = rates["errorsPerSecond"], rates["requestsPerSecond"]
+    share = f" ({errors / requests:.1%})" if errors and requests else ""
+    load = (
+        f"requests {number(requests)}/s  errors {number(errors)}/s{share}  sent {size(rates['bytesPerSecond'])}/s  "
+        f"open {number(rates['inFlight'])}  p50 {duration(rates['p50Seconds'])}  p99 {duration(rates['p99Seconds'])}"
+    )
+    lines = [terminal.styled(_both_sides(title, clock, terminal), "bold"), terminal.cut(load, terminal.width)]
+    history = status["history"]["requestsPerSecond"]
+    if any(history):
+        label = (
+            f"  requests, {duration(len(history) * status['history']['stepSeconds'])}, at most {number(max(history))}/s"
+        )
+        chart = terminal.sparkline(history, max(10, min(len(history), (terminal.width or 80) - len(label))))
+        lines.append(terminal.cut(chart + label, terminal.width))
+    problems = problems_of(status)
+    for problem in problems[:_SHOWN_PROBLEMS]:
+        text = terminal.cut(clean(problem.text), terminal.width)
+        lines.append(terminal.styled(text, "bad" if problem.broken else "warn"))
+    if len(problems) > _SHOWN_PROBLEMS:
+        lines.append(f"and {len(problems) - _SHOWN_PROBLEMS} more: mcproxy status")
+    return lines
+
+
+def _foot(view: View, terminal: Terminal) -> str:
+    if view.failure:
+        return terminal.styled(terminal.cut(clean(view.failure), terminal.width), "bad")
+    text = _HELP.format(sort=view.sort, pause="go on" if view.paused else "pause", interval=view.interval)
+    if not terminal.unicode:
+        text = text.replace("↑↓", "arrows")
+    return terminal.styled(terminal.cut(text, terminal.width), "dim")
+
+
+def _both_sides(left: str, right: str, terminal: Terminal) -> str:
+    if terminal.width is None:
+        return f"{left}  {right}"
+    room = terminal.width - len(right) - 2
+    if room < 1:
+        return terminal.cut(left, terminal.width)
+    left = terminal.cut(left, room)
+    return f"{left}{' ' * (room + 2 - width_of(left))}{right}"
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _sorted(entries: Sequence[Entry], sort: str, name: Callable[[Entry], str]) -> list[Entry]:
+    """Sort by what the user has chosen, most first; what does not have that by its name."""
+    key = _KEYS.get(sort)
+    return sorted(entries, key=lambda each: (-(each.get(key) or 0) if key else 0, name(each)))
+
+
+def _servers(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column], list[Row]]:
+    columns = [
+        Column(title="SERVER", gives_way=True),
+        Column(title="REQ/S", right=True),
+        Column(title="ERR/S", right=True),
+        Column(title="IN FLIGHT", right=True),
+        Column(title="SINCE START", right=True, wide=True),
+    ]
+    rows: list[Row] = []
+    for each in _sorted(rates["servers"], sort, lambda one: str(one["name"])):
+        errors = each["errorsPerSecond"]
+        row: Row = [each["name"], number(each["requestsPerSecond"]), Cell(number(errors), "bad" if errors else "")]
+        rows.append([*row, number(each["inFlight"]), number(each["requestsTotal"])])
+    return columns, rows
+
+
+def _endpoints(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column], list[Row]]:
+    columns = [
+        Column(title="CLUSTER", gives_way=True),
+        Column(title="ENDPOINT", gives_way=True),
+        Column(title="STATE"),
+        Column(title="REQ/S", right=True),
+        Column(title="MEAN", right=True),
+        Column(title="IN FLIGHT", right=True),
+        Column(title="CONNS", right=True, wide=True),
+        Column(title="CHECK", right=True, wide=True),
+    ]
+    rows: list[Row] = []
+    for each in _sorted(rates["endpoints"], sort, lambda one: f"{one['cluster']} {one['name']}"):
+        row: Row = [each["cluster"], each["name"], Cell(each["state"], _STATES[each["state"]])]
+        row += [number(each["requestsPerSecond"]), duration(each["meanSeconds"]), number(each["inFlight"])]
+        rows.append([*row, number(each["connections"]), duration(each["checkSeconds"])])
+    return columns, rows
+
+
+def _limits(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column], list[Row]]:
+    columns = [
+        Column(title="LIMIT", gives_way=True),
+        Column(title="USE"),
+        Column(title="", right=True),
+        Column(title="IN USE", right=True),
+        Column(title="WAITING", right=True),
+        Column(title="REFUSED/S", right=True),
+    ]
+    rows: list[Row] = []
+    for each in rates["flowControls"]:
+        use, refused = each["use"], each["refusedPerSecond"]
+        style = "warn" if use is not None and use >= NEARLY_FULL else ""
+        row: Row = [each["name"], Cell(terminal.bar(use), style), Cell("-" if use is None else f"{use:.0%}", style)]
+        row += [number(each["inUse"]), Cell(number(each["waiting"]), "warn" if each["waiting"] else "")]
+        rows.append([*row, Cell(number(refused), "bad" if refused else "")])
+    return columns, rows
+
+
+def _aggregates(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column], list[Row]]:
+    columns = [
+        Column(title="AGGREGATE", gives_way=True),
+        Column(title="CACHES", gives_way=True),
+        Column(title="OBJECTS", right=True),
+        Column(title="SIZE", right=True, wide=True),
+        Column(title="WATCHERS", right=True),
+        Column(title="QUEUED", right=True, wide=True),
+    ]
+    rows: list[Row] = []
+    for each in rates["aggregates"]:
+        states = each["states"]
+        bad = any(states.get(state) for state in ("stale", "unavailable"))
+        text = ", ".join(f"{count} {state}" for state, count in states.items())
+        row: Row = [each["name"], Cell(text, "bad" if bad else ""), number(each["objects"]), size(each["bytes"])]
+        rows.append([*row, number(each["watchers"]), size(each["queuedBytes"])])
+    return columns, rows
+
+
+def _processes(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column], list[Row]]:
+    columns = [
+        Column(title="PROCESS"),
+        Column(title="PID", right=True),
+        Column(title="CPU", right=True),
+        Column(title="MEMORY", right=True),
+        Column(title="OPEN", right=True),
+        Column(title="FDS", right=True, wide=True),
+        Column(title="LAG", right=True),
+        Column(title="", wide=True),
+    ]
+    rows: list[Row] = []
+    for each in rates["processes"]:
+        cpu, lag = each["cpu"], each["loopLagSeconds"]
+        busy = cpu is not None and cpu > NEARLY_FULL
+        row: Row = [each["name"], str(each["pid"]), Cell("-" if cpu is None else f"{cpu:.0%}", "warn" if busy else "")]
+        row += [size(each["residentBytes"]), number(each["open"]), number(each["descriptors"])]
+        row += [Cell(duration(lag), "warn" if (lag or 0.0) > LATE else "")]
+        leads = each["leader"] and len(rates["processes"]) > 1
+        rows.append([*row, ("leader" if leads else "") if each["answered"] else Cell("does not answer", "bad")])
+    return columns, rows

@@ -1,0 +1,238 @@
+"""`mcproxy status`: what is printed of a status document, and the exit status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcproxy.cli.main import main
+from mcproxy.cli.status_problems import problems_of
+from tests.cli.status_document import CERTIFICATE, ENDPOINT, LIMIT, PROCESS, REFLECTOR, StandIn, document
+
+Daemon = Callable[..., str]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """Starts a stand-in that answers a document; returns its configuration file."""
+    started: list[StandIn] = []
+
+    def start(**changes: Any) -> str:
+        started.append(StandIn(tmp_path, lambda number: document(**changes)))
+        return str(started[0].file)
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def found(**changes: Any) -> list[tuple[str, str]]:
+    return [("broken" if each.broken else "warning", each.text) for each in problems_of(document(**changes))]
+
+
+def cluster(*endpoints: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
+    (east,) = document()["clusters"]
+    return [{**east, "endpoints": [{**ENDPOINT, **each} for each in endpoints], **fields}]
+
+
+def out(name: str = "a") -> dict[str, Any]:
+    return {"name": name, "ready": False, "state": "out", "cause": "connection refused"}
+
+
+def test_a_daemon_that_is_well(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "-c", daemon()]) == 0
+    text, errors = capsys.readouterr()
+    assert errors == ""
+    lines = text.splitlines()
+    assert lines[0].startswith("mcproxy 0.1.0 serves ")
+    assert lines[1] == "pid 4711, configuration 9568c7c03973, running for 1h02m, since 2026-11-22T12:00:00Z"
+    assert lines[2] == (
+        "3 requests open, 1000 ended since the start, 15/s (3.3% errors) in the last minute, 2.0 KiB/s, p99 50 ms"
+    )
+    assert lines[3] == "▄█  requests, 10 s"
+    assert lines[4] == "not reloaded since the start"
+    assert "broken" not in text
+    titles = [line for line in lines if line.isupper() and " " not in line]
+    assert titles == ["ENDPOINTS", "SERVERS", "LISTENERS", "LIMITS", "AGGREGATES", "CERTIFICATES", "PROCESSES"]
+    rows = [" ".join(line.split()) for line in lines]
+    assert "public 0.0.0.0:6443 API accepting 7 20000 3" in rows
+    assert "east cluster east 2 900 3 east.example.com" in rows
+    assert "fleet aggregate fleet 1 100 0 (default)" in rows
+    assert "interactive MaxRequestsInflight max 200, long-running 5000, queue 100 All 20 + 300 long 10% 0 0" in rows
+    assert "fleet 1 1 synced 17 29 KiB 4 0 B" in rows
+    assert "server fleet 365d 2027-11-22T12:00:00Z CN=fleet /etc/mcproxy/tls/fleet.crt" in rows
+    assert "mcproxy 4711 1h02m 3 58 MiB 13 s 40 4 ms 0" in rows
+    assert "\x1b" not in text
+
+
+def test_sections_and_wide(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    file = daemon()
+    assert main(["status", "certificates", "caches", "-o", "wide", "-c", file]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "CACHES",
+        "AGGREGATE CLUSTER RESOURCE NAMESPACE STATE OBJECTS SIZE LAG EVENT CAUSE",
+        "fleet east deployments.apps - synced 17 29 KiB 12 s -",
+        "",
+        "CERTIFICATES",
+        "KIND NAME EXPIRES IN AT SUBJECT FILE NAMES IN IT",
+        "server fleet 365d 2027-11-22T12:00:00Z CN=fleet /etc/mcproxy/tls/fleet.crt fleet.example.com",
+    ]
+    assert main(["status", "endpoints", "servers", "listeners", "limits", "processes", "-o", "wide", "-c", file]) == 0
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert any(row.endswith("4.2 ms tokenFile Impersonate https://10.0.0.2:6443") for row in rows)
+    assert "public 0.0.0.0:6443 API accepting 7 20000 3 2 5 1 0" in rows
+
+
+def test_a_section_that_there_is_not_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["status", "nodes"])
+    assert end.value.code == 2
+    assert "there is no section 'nodes'" in capsys.readouterr().err
+
+
+def test_json_is_the_document(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    file = daemon(clusters=cluster(out()))
+    assert main(["status", "-o", "json", "-c", file]) == 3
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == document(clusters=cluster(out()), file=file)
+
+
+def test_what_is_broken_is_said_and_is_status_3(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    cause = "\x1b[2Jtls: \u202ebad certificate"
+    assert main(["status", "-c", daemon(clusters=cluster({**out(), "cause": cause}, {"name": "b"}))]) == 3
+    text = capsys.readouterr().out
+    assert "broken: endpoint a of cluster east is out: ?[2Jtls: ?bad certificate\n" in text
+    assert "\x1b" not in text
+
+
+def test_quiet_prints_only_what_is_wrong(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    soon = {**CERTIFICATE, "daysLeft": 12.0}
+    assert main(["status", "-q", "-c", daemon(certificates=[soon])]) == 0
+    assert capsys.readouterr().out == (
+        "warning: the certificate in /etc/mcproxy/tls/fleet.crt (server fleet) expires in 12d\n"
+    )
+
+
+def test_colours_on_a_terminal_and_lines_that_fit(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = daemon(clusters=cluster(out()))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert main(["status", "-c", file]) == 3
+    coloured = capsys.readouterr().out
+    assert "\x1b[31mout\x1b[0m" in coloured
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["status", "-c", file]) == 3
+    plain = capsys.readouterr().out
+    assert "\x1b" not in plain
+    tables = plain.split("\n\n", 2)[2]
+    assert all(len(line) <= 60 for line in tables.splitlines())
+
+
+def test_no_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text("daemon: {controlSocket: control.sock}\n", encoding="utf-8")
+    assert main(["status", "-c", str(file)]) == 1
+    text, errors = capsys.readouterr()
+    assert text == ""
+    assert errors.startswith(f"mcproxy status: no daemon runs: {tmp_path}/control.sock: No such file or directory")
+
+
+def test_an_older_daemon_is_told_from_this_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    older = {"ok": True, "version": "0.0.9", "state": "serving", "listeners": [], "clusters": []}
+    with StandIn(tmp_path, lambda number: older) as daemon:
+        assert main(["status", "-c", str(daemon.file)]) == 1
+    assert "is an older mcproxy" in capsys.readouterr().err
+
+
+def test_the_last_reload(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    done = {"ok": True, "at": "2026-11-22T12:30:00Z", "seconds": 0.12, "errors": [], "warnings": ["soon"]}
+    changes = [f"cluster c{number}: added" for number in range(10)]
+    assert main(["status", "-c", daemon(lastReload={**done, "changes": changes})]) == 0
+    text = capsys.readouterr().out
+    assert "done in 0.12 s, 10 changes\n  cluster c0: added\n" in text
+    assert "  and 2 more (-o json has all)\n  warning: soon\n" in text
+
+
+def test_a_refused_reload(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = {"ok": False, "at": "2026-11-22T12:30:00Z", "seconds": 0.1, "warnings": [], "changes": []}
+    assert main(["status", "-c", daemon(lastReload={**refused, "errors": ["f:1:1: a: wrong", "another"]})]) == 3
+    text = capsys.readouterr().out
+    assert "refused after 0.1 s, the configuration before it stays\n  f:1:1: a: wrong\n  another\n" in text
+    assert "broken: the last reload was refused: f:1:1: a: wrong (and 1 more)" in text
+
+
+class TestProblems:
+    def test_none(self) -> None:
+        assert found() == []
+
+    def test_endpoints(self) -> None:
+        assert found(clusters=cluster(out(), out("b"))) == [
+            ("broken", "cluster east has no endpoint that is ready: connection refused")
+        ]
+        disabled = {"name": "b", "state": "disabled", "ready": False}
+        assert found(clusters=cluster({}, disabled)) == []
+        assert len(found(clusters=cluster(out(), disabled))) == 1
+        assert found(clusters=cluster({"state": "unchecked", "ready": False})) == []
+
+    def test_credentials_and_rights(self) -> None:
+        missing = [f"list r{number}" for number in range(5)]
+        credentials = {"kind": "exec", "identity": "Proxy", "ready": False}
+        assert found(clusters=cluster({}, credentials=credentials, rightsMissing=missing)) == [
+            ("broken", "the proxy has no credential for cluster east; see the log"),
+            ("warning", "cluster east does not grant the proxy: list r0, list r1, list r2 and 2 more"),
+        ]
+        assert found(clusters=cluster({}, rightsMissing=None)) == []
+
+    def test_caches(self) -> None:
+        stale = {**REFLECTOR, "state": "stale", "cause": "connection refused"}
+        aggregate = {**document()["aggregates"][0], "reflectors": [stale], "reflectorCounts": {"stale": 1, "synced": 3}}
+        assert found(aggregates=[aggregate]) == [
+            (
+                "broken",
+                "1 of 4 caches of aggregate fleet are stale (served as last seen); deployments.apps of east: "
+                "connection refused",
+            )
+        ]
+
+    def test_certificates_of_one_file_are_one_line(self) -> None:
+        gone = {**CERTIFICATE, "daysLeft": -2.0}
+        assert found(certificates=[gone, {**gone, "kind": "client", "name": "east"}]) == [
+            (
+                "broken",
+                "the certificate in /etc/mcproxy/tls/fleet.crt (server fleet, client east) expired 2d0h ago, "
+                "at 2027-11-22T12:00:00Z",
+            )
+        ]
+        assert found(certificates=[{**CERTIFICATE, "daysLeft": 30.0}]) == []
+
+    def test_limits(self) -> None:
+        full = {**LIMIT, "use": 0.95, "waiting": 7}
+        assert found(flowControls=[full]) == [("warning", "flow control interactive is at 95% of its limit, 7 wait")]
+        blocked = {**LIMIT, "use": 1.0, "limit": {"max": 0}}
+        assert found(flowControls=[blocked, {**LIMIT, "use": None}]) == []
+        assert found(sharedState={"replicas": 2, "away": True, "limits": 1})[0][0] == "warning"
+
+    def test_processes_and_listeners(self) -> None:
+        silent = {**PROCESS, "name": "worker-1", "answered": False, "loopLagSeconds": None}
+        late = {**PROCESS, "loopLagSeconds": 0.4}
+        assert found(processes=[late, silent]) == [
+            ("broken", "process worker-1 (pid 4711) does not answer"),
+            ("warning", "process mcproxy was late by 0.4 s: it has too little processor time"),
+        ]
+        (listener,) = document()["listeners"]
+        assert found(listeners=[{**listener, "limits": {"connections": 7}}]) == [
+            ("warning", "listener public has 7 of at most 7 connections")
+        ]
+
+    def test_state(self) -> None:
+        assert found(state="starting") == [("broken", "it is starting")]
+        assert found(state="stopping", stopsWithin=12.0) == [("broken", "it is stopping, within 12 s")]
