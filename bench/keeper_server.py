@@ -88,7 +88,7 @@ def service(reactor: Any, make_aggregates: Callable[[Any, Any], Any]) -> Any:
     from mcproxy.daemon.process_parts import ProcessParts
     from mcproxy.daemon.service import Service
 
-    return Service(reactor, parts=ProcessParts(make_aggregates=make_aggregates), access_log_opener=cast(Any, None))
+    return Service(reactor, parts=ProcessParts(make_aggregates=make_aggregates), request_logs=cast(Any, None))
 
 
 def watches(reactor: Any, watchers: int, rate: int, seconds: float) -> Callable[[Any], Awaitable[None]]:

@@ -39,7 +39,9 @@ class MachineChecks:
         self._certificates()
         for listener in self._loaded.config.listeners:
             self._bind(listener)
-        self._access_log()
+        logging = self._loaded.config.logging
+        self._log_file("access", None if logging.access is None else logging.access.file)
+        self._log_file("audit", None if logging.audit is None else logging.audit.file)
         self._control_socket()
         self._state_directory()
         self._workers()
@@ -114,24 +116,23 @@ class MachineChecks:
         path = self._loaded.config.daemon.control_socket
         return listener_of(path) if path is not None else None
 
-    def _access_log(self) -> None:
-        log = self._loaded.config.logging.access
-        if log is None or log.file == "-":
+    def _log_file(self, log: str, file: str | None) -> None:
+        if file is None or file == "-":
             return
-        folder = os.path.dirname(log.file)
-        if os.path.lexists(log.file):
+        folder = os.path.dirname(file)
+        if os.path.lexists(file):
             try:
-                os.close(os.open(log.file, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC))
+                os.close(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC))
             except OSError as error:
-                what = f"{log.file} cannot be opened: {error.strerror}"
-                self._log_error(what, "name a file that the daemon's user may write")
+                what = f"{file} cannot be opened: {error.strerror}"
+                self._log_error(log, what, "name a file that the daemon's user may write")
         elif not os.path.isdir(folder):
-            self._missing_folder("logging", "access", "file", folder)
+            self._missing_folder("logging", log, "file", folder)
         elif not os.access(folder, os.W_OK | os.X_OK):
-            self._log_error(f"{log.file} cannot be created in {folder}", "let the daemon's user write there")
+            self._log_error(log, f"{file} cannot be created in {folder}", "let the daemon's user write there")
 
-    def _log_error(self, what: str, right: str) -> None:
-        self.errors.append(self._problem("logging", "access", "file", what, right))
+    def _log_error(self, log: str, what: str, right: str) -> None:
+        self.errors.append(self._problem("logging", log, "file", what, right))
 
     def _control_socket(self) -> None:
         path = self._loaded.config.daemon.control_socket

@@ -33,7 +33,7 @@ from mcproxy.daemon.worker_count import worker_count
 from mcproxy.dispatch.one_process_tables import OneProcessTables
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver, LocalSockets
-from mcproxy.observe.access import AccessLogs
+from mcproxy.observe.request_logs import RequestLogs
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 Load = Callable[[str], "Loaded"]
 MakeService = Callable[..., Service]
-"""``(reactor, *, parts, access_log_opener) -> Service``, as `daemon.service.Service` is made."""
+"""``(reactor, *, parts, request_logs) -> Service``, as `daemon.service.Service` is made."""
 
 
 def run(
@@ -146,7 +146,7 @@ def _make_service(
 ) -> tuple[Service, LogFiles]:
     """Return the proxy in this process, or in several, with the log files of either."""
     if worker_count(config.daemon) == 1:
-        access_logs = AccessLogs(reactor)
+        request_logs = RequestLogs(reactor)
         tables = OneProcessTables(reactor)
         parts = ProcessParts(
             sockets=LocalSockets(systemd, handed_over),
@@ -155,7 +155,7 @@ def _make_service(
             shared_limits=SharedLimits(reactor, lambda: tables.memory),
         )
         parts.metrics.measure_loop("mcproxy", reactor)
-        return make_service(reactor, parts=parts, access_log_opener=access_logs.open), access_logs
+        return make_service(reactor, parts=parts, request_logs=request_logs), request_logs
     from mcproxy.daemon.listening_sockets import SocketTable
     from mcproxy.daemon.processes.log_files import LogFilesOfChildren
     from mcproxy.daemon.processes.supervisor import Processes

@@ -35,7 +35,8 @@ def _find(error: BaseException, loaded: Loaded) -> Location | None:
         return loaded.location("daemon", "stateDir")
     if isinstance(error, WorkersChangedError):
         return loaded.location("daemon", "workers")
-    access = loaded.config.logging.access
-    if isinstance(error, OSError) and access is not None and error.filename == access.file:
-        return loaded.location("logging", "access", "file")
+    logging = loaded.config.logging
+    for name, log in (("access", logging.access), ("audit", logging.audit)):
+        if isinstance(error, OSError) and log is not None and error.filename == log.file:
+            return loaded.location("logging", name, "file")
     return None

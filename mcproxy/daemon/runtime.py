@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mcproxy.aggregate.request import AggregateHandler
 from mcproxy.config import model
@@ -34,6 +34,10 @@ from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.shared import Shared
+
+if TYPE_CHECKING:
+    from mcproxy.observe.audit.log import AuditLog
+    from mcproxy.proxy.audit_trail import Auditor
 
 
 class PreparedAggregates(Protocol):
@@ -71,7 +75,12 @@ class OpenAccessLog(Recorder, Protocol):
     def close(self) -> None: ...
 
 
-AccessLogOpener = Callable[[model.AccessLog], OpenAccessLog]
+class RequestLogs(Protocol):
+    """Opens the logs of requests (`observe.request_logs.RequestLogs`). Each method raises OSError."""
+
+    def open_access(self, config: model.AccessLog) -> OpenAccessLog: ...
+
+    def open_audit(self, config: model.AuditLog) -> AuditLog: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class ProcessResources:
 
     shared: Shared
     in_flight: InFlightRequests
-    open_access_log: AccessLogOpener
+    request_logs: RequestLogs
     metrics: Metrics
     sessions: Sessions
     aggregates: AggregatesOwner | None = None
@@ -98,6 +107,7 @@ class Runtime:
     certificates: Mapping[str, CertificateStore | None]  # by listener
     pipelines: Mapping[str, Pipeline | AdminPipeline]  # by listener
     access_log: OpenAccessLog | None
+    audit_log: AuditLog | None
     identity: IdentityRegistry
     flow_controls: FlowControls
     dispatches: Mapping[str, Dispatch]  # by server
@@ -120,6 +130,8 @@ class Runtime:
         self.identity.discard(None if keep is None else keep.identity)
         if self.access_log is not None and (keep is None or keep.access_log is not self.access_log):
             self.access_log.close()
+        if self.audit_log is not None and (keep is None or keep.audit_log is not self.audit_log):
+            self.audit_log.close()
 
 
 def build(config: model.Config, previous: Runtime | None, resources: ProcessResources) -> Runtime:
@@ -134,7 +146,6 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         for cluster in config.clusters
     }
     certificates = {listener.name: _certificates(config, listener, previous) for listener in config.listeners}
-    access_log = _access_log(config.logging.access, previous, resources)
     identity = IdentityRegistry(config, clusters, resources.shared, None if previous is None else previous.identity)
     flow_controls = FlowControls.build(
         config.flow_controls,
@@ -147,6 +158,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         if resources.aggregates is None
         else resources.aggregates.prepare(config, clusters, identity.reviewers.as_seen_by)
     )
+    access_log, audit_log, auditor = _request_logs(config, previous, resources)
     recorders = Recorders.of(resources.metrics, access_log)
     before = {} if previous is None else previous.dispatches
     dispatches = {
@@ -184,6 +196,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
             trusted_proxies=listener.trusted_proxies,
             in_flight=resources.in_flight,
             recorders=recorders,
+            auditor=auditor,
         )
     return Runtime(
         config,
@@ -191,6 +204,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         MappingProxyType(certificates),
         MappingProxyType(pipelines),
         access_log,
+        audit_log,
         identity,
         flow_controls,
         MappingProxyType(dispatches),
@@ -240,14 +254,35 @@ def _chosen(config: model.Config, tls: model.ListenerTLS) -> list[model.Certific
     return [by_name[name] for name in tls.certificates if name in by_name]
 
 
-def _access_log(
-    config: model.AccessLog | None, previous: Runtime | None, resources: ProcessResources
-) -> OpenAccessLog | None:
-    if config is None:
-        return None
-    if previous is not None and previous.config.logging.access == config:
-        return previous.access_log
-    return resources.open_access_log(config)
+def _request_logs(
+    config: model.Config, previous: Runtime | None, resources: ProcessResources
+) -> tuple[OpenAccessLog | None, AuditLog | None, Auditor | None]:
+    """Return the logs of requests: open ones whose configuration is the same, and new ones. Raises OSError."""
+    before = None if previous is None else previous.config.logging
+    access, audit = config.logging.access, config.logging.audit
+    access_log: OpenAccessLog | None = None
+    audit_log: AuditLog | None = None
+    auditor: Auditor | None = None
+    if audit is not None:
+        from mcproxy.proxy.audit_trail import Auditor
+
+        if previous is not None and before is not None and before.audit == audit:
+            audit_log = previous.audit_log
+        else:
+            audit_log = resources.request_logs.open_audit(audit)
+        assert audit_log is not None
+        auditor = Auditor(audit_log)
+    if access is not None:
+        if previous is not None and before is not None and before.access == access:
+            access_log = previous.access_log
+        else:
+            try:
+                access_log = resources.request_logs.open_access(access)
+            except OSError:
+                if audit_log is not None and (previous is None or audit_log is not previous.audit_log):
+                    audit_log.close()
+                raise
+    return access_log, audit_log, auditor
 
 
 def make_shared(

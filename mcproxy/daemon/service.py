@@ -31,7 +31,7 @@ from mcproxy.daemon.figures.servers import of_servers
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.readiness import checks_of
 from mcproxy.daemon.rights_check import RightsCheck, RightsCheckOfLeader
-from mcproxy.daemon.runtime import AccessLogOpener, ProcessResources, Runtime, build, make_shared
+from mcproxy.daemon.runtime import ProcessResources, RequestLogs, Runtime, build, make_shared
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.kube.healthz import Check
@@ -150,7 +150,7 @@ class PreparedConfig:
 class Service:
     """The proxy in one process."""
 
-    def __init__(self, reactor: Any, *, parts: ProcessParts, access_log_opener: AccessLogOpener) -> None:
+    def __init__(self, reactor: Any, *, parts: ProcessParts, request_logs: RequestLogs) -> None:
         self._reactor = reactor
         self._parts = parts
         self._deadlines = Deadlines(reactor)
@@ -161,7 +161,7 @@ class Service:
         self._resources = ProcessResources(
             shared,
             self._in_flight,
-            access_log_opener,
+            request_logs,
             parts.metrics,
             self._sessions,
             self._aggregates,

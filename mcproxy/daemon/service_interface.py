@@ -87,7 +87,7 @@ class Service(Protocol):
 
 
 class LogFiles(Protocol):
-    """The log files of the proxy: `observe.access.AccessLogs`, or those of all processes."""
+    """The log files of the proxy: `observe.request_logs.RequestLogs`, or those of all processes."""
 
     def reopen(self) -> None:
         """Reopen each by its name (log rotation)."""

@@ -82,6 +82,7 @@ class Exchange(ABC):
         "body_complete",
         "bytes_in",
         "bytes_out",
+        "carried",
         "completed",
         "ended",
         "first_byte_at",
@@ -114,6 +115,7 @@ class Exchange(ABC):
         self.status = 0  # of the final response; 0 before it
         self.bytes_in = 0
         self.bytes_out = 0
+        self.carried: object = None  # state of the layers above that a request keeps when it begins again
         self.started_at = now
         self.first_byte_at = 0.0
         self._early: list[bytes] | None = None  # body received before a handler was attached

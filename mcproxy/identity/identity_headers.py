@@ -50,6 +50,7 @@ class IdentityHeaders:
         "bad_token",
         "fields",
         "impersonate",
+        "noted",
         "own",
         "remote",
         "token",
@@ -61,12 +62,14 @@ class IdentityHeaders:
     bad_token: str  # why a token in the request cannot be valid, for the log; "" if there is no such token
     remote: tuple[Header, ...]  # X-Remote-*, names in lower case, in order
     impersonate: tuple[Header, ...]  # Impersonate-*, likewise, and Impersonate_*, which must be refused
+    noted: object  # what the layers above have found out about `fields`, once for all requests with this block
 
     def __init__(self, fields: bytes) -> None:
         self.fields = fields
         self.own = b""
         self.token = None
         self.bad_token = ""
+        self.noted = None
         self.remote = self.impersonate = ()
         self._token_block = self._impersonate_block = b""
         self._token_key: tuple[Callable[[bytes], bytes], bytes] | None = None

@@ -34,6 +34,28 @@ EVENTS: Mapping[str, Event] = {
         "Lines of an access log could not be written, or were dropped because the disk stalls.",
         "Free space on the disk or repair it, then send SIGUSR1: the file is opened again.",
     ),
+    "access_log_not_reopened": Event(
+        "warn",
+        "After SIGUSR1 an access log could not be opened by its name; lines go on to the file that was open before.",
+        "See `cause`. Let the daemon's user create the file (the `create` line of logrotate), and send SIGUSR1 again.",
+    ),
+    "audit_log_incomplete": Event(
+        "error",
+        "Events of the audit log were dropped because the queue for its file was full, or could not be written at the "
+        "end of the process; `lines` or `queued` says how many.",
+        "Free space on the disk or repair it. What was lost is counted in `mcproxy_audit_events_lost_total`.",
+    ),
+    "audit_log_not_reopened": Event(
+        "warn",
+        "After SIGUSR1 the audit log could not be opened by its name; events go on to the file that was open before.",
+        "See `cause`. Let the daemon's user create the file (the `create` line of logrotate), and send SIGUSR1 again.",
+    ),
+    "audit_log_unwritable": Event(
+        "warn",
+        "The audit log cannot be written; events are kept in memory, up to 16 MiB, and nothing is lost yet.",
+        "See `cause`. Free space on the disk or repair it.",
+    ),
+    "audit_log_written_again": Event("info", "The audit log can be written again; what was kept is in it."),
     "authentication_refused": Event(
         "info",
         "A request was answered with 401: its client certificate, token or `X-Remote-*` headers are not accepted.",

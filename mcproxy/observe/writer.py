@@ -6,6 +6,9 @@ no lock.
 Several processes may write to one file: workers, and two daemons while one takes over from the other. Their batches do
 not mix: Linux appends one write to a file (O_APPEND) as a whole, and so do unix sockets (the journal's) up to 32 KiB.
 A pipe takes only 4 KiB at once (PIPE_BUF), so writers to a pipe lock it.
+
+A full disk, a quota or a crash cuts a line short. What is written next begins on a line of its own: before each batch
+the last byte of a regular file is read, under a lock of all processes that write to it (flock(2)).
 """
 
 from __future__ import annotations
@@ -18,10 +21,15 @@ import select
 import stat
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 
 _LOCK_AGAIN = 0.005
-"""Seconds until a lock that looked like a deadlock is asked for again."""
+"""Seconds until a lock that looked like a deadlock, or that another has, is asked for again."""
+_LOCK_PATIENCE = 40
+"""How often a lock that another has is asked for."""
+RETRY_AFTER = 0.5
+"""Seconds until what could not be written is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +49,28 @@ class _Close:
 class FileWriter:
     """An append-only log file and its thread.
 
-    `path` is a file name, or ``-`` for standard output. Raises OSError when the file cannot be opened.
+    `path` is a file name, or ``-`` for standard output. With `keep`, a batch that cannot be written is kept and tried
+    again, so that nothing is lost at a full disk that has space again before the owner's queue is full; else it is
+    lost, and counted. Raises OSError when the file cannot be opened.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, keep: bool = False) -> None:
         self.path = path
-        self._fd = _open(path)
+        self._keep = keep
+        self._file = _File(path)
         self._commands: queue.SimpleQueue[_Batch | _Reopen | _Close] = queue.SimpleQueue()
+        self._kept: deque[_Batch] = deque()  # in the order in which they came
+        self._closing = False
         self.bytes_done = 0
         """Bytes of all batches that were processed, written or lost."""
+        self.lines_done = 0
+        """Lines that were written."""
         self.lines_lost = 0
         """Lines that could not be written."""
         self.error = ""
-        """The last error."""
+        """The last error; "" again once a batch was written."""
+        self.reopen_error = ""
+        """Why the file was not reopened at the last `reopen`; "" if it was."""
         self._thread = threading.Thread(target=self._work, name=f"log {path}", daemon=True)
         self._thread.start()
 
@@ -62,11 +79,11 @@ class FileWriter:
         self._commands.put(_Batch(data, lines))
 
     def reopen(self) -> None:
-        """Reopen the file by its name, after all batches before are written (log rotation)."""
+        """Reopen the file by its name, after all batches before were tried (log rotation)."""
         self._commands.put(_Reopen())
 
     def close(self) -> None:
-        """Close the file, after all batches before are written; returns at once."""
+        """Close the file, after all batches before were tried; returns at once."""
         self._commands.put(_Close())
 
     def wait_closed(self, timeout: float) -> bool:
@@ -75,32 +92,142 @@ class FileWriter:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
-        while True:
-            command = self._commands.get()
-            if isinstance(command, _Batch):
-                self._write(command)
-            elif isinstance(command, _Reopen):
-                self._reopen()
-            else:
-                _close(self._fd)
-                return
+        while not self._closing:
+            self._take(self._commands.get())
+            while self._kept and not self._closing:
+                try:
+                    self._take(self._commands.get(timeout=RETRY_AFTER))
+                except queue.Empty:
+                    self._write_kept()
+        for batch in self._kept:
+            self._lost(batch)
+        self._file.close()
 
-    def _write(self, batch: _Batch) -> None:
-        try:
-            write_all(self._fd, batch.data)
-        except OSError as error:
-            self.error = f"{self.path}: {error.strerror}"
-            self.lines_lost += batch.lines
+    def _take(self, command: _Batch | _Reopen | _Close) -> None:
+        if isinstance(command, _Batch):
+            self._kept.append(command)
+            if len(self._kept) == 1:  # else those before it are tried first, when it is time
+                self._write_kept()
+        elif isinstance(command, _Reopen):
+            self._reopen()
+            self._write_kept()
+        else:
+            self._write_kept()
+            self._closing = True
+
+    def _write_kept(self) -> None:
+        """Write what is kept, up to the first that cannot be written."""
+        kept = self._kept
+        while kept:
+            batch = kept[0]
+            written, problem = self._file.append(batch.data)
+            if problem is None:
+                self.error = ""
+            else:
+                self.error = f"{self.path}: {problem.strerror}"
+            whole = written if problem is None else batch.data.rfind(b"\n", 0, written) + 1
+            lines = batch.lines if problem is None else batch.data.count(b"\n", 0, whole)
+            self.lines_done += lines
+            self.bytes_done += whole
+            rest = _Batch(batch.data[whole:], batch.lines - lines)
+            kept.popleft()
+            if problem is None:
+                continue
+            if self._keep:
+                kept.appendleft(rest)
+                return
+            self._lost(rest)
+
+    def _lost(self, batch: _Batch) -> None:
+        self.lines_lost += batch.lines
         self.bytes_done += len(batch.data)
 
     def _reopen(self) -> None:
         try:
-            fd = _open(self.path)
+            file = _File(self.path)
         except OSError as error:  # keep the open file: a log under a rotated name is better than none
-            self.error = f"{self.path}: {error.strerror}"
+            self.reopen_error = f"{self.path}: {error.strerror}"
             return
-        _close(self._fd)
-        self._fd = fd
+        self.reopen_error = ""
+        self._file.close()
+        self._file = file
+
+
+class _File:
+    """An open log file."""
+
+    __slots__ = ("_fd", "_regular")
+
+    def __init__(self, path: str) -> None:
+        """Open for appending; a new file is readable for owner and group only, since it names users and objects.
+
+        With O_NONBLOCK opening a FIFO without a reader is an error instead of a hang; writing blocks, in the thread.
+        Raises OSError.
+        """
+        if path == "-":
+            self._fd = 1
+            self._regular = False
+            return
+        flags = os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        try:
+            regular = stat.S_ISREG(os.stat(path).st_mode)
+        except FileNotFoundError:
+            regular = True
+        try:
+            self._fd = os.open(path, flags | (os.O_RDWR if regular else os.O_WRONLY), 0o640)
+        except PermissionError:
+            regular = False
+            self._fd = os.open(path, flags | os.O_WRONLY, 0o640)  # a file that may be appended to, but not be read
+        os.set_blocking(self._fd, True)
+        self._regular = regular and stat.S_ISREG(os.fstat(self._fd).st_mode)
+
+    def append(self, data: bytes) -> tuple[int, OSError | None]:
+        """Append `data`, on a line of its own; return how many bytes of it were written, and why not all were."""
+        if not self._regular:
+            try:
+                write_all(self._fd, data)
+            except OSError as problem:
+                return 0, problem
+            return len(data), None
+        locked = _flock(self._fd)
+        try:
+            return self._append_line(memoryview(data))
+        finally:
+            if locked:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _append_line(self, data: memoryview) -> tuple[int, OSError | None]:
+        fd, written = self._fd, 0
+        try:
+            size = os.fstat(fd).st_size
+            if size and os.pread(fd, 1, size - 1) != b"\n":
+                os.write(fd, b"\n")
+            while written < len(data):  # a write that is cut short is followed by one that fails, and says why
+                written += os.write(fd, data[written:])
+        except OSError as problem:
+            return written, problem
+        return written, None
+
+    def close(self) -> None:
+        if self._fd != 1:
+            os.close(self._fd)
+
+
+def _flock(fd: int) -> bool:
+    """Lock a regular file against the processes that write to it; return whether it was had in time.
+
+    Whoever may read the file can hold its lock: without it, no more is at stake than the line after one cut short.
+    """
+    for _ in range(_LOCK_PATIENCE):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                return False  # a file system that has no locks
+            time.sleep(_LOCK_AGAIN)
+        else:
+            return True
+    return False
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -140,20 +267,3 @@ def _write_all(fd: int, data: bytes) -> None:
             poll = select.poll()
             poll.register(fd, select.POLLOUT)
             poll.poll()
-
-
-def _open(path: str) -> int:
-    """Open for appending; a new file is readable for owner and group only, since it names users and objects.
-
-    With O_NONBLOCK opening a FIFO without a reader is an error instead of a hang; writing blocks, in the thread.
-    """
-    if path == "-":
-        return 1
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
-    os.set_blocking(fd, True)
-    return fd
-
-
-def _close(fd: int) -> None:
-    if fd != 1:
-        os.close(fd)

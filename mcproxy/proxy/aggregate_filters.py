@@ -240,5 +240,7 @@ async def _authorize_one(
             return
         user = request.caller.for_cluster(authorizer.reviewer)
     decision = await authorizer.decide(user, attributes, cluster_name)
+    if request.decision is None or decision.allowed:
+        request.decision = decision
     if not decision.allowed:
         raise forbidden(user, attributes, decision.reason)

@@ -39,7 +39,7 @@ class ClientConnectionInfo:
         "_identity_headers",
         "_kept",
         "_kept_size",
-        "_logged",
+        "_own_address",
         "_scheme",
         "_server",
         "address",
@@ -81,7 +81,7 @@ class ClientConnectionInfo:
         self._identity_headers: IdentityHeaders
         self._kept: dict[bytes, IdentityHeaders] | None = None  # those before, once they have changed
         self._kept_size = 0
-        self._logged: tuple[str, str] | None = None
+        self._own_address = (self.address,) if self.address else ()
 
     def server(self, host: bytes) -> VirtualServer:
         """Return the virtual server for a Host header. Raises StatusError as `Routes.find` does."""
@@ -107,7 +107,6 @@ class ClientConnectionInfo:
                     return headers
             self._keep_last()
             self._fields, self._identity_headers = fields, headers
-            self._logged = None
         return self._identity_headers
 
     def _keep_last(self) -> None:
@@ -120,13 +119,21 @@ class ClientConnectionInfo:
             self._kept, self._kept_size = {}, len(fields)
         self._kept[fields] = self._identity_headers
 
-    def logged_headers(self, head: RequestHead) -> tuple[str, str]:
-        """Return the headers that are logged, Audit-ID and User-Agent; "" for an absent one."""
-        if head.fields != self._fields:
-            return _logged_headers(head)
-        if self._logged is None:
-            self._logged = _logged_headers(head)
-        return self._logged
+    def addresses(self, head: RequestHead) -> tuple[str, ...]:
+        """Return the addresses that a request came from, as a kube-apiserver's audit log has them.
+
+        Those that a trusted proxy has in X-Forwarded-For, in order, and the connection's own if it is not the last.
+        """
+        if not self.trusted:
+            return self._own_address
+        chain = []
+        for name, value in split_fields(head.fields):
+            if name == b"x-forwarded-for":
+                chain += [_parsed_address(each) for each in value.decode("latin-1").split(",")]
+        found = [each for each in chain if each]
+        if not found or found[-1] != self.address:
+            found.append(self.address)
+        return tuple(found)
 
     def forwarded(self, head: RequestHead) -> bytes:
         """Return the X-Forwarded-For, -Proto and -Host fields to send, as a block.
@@ -143,11 +150,12 @@ class ClientConnectionInfo:
         return _fields(self.address.encode(), self._scheme, head.host)
 
 
-def _logged_headers(head: RequestHead) -> tuple[str, str]:
-    return (
-        (head.header(b"audit-id") or b"").decode("latin-1"),
-        (head.header(b"user-agent") or b"").decode("latin-1"),
-    )
+def _parsed_address(text: str) -> str:
+    """Return an address in its canonical form; "" for what is none."""
+    try:
+        return str(ip_address(text.strip()))
+    except ValueError:
+        return ""
 
 
 def _fields(chain: bytes, scheme: bytes, host: bytes) -> bytes:

@@ -241,7 +241,7 @@ def is_authorized(request: Request, info: RequestInfo, authorizer: Authorizer, p
     """Return whether the authorizer is known to allow the request; False: `authorize` must be awaited."""
     if info.verb != info.request_verb or (authorizer.reviewer is not None and request.caller.cluster):
         return False  # it needs more than one decision
-    decision = authorizer.at_once(request.user, attributes_of(info, target), plan.cluster.name)
+    decision = request.decision = authorizer.at_once(request.user, attributes_of(info, target), plan.cluster.name)
     return decision is not None and decision.allowed
 
 
@@ -266,6 +266,7 @@ async def _authorize_one(request: Request, authorizer: Authorizer, attributes: A
     decision = authorizer.at_once(user, attributes, cluster_name)
     if decision is None:
         decision = await _until_answered(request, authorizer.decide(user, attributes, cluster_name))
+    request.decision = decision
     if not decision.allowed:
         raise forbidden(user, attributes, decision.reason)
 

@@ -188,8 +188,9 @@ class Forward(ResponseRelay):
         head = exchange.head
         self._stream = stream
         request.assign_endpoint(endpoint)
+        request.attempts += 1
         fields: tuple[bytes, ...] = (
-            request.identity_headers.fields,
+            request.upstream_fields(),
             self._user_fields,
             request.client.forwarded(head),
         )

@@ -30,6 +30,7 @@ from mcproxy.proxy import cluster_path
 from mcproxy.proxy.aggregate_filters import admit_to_members
 from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.coroutines import start
+from mcproxy.proxy.correlation import new_audit_id
 from mcproxy.proxy.cors import is_preflight
 from mcproxy.proxy.filters import (
     admit,
@@ -45,8 +46,8 @@ from mcproxy.proxy.filters import (
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.reasons import Step
-from mcproxy.proxy.request import Request
-from mcproxy.proxy.responses import audit_id, refusal_fields
+from mcproxy.proxy.request import Auditor, Request
+from mcproxy.proxy.responses import refusal_fields
 from mcproxy.proxy.routes import Routes, VirtualServer
 
 log = Logger()
@@ -75,11 +76,14 @@ class Pipeline:
         trusted_proxies: Sequence[IPNetwork],
         in_flight: InFlightRequests,
         recorders: Recorders,
+        auditor: Auditor | None = None,
     ) -> None:
+        """`auditor` audits each request, if there is an audit log."""
         self.routes = routes
         self.trusted_proxies = tuple(trusted_proxies)
         self._in_flight = in_flight
         self._recorders = recorders
+        self._auditor = auditor
         self._cached_info = lru_cache(_CACHE_SIZE)(requestinfo.parse)
 
     def handle(self, exchange: Exchange) -> None:
@@ -92,7 +96,7 @@ class Pipeline:
         if not isinstance(client, ClientConnectionInfo) or client.routes is not self.routes:
             client = ClientConnectionInfo(connection, self.routes, self.trusted_proxies, self.handle)
             connection.facts = client
-        request = Request(exchange, client, in_flight.requests, self._recorders)
+        request = Request(exchange, client, in_flight.requests, self._recorders, self._auditor)
         head = exchange.head
         step = _ROUTING
         try:
@@ -121,6 +125,8 @@ class Pipeline:
                 info = request.info = requestinfo.parse(head.method, target)
             else:
                 info = request.info = self._cached_info(head.method, target)
+            if self._auditor is not None:
+                self._auditor.begin(request, info)
             if info.long_running:
                 exchange.set_long_running()
             if cluster is None:
@@ -158,6 +164,7 @@ class Pipeline:
         """Hand a request to the server's aggregate, after the filters for each member. Raises StatusError."""
         backend, exchange = server.aggregate, request.exchange
         assert backend is not None
+        request.correlate_head()
         admitted = await admit_to_members(request, server, backend, info, target)
         if exchange.ended:
             return
@@ -186,4 +193,4 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
         cause=problem.message,
         status=problem.status,
     )
-    return refusal_fields(status, audit_id(None), connection.wall_seconds()), status.body()
+    return refusal_fields(status, new_audit_id(), connection.wall_seconds()), status.body()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -15,12 +15,14 @@ from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.record import AccessRecord
 from mcproxy.observe.recorders import Recorders
+from mcproxy.proxy.correlation import Correlation, correlate, new_audit_id
 from mcproxy.proxy.reasons import Step, refusal_reason
-from mcproxy.proxy.responses import audit_id, own_fields, refusal_fields
+from mcproxy.proxy.responses import own_fields, refusal_fields, with_audit_id
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.permit import Permit
     from mcproxy.dispatch.plan import Plan
+    from mcproxy.identity.authorization.access_review import Decision
     from mcproxy.identity.identity_headers import IdentityHeaders
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.proxy.client_connection import ClientConnectionInfo
@@ -61,6 +63,26 @@ class UpstreamHandler(Protocol):
         """Restart the request with the configuration in force; False, with nothing done, if that is not safe."""
 
 
+class AuditTrail(Protocol):
+    """What the audit log has of one request (`proxy.audit_trail.AuditTrail`)."""
+
+    def started(self, request: Request) -> None:
+        """The response has begun."""
+
+    def end(self, request: Request) -> None:
+        """The request is over."""
+
+
+class Auditor(Protocol):
+    """Audits requests (`proxy.audit_trail.Auditor`)."""
+
+    def begin(self, request: Request, info: RequestInfo) -> None:
+        """The user is known."""
+
+    def ended(self, request: Request) -> None:
+        """The request is over, however it ended."""
+
+
 class ServedBy:
     """Who answered a request to an aggregate, for the access log: filled in while it is handled."""
 
@@ -75,9 +97,10 @@ class ServedBy:
 
     def added_to(self, record: AccessRecord) -> AccessRecord:
         """Return the record with what is known here; of a forwarded request it has the cluster and policy already."""
-        return record._replace(
-            cluster=record.cluster or ",".join(self.clusters), policy=record.policy or self.policy, cached=self.cached
-        )
+        record.cluster = record.cluster or ",".join(self.clusters)
+        record.policy = record.policy or self.policy
+        record.cached = self.cached
+        return record
 
 
 class Request:
@@ -85,12 +108,16 @@ class Request:
 
     __slots__ = (
         "_audit_id",
+        "_auditor",
+        "_correlation",
         "_in_flight",
         "_recorders",
         "answered_at",
+        "attempts",
         "caller",
         "client",
         "cluster",
+        "decision",
         "endpoint",
         "exchange",
         "identity_headers",
@@ -100,19 +127,27 @@ class Request:
         "permit",
         "plan",
         "reason",
+        "refusal",
         "response_fields",
         "sent_at",
         "served",
         "server",
         "sessions",
+        "trail",
         "upstream",
+        "upstream_status",
         "user",
         "waiting",
         "was_cut",
     )
 
     def __init__(
-        self, exchange: Exchange, client: ClientConnectionInfo, in_flight: set[Request], recorders: Recorders
+        self,
+        exchange: Exchange,
+        client: ClientConnectionInfo,
+        in_flight: set[Request],
+        recorders: Recorders,
+        auditor: Auditor | None = None,
     ) -> None:
         """`in_flight`: the requests of the process, to which this one belongs until it ends."""
         self.exchange = exchange
@@ -134,10 +169,18 @@ class Request:
         self.location_prefix = b""  # what routing removed from the path; restored in redirects
         self.waiting: Deferred[Any] | None = None  # cancelled when the client goes away
         self.was_cut = False
-        self._audit_id = b""  # of a response of our own
+        self._audit_id = b""
+        self._correlation: Correlation | None = None
+        self._auditor = auditor
+        #: of the audit log: what it has of this request; also if it began, before a reload, as another object
+        self.trail: AuditTrail | None = cast("AuditTrail | None", exchange.carried)
+        self.refusal: StatusError | None = None  # what it was refused with, here
+        self.decision: Decision | None = None  # of the server's authorizer
         self.sessions: SessionRegistry | None = None  # where it is kept as a session whose length is limited
         self.sent_at = 0.0  # when an endpoint was first chosen for it
         self.answered_at = 0.0  # when the endpoint's response had arrived
+        self.upstream_status = 0  # of that response
+        self.attempts = 0  # how often it was sent to an endpoint
         self._recorders = recorders
         self._in_flight = in_flight
         exchange.on_done = self
@@ -152,13 +195,46 @@ class Request:
 
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
         """Return the fields of a response of our own, as a block; `more` are whole lines to add to them."""
-        self._audit_id = self._audit_id or audit_id(self.exchange.head)
         now = self.exchange.connection.wall_seconds()
-        return own_fields(self._audit_id, now, more, cache_control=cache_control) + self.response_fields
+        return own_fields(self.audit_id, now, more, cache_control=cache_control) + self.response_fields
 
-    def answered_as(self, identifier: bytes) -> None:
-        """Note the Audit-ID of a response that another process has made."""
-        self._audit_id = identifier
+    @property
+    def correlation(self) -> Correlation:
+        """The Audit-ID and trace context of the client's head; asked for first while the head is there."""
+        found = self._correlation
+        if found is None:
+            headers: IdentityHeaders | None = getattr(self, "identity_headers", None)
+            if headers is None:  # refused before they were split
+                found = correlate(self.exchange.head.fields)
+            else:
+                noted = headers.noted
+                if not isinstance(noted, Correlation):
+                    noted = headers.noted = correlate(headers.fields)
+                found = noted
+            self._correlation = found
+        return found
+
+    @property
+    def audit_id(self) -> bytes:
+        """The Audit-ID: the client's, else one made for this request."""
+        if not self._audit_id:
+            self._audit_id = self.correlation.audit_id or new_audit_id()
+        return self._audit_id
+
+    def with_audit_id(self, fields: bytes) -> bytes:
+        """Return the fields of a cluster's response with the Audit-ID, if they have none."""
+        return with_audit_id(fields, self.audit_id)
+
+    def upstream_fields(self) -> bytes:
+        """Return the client's fields as a cluster gets them, with the Audit-ID; none of identity or origin."""
+        noted = self.correlation
+        return noted.fields if noted.audit_id else b"%bAudit-Id: %b\r\n" % (noted.fields, self.audit_id)
+
+    def correlate_head(self) -> None:
+        """Put the Audit-ID into the head, for a handler that makes requests of its own from that."""
+        head = self.exchange.head
+        found = correlate(head.fields)
+        head.fields = found.fields if found.audit_id else b"%bAudit-Id: %b\r\n" % (found.fields, self.audit_id)
 
     def answer_preflight(self) -> None:
         """Answer a CORS preflight from an allowed origin."""
@@ -168,9 +244,9 @@ class Request:
     def refuse(self, refusal: StatusError, reason: str) -> None:
         """Answer with a Status object; `reason` is one of `reasons.REASONS`."""
         self.reason = reason
+        self.refusal = refusal
         exchange = self.exchange
-        self._audit_id = audit_id(exchange.head)
-        fields = refusal_fields(refusal, self._audit_id, exchange.connection.wall_seconds()) + self.response_fields
+        fields = refusal_fields(refusal, self.audit_id, exchange.connection.wall_seconds()) + self.response_fields
         exchange.answer(refusal.code, fields, refusal.body())
 
     def fail(self, error: Exception, step: Step = Step.FORWARDING) -> None:
@@ -198,6 +274,7 @@ class Request:
             if exchange.ended:  # the cancellation was answered
                 return True
         exchange.on_done = None
+        exchange.carried = self.trail
         exchange.detach(body or [])
         self._release()
         handle(exchange)
@@ -246,6 +323,8 @@ class Request:
 
     def begin_session(self) -> None:
         """Note that the response to a long-running request has begun."""
+        if self.trail is not None:
+            self.trail.started(self)
         if self.server is not None and self.server.session_registry is not None:
             self.server.session_registry.begin(self)
 
@@ -278,6 +357,13 @@ class Request:
         recorder = recorders.logged if shown is None or shown.access_log else recorders.unlogged
         if recorder is not None:
             recorder.finished(self._record(exchange))
+        if self._auditor is not None:
+            self._auditor.ended(self)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, one of `reasons.REASONS`."""
+        return self.reason or _reason(self.exchange)
 
     def _release(self) -> None:
         """Stop counting the request everywhere."""
@@ -295,24 +381,24 @@ class Request:
         total = now - exchange.started_at
         info, caller, user = self.info, self.caller, self.user
         real = caller.user.name if self.server is not None and self.server.authenticates else ""
-        request_id, user_agent = self.client.logged_headers(head)
         record = AccessRecord(
             time=exchange.connection.wall_seconds() - total,
             client=self.client.log_address,
             method=head.method.decode("latin-1"),
             uri=head.target.decode("latin-1"),
             status=exchange.status,
-            reason=self.reason or _reason(exchange),
+            reason=self.outcome,
             server=self.server.name if self.server else "",
             cluster=self.cluster.name if self.cluster else "",
             endpoint=self.endpoint.name if self.endpoint else "",
             user=real,
+            groups=len(user.groups),
             impersonated=user.name if self.impersonates else "",
             policy=self.plan.policy if self.plan else "",
             verb=info.request_verb if info and info.is_resource else "",
             resource=_resource(info) if info and info.is_resource else "",
-            request_id=request_id or self._audit_id.decode("ascii"),
-            user_agent=user_agent,
+            request_id=self.audit_id.decode("ascii"),
+            user_agent=self.correlation.user_agent,
             bytes_in=exchange.bytes_in,
             bytes_out=exchange.bytes_out,
             first_byte=exchange.first_byte_at - exchange.started_at if exchange.first_byte_at else None,
@@ -320,6 +406,8 @@ class Request:
             upgraded=exchange.upgraded,
             protocol=exchange.protocol if head.http11 else "HTTP/1.0",
             upstream=(self.answered_at or now) - self.sent_at if self.sent_at else None,
+            upstream_status=self.upstream_status,
+            attempts=self.attempts,
             long_running=exchange.upgraded or (info is not None and info.long_running),
         )
         return record if self.served is None else self.served.added_to(record)
@@ -328,6 +416,8 @@ class Request:
 def _reason(exchange: Exchange) -> str:
     if exchange.status and exchange.completed:
         return "ok"
+    if exchange.status and not exchange.responded and not exchange.stalled:
+        return "bad_request"  # the engine has answered
     return "client_stalled" if exchange.stalled else "client_closed"
 
 

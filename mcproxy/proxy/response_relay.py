@@ -95,7 +95,9 @@ class ResponseRelay(ABC):
 
     def _fields_of(self, head: ResponseHead) -> bytes:
         """Return the fields for the client."""
-        request, fields = self._request, head.fields
+        request = self._request
+        request.upstream_status = head.status
+        fields = request.with_audit_id(head.fields)
         if request.location_prefix:
             fields = restore_prefix(fields, request.location_prefix)
         if request.response_fields:
@@ -150,7 +152,8 @@ class ResponseRelay(ABC):
             side.close(clean=False)
             return
         upgrade = head.upgrade or self._exchange.head.upgrade or b""
-        self._tunnel = self._exchange.switch_protocols(head.reason, head.fields, upgrade)
+        request.upstream_status = head.status
+        self._tunnel = self._exchange.switch_protocols(head.reason, request.with_audit_id(head.fields), upgrade)
         self._tunnel.join(side)
         if not self._exchange.ended:
             request.begin_session()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from email.utils import formatdate
-from uuid import uuid4
 
-from mcproxy.http.messages import RequestHead
 from mcproxy.kube.status import StatusError
 
 # What a kube-apiserver sends with a refusal (recorded): with nosniff only if it is 403.
@@ -14,14 +12,7 @@ _OWN_FIELDS = b"Audit-Id: %b\r\nCache-Control: %b\r\n%bDate: %b\r\n"
 _STATUS_FIELDS = b"Content-Type: application/json\r\n"
 _FORBIDDEN_FIELDS = _STATUS_FIELDS + b"X-Content-Type-Options: nosniff\r\n"
 
-_AUDIT_ID = re.compile(rb"[!-~]{1,64}")
 _LOCATION = re.compile(rb"(?im)^((?:Content-)?Location:[ \t]*)/(?!/)")
-
-
-def audit_id(head: RequestHead | None) -> bytes:
-    """Return the Audit-ID of a response of our own: the request's, if it is valid, else a new one."""
-    sent = None if head is None else head.header(b"audit-id")
-    return sent if sent is not None and _AUDIT_ID.fullmatch(sent) else str(uuid4()).encode()
 
 
 def own_fields(
@@ -35,6 +26,11 @@ def refusal_fields(refusal: StatusError, identifier: bytes, now: float) -> bytes
     """Return the fields of a response that carries a Status, as a block."""
     more = b"".join([b"%b: %b\r\n" % field for field in refusal.headers])
     return own_fields(identifier, now, (_FORBIDDEN_FIELDS if refusal.code == 403 else _STATUS_FIELDS) + more)
+
+
+def with_audit_id(fields: bytes, identifier: bytes) -> bytes:
+    """Return a cluster's response fields with the Audit-ID of the request, unless they have one."""
+    return fields if b"audit-id:" in fields.lower() else fields + b"Audit-Id: %b\r\n" % identifier
 
 
 def restore_prefix(fields: bytes, prefix: bytes) -> bytes:

@@ -254,6 +254,11 @@ class _Subrequest(Request):
 
     def __init__(self, parent: Request, exchange: _MemoryExchange) -> None:
         super().__init__(exchange, parent.client, parent._in_flight, Recorders())
+        self._audit_id = parent.audit_id
+
+    def with_audit_id(self, fields: bytes) -> bytes:
+        """Return the fields: they do not go to the client."""
+        return fields
 
     def refuse(self, refusal: StatusError, reason: str) -> None:
         self.reason = reason

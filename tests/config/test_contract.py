@@ -14,7 +14,6 @@ CONTRACT = Path(__file__).with_name("contract.yaml")
 NOT_BUILT = [
     "ingresses",
     "listeners[2].serves",
-    "logging.audit",
     "servers[2].apiServices",
     "serviceDiscovery",
     "serviceExports",

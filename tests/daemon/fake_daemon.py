@@ -14,7 +14,7 @@ from typing import Any
 from twisted.internet.task import deferLater
 
 from mcproxy.config.loaded import Loaded
-from mcproxy.config.model import AccessLog, Config, Daemon, Logging
+from mcproxy.config.model import Config, Daemon, Logging
 from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.main import run
@@ -28,7 +28,7 @@ SETTINGS: dict[Config, dict[str, Any]] = {}
 class FakeService:
     reactor: Any
     parts: Any
-    access_log_opener: Callable[[AccessLog], Any]
+    request_logs: Any
     running: int = 0
     calls: list[str] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)

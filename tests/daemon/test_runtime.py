@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,7 @@ from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.sessions import Sessions
 from mcproxy.upstream.credentials import CredentialError
-from tests.proxy.harness import NAME, Log, certificate, cluster, config, listener
+from tests.proxy.harness import NAME, Log, Logs, certificate, cluster, config, listener
 from tests.upstream.fakes import FakeReactor, endpoint_config, make_shared
 
 ACCESS = model.Logging(access=model.AccessLog())
@@ -22,14 +22,13 @@ ACCESS = model.Logging(access=model.AccessLog())
 class Play:
     def __init__(self) -> None:
         clock = FakeReactor()
-        self.logs: list[Log] = []
         in_flight = InFlightRequests(clock)
         sessions = Sessions(clock, in_flight.requests, lambda: 0.0)
-        self.parts = ProcessResources(make_shared(clock), in_flight, self._open, Metrics(), sessions)
+        self.parts = ProcessResources(make_shared(clock), in_flight, Logs(clock), Metrics(), sessions)
 
-    def _open(self, _: model.AccessLog) -> Log:
-        self.logs.append(Log())
-        return self.logs[-1]
+    @property
+    def logs(self) -> list[Log]:
+        return cast(Logs, self.parts.request_logs).access
 
     def build(self, configuration: model.Config, previous: Runtime | None = None) -> Runtime:
         return build(configuration, previous, self.parts)

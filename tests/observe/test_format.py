@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,13 +24,24 @@ def record(**fields: Any) -> AccessRecord:
     return AccessRecord(**{**least, **fields})
 
 
+def json_line(process: str = "") -> Callable[[AccessRecord], str]:
+    write = json_formatter(process)
+    return lambda record: write([record]).decode("ascii")
+
+
+def combined_line(process: str = "") -> Callable[[AccessRecord], str]:
+    write = combined_formatter(process)
+    return lambda record: write([record]).decode("ascii")
+
+
 def test_json_line_has_every_field() -> None:
-    line = json_formatter()(
+    line = json_line()(
         record(
             uri="/apis/apps/v1/deployments?watch=true", reason="client_closed", server="s", cluster="east",
             endpoint="a", user="jane", verb="watch", resource="deployments.apps", request_id="1f",
             user_agent="kubectl", bytes_in=1,
             bytes_out=2, first_byte=0.0125, total=3.5, upgraded=True, cached=True, protocol="HTTP/2.0",
+            groups=3, upstream=0.5, upstream_status=201, attempts=2, trace_id="ab",
         )
     )  # fmt: skip
     assert json.loads(line) == {
@@ -38,24 +50,25 @@ def test_json_line_has_every_field() -> None:
         "user": "jane",
         "status": 200, "reason": "client_closed", "bytesIn": 1, "bytesOut": 2, "totalSeconds": 3.5, "upgraded": True,
         "requestId": "1f", "verb": "watch", "resource": "deployments.apps", "userAgent": "kubectl",
-        "firstByteSeconds": 0.0125, "cached": True,
+        "firstByteSeconds": 0.0125, "cached": True, "groups": 3, "upstreamSeconds": 0.5, "upstreamStatus": 201,
+        "attempts": 2, "traceId": "ab",
     }  # fmt: skip
 
 
 def test_both_formats_name_the_process_where_there_are_several() -> None:
-    entry = json.loads(json_formatter("worker-1")(record()))
-    assert entry == {**json.loads(json_formatter()(record())), "process": "worker-1"}
-    assert combined_formatter("worker-1")(record()) == combined_formatter()(record())[:-1] + " worker-1\n"
+    entry = json.loads(json_line("worker-1")(record()))
+    assert entry == {**json.loads(json_line()(record())), "process": "worker-1"}
+    assert combined_line("worker-1")(record()) == combined_line()(record())[:-1] + " worker-1\n"
 
 
 def test_json_line_leaves_out_what_is_unknown() -> None:
-    entry = json.loads(json_formatter()(record()))
+    entry = json.loads(json_line()(record()))
     assert {"requestId", "verb", "resource", "userAgent", "firstByteSeconds", "cached"}.isdisjoint(entry)
     assert (entry["server"], entry["user"], entry["upgraded"]) == ("-", "-", False)
 
 
 def test_time_goes_on_within_and_across_seconds() -> None:
-    formatter = json_formatter()
+    formatter = json_line()
     times = [1795261320.0, 1795261320.9996, 1795261320.5, 1795261321.5]
     stamps = [json.loads(formatter(record(time=when)))["ts"][17:] for when in times]
     assert stamps == ["00.000Z", "01.000Z", "00.500Z", "01.500Z"]
@@ -63,7 +76,7 @@ def test_time_goes_on_within_and_across_seconds() -> None:
 
 @given(uri=st.text(), agent=st.text(), client=st.text(), method=st.text(), user=st.text())
 def test_json_line_reads_back_and_is_one_ascii_line(uri: str, agent: str, client: str, method: str, user: str) -> None:
-    line = json_formatter()(record(uri=uri, user_agent=agent, client=client, method=method, user=user))
+    line = json_line()(record(uri=uri, user_agent=agent, client=client, method=method, user=user))
     assert line.isascii()
     assert line.count("\n") == 1
     entry = json.loads(line)
@@ -72,18 +85,19 @@ def test_json_line_reads_back_and_is_one_ascii_line(uri: str, agent: str, client
 
 
 def test_combined_line_is_what_log_tools_know() -> None:
-    line = combined_formatter()(record(uri="/api?limit=5", user_agent="kubectl/v1", bytes_out=77, total=0.01))
+    line = combined_line()(record(uri="/api?limit=5", user_agent="kubectl/v1", bytes_out=77, total=0.01))
     assert line == (
-        '10.1.2.3 - - [21/Nov/2026:11:42:00 +0000] "GET /api?limit=5 HTTP/1.1" 200 77 "-" "kubectl/v1" - - ok 0.010\n'
+        '10.1.2.3 - - [21/Nov/2026:11:42:00 +0000] "GET /api?limit=5 HTTP/1.1" 200 77 "-" "kubectl/v1" '
+        "- - - ok 0.010 - -\n"
     )
-    assert ' "GET /api HTTP/2.0" 200 ' in combined_formatter()(record(protocol="HTTP/2.0"))
+    assert ' "GET /api HTTP/2.0" 200 ' in combined_line()(record(protocol="HTTP/2.0"))
 
 
 @given(uri=st.text(), agent=st.text(), user=st.text(), method=st.text())
 def test_combined_line_cannot_be_forged(uri: str, agent: str, user: str, method: str) -> None:
-    line = combined_formatter()(record(uri=uri, user_agent=agent, user=user, method=method))
+    line = combined_line()(record(uri=uri, user_agent=agent, user=user, method=method))
     assert line.isascii()
-    assert re.fullmatch(r'10\.1\.2\.3 - [^ "]+ \[[^]]+\] "[^"]*" 200 0 "-" "[^"]+" - - ok 0\.000\n', line)
+    assert re.fullmatch(r'10\.1\.2\.3 - [^ "]+ \[[^]]+\] "[^"]*" 200 0 "-" "[^"]+" - - - ok 0\.000 - -\n', line)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +122,13 @@ def test_secrets_in_the_query_are_masked(uri: str, masked: str) -> None:
 
 def test_long_target_is_cut_in_both_formats() -> None:
     long = record(uri="/" + "x" * 30000, user_agent="y" * 30000)
-    assert len(json_formatter()(long)) < 2 * LONGEST + 500
+    assert len(json_line()(long)) < 2 * LONGEST + 500
     others = record(verb="list", resource="z" * 30000, request_id="1" * 30000)
-    assert len(json_formatter()(others)) < 2 * LONGEST + 500
-    entry = json.loads(json_formatter()(others))
+    assert len(json_line()(others)) < 2 * LONGEST + 500
+    entry = json.loads(json_line()(others))
     assert entry["resource"] == "z" * LONGEST + "..."
     assert entry["requestId"] == "1" * LONGEST + "..."
-    assert len(combined_formatter()(long)) < 2 * LONGEST + 500
+    assert len(combined_line()(long)) < 2 * LONGEST + 500
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.runtime import AggregatesOwner
 from mcproxy.daemon.service import Service
 from mcproxy.net.client import ClientTLS, client_context, connect
+from mcproxy.observe.audit.log import AuditLog, AuditLogs
 from mcproxy.observe.record import AccessRecord
 from mcproxy.proxy.admin.source import AdminSource
 
@@ -187,6 +189,11 @@ class Upstream(Factory):
         return model.Endpoint(name=name, scheme="http", host="127.0.0.1", port=self.port, path=path)
 
 
+def plain(data: bytes) -> bytes:
+    """Return the bytes of a head without the Audit-ID, which every request and response has."""
+    return re.sub(rb"(?im)^audit-id: [^\r]*\r\n", b"", data)
+
+
 def always(response: bytes) -> Callable[[UpstreamEnd], None]:
     """A `reply` that answers each request without a body with `response`."""
 
@@ -278,14 +285,29 @@ class Log:
         self.closed += 1
 
 
+class Logs:
+    """The logs of requests of the process under test (`daemon.runtime.RequestLogs`)."""
+
+    def __init__(self, clock: Any) -> None:
+        self.access: list[Log] = []
+        self.audit = AuditLogs(clock)
+
+    def open_access(self, _: model.AccessLog) -> Log:
+        self.access.append(Log())
+        return self.access[-1]
+
+    def open_audit(self, config: model.AuditLog) -> AuditLog:
+        return self.audit.open(config)
+
+
 class Harness:
     """The proxy, its upstreams and its clients; `close` ends them all."""
 
     def __init__(self, reactor: Any, admin: AdminSource | None = None) -> None:
         """`admin` is what Admin listeners show."""
         self.reactor = reactor
-        self.logs: list[Log] = []
-        self.service = Service(reactor, parts=ProcessParts(admin=admin), access_log_opener=self._open_log)
+        self.request_logs = Logs(reactor)
+        self.service = Service(reactor, parts=ProcessParts(admin=admin), request_logs=self.request_logs)
         self._upstreams: list[Upstream] = []
         self._clients: list[Client] = []
         self._closing: list[Callable[[], None]] = []
@@ -297,9 +319,9 @@ class Harness:
         """Have the aggregates of the configuration answered by the test."""
         self.service._resources = replace(self.service._resources, aggregates=owner)
 
-    def _open_log(self, _: model.AccessLog) -> Log:
-        self.logs.append(Log())
-        return self.logs[-1]
+    @property
+    def logs(self) -> list[Log]:
+        return self.request_logs.access
 
     @property
     def records(self) -> list[AccessRecord]:

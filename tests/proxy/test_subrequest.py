@@ -15,7 +15,7 @@ from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.proxy import pipeline, subrequest
 from mcproxy.proxy.request import Request
-from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get
+from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get, plain
 
 POD = b"/api/v1/namespaces/a/pods/b"
 BOB = UserInfo("bob", ("dev",))
@@ -98,7 +98,7 @@ async def test_the_user_and_the_given_fields_are_sent_and_nothing_of_the_clients
     sender = Sender(harness.reactor, fields=[(b"Accept", b"application/json")])
     instead(sender)
     await served(harness, get(b"/api/v1/pods", b"Cookie: own", b"Authorization: Basic own", b"X-Remote-User: root"))
-    assert upstream.received == (
+    assert plain(upstream.received) == (
         b"GET /api/v1/namespaces/a/pods/b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n"
         b"Accept: application/json\r\n"
         b"Impersonate-User: bob\r\nImpersonate-Group: dev\r\n"

@@ -31,7 +31,20 @@ from mcproxy.net.client import ClientTLS, client_context, connect
 from mcproxy.observe.format import FORMATTERS
 from tests.identity import issuer
 from tests.identity.certificates import CLIENT, NO_AUTHORITY, Held, authority, user
-from tests.proxy.harness import CA, NAME, OK, Client, Harness, Upstream, UpstreamEnd, always, cluster, config, reviewing
+from tests.proxy.harness import (
+    CA,
+    NAME,
+    OK,
+    Client,
+    Harness,
+    Upstream,
+    UpstreamEnd,
+    always,
+    cluster,
+    config,
+    plain,
+    reviewing,
+)
 
 OTHER = "other.test"
 ALL = "all.wild.test"
@@ -202,7 +215,8 @@ class AuthenticatingProxy(Harness):
 
     @property
     def forwarded(self) -> bytes:
-        return b"".join(upstream.received for upstream in self.upstreams)
+        """What the upstreams have received, but for Audit-IDs."""
+        return plain(b"".join(upstream.received for upstream in self.upstreams))
 
     def _review(self, end: UpstreamEnd) -> None:
         """Answer reviews by `verdict`, which may leave one without an answer, and anything else with OK."""
@@ -294,7 +308,7 @@ class AuthenticatingProxy(Harness):
     def access_lines(self) -> list[str]:
         """The records, in each format of the access log."""
         formats = [make("") for make in FORMATTERS.values()]
-        return [write(record) for record in self.records for write in formats]
+        return [write([record]).decode("ascii") for record in self.records for write in formats]
 
     async def close(self) -> None:
         globalLogPublisher.removeObserver(cast(Any, self._observe))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from tests.proxy.harness import NAME, OK
+from tests.proxy.harness import NAME, OK, plain
 from tests.security.authenticating_proxy import (
     ALICE_TOKEN,
     ALL,
@@ -401,7 +401,7 @@ class TestPassthrough:
         proxy = authenticating_proxy
         lines = passing(bearer(ALICE_TOKEN), SUBPROTOCOL + b"Ym9zcw", *UPGRADE)
         client = await proxy.asks(lines, server_name=ALL)
-        await proxy.until(lambda: client.received.endswith(OK))
+        await proxy.until(lambda: plain(client.received).endswith(OK))
         assert b"Authorization: Bearer " + ALICE_TOKEN + b"\r\n" in proxy.forwarded
         assert b"bearer.authorization" not in proxy.forwarded
         assert b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n" in proxy.forwarded

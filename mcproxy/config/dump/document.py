@@ -80,7 +80,7 @@ def resolved(config: Config) -> Comments:
 
 def _document(config: Config, masked: bool) -> Document:
     daemon, logging = config.daemon, config.logging
-    access = logging.access
+    access, audit = logging.access, logging.audit
     return {
         "version": 1,
         "daemon": {
@@ -103,6 +103,7 @@ def _document(config: Config, masked: bool) -> Document:
             "level": logging.level,
             "format": logging.format,
             "access": {"file": access.file, "format": access.format} if access is not None else None,
+            "audit": {"file": audit.file, "level": audit.level} if audit is not None else None,
         },
     }
 

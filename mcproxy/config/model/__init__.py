@@ -65,7 +65,7 @@ from mcproxy.config.model.listeners import (
     TCPBind,
     UnixBind,
 )
-from mcproxy.config.model.logging import AccessLog, Logging
+from mcproxy.config.model.logging import AccessLog, AuditLog, Logging
 from mcproxy.config.model.rules import Rule
 from mcproxy.config.model.servers import CORS, AggregateBackend, Backend, ClustersBackend, Server, Sessions
 from mcproxy.config.model.shared_state import Redis, SharedState
@@ -83,6 +83,7 @@ __all__ = [
     "Aggregate",
     "AggregateBackend",
     "Anonymous",
+    "AuditLog",
     "Authentication",
     "Authorization",
     "Backend",

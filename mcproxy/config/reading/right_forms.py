@@ -50,7 +50,7 @@ def _one_name(node: Node) -> str | None:
     return f"name one, without brackets: {names[0]}" if names else "name one, or leave the key out"
 
 
-def _access_log(node: Node) -> str | None:
+def _log_file(node: Node) -> str | None:
     file = node.text if isinstance(node, Scalar) and isinstance(node.value, str) else "FILE"
     return f"write {{file: {file}}}"
 
@@ -73,6 +73,7 @@ _FORMS: dict[Path, Callable[[Node], str | None]] = {
     ("servers", "[]", "authentication"): _one_name,
     ("servers", "[]", "authorization"): _one_name,
     ("servers", "[]", "backend"): _backend,
-    ("logging", "access"): _access_log,
+    ("logging", "access"): _log_file,
+    ("logging", "audit"): _log_file,
     ("clusters", "[]", "endpoints", "[]"): _endpoint,
 }

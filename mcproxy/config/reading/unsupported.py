@@ -15,7 +15,6 @@ _KEYS: dict[tuple[str, ...], str] = {
     ("serviceDiscovery",): "leave it out",
     ("ingresses",): "leave it out",
     ("servers", "[]", "apiServices"): "leave it out",
-    ("logging", "audit"): "leave it out: logging.access logs each request",
 }
 # Values: the words that are not supported yet, and what would be right meanwhile.
 _VALUES: dict[tuple[str, ...], tuple[frozenset[str], str]] = {

@@ -38,7 +38,7 @@ from mcproxy.daemon.processes.shares import config_of_process
 from mcproxy.daemon.processes.shutdown import Shutdown
 from mcproxy.daemon.service import PreparedConfig, Service
 from mcproxy.net.reactor import install
-from mcproxy.observe.access import AccessLogs
+from mcproxy.observe.request_logs import RequestLogs
 
 log = Logger()
 
@@ -50,7 +50,7 @@ class ChildProcess:
         self._reactor = reactor
         self._channel = channel
         self._observer = observer
-        self._access_logs = AccessLogs(reactor, name)
+        self._request_logs = RequestLogs(reactor, name)
         self._sockets = InheritedSockets()
         self._service: Service | None = None
         self._prepared: PreparedConfig | None = None
@@ -71,7 +71,7 @@ class ChildProcess:
             "figures": self._figures,
             "requests": self._requests,
             "checks": self._checks,
-            "reopen_logs": lambda message: self._access_logs.reopen(),
+            "reopen_logs": lambda message: self._request_logs.reopen(),
             "save": lambda message: self.service.save(),
             "begin_shutdown": lambda message: self._shutdown.begin(self.service),
             "drain": lambda message: self._shutdown.drain(self.service, message["seconds"]),
@@ -113,7 +113,7 @@ class ChildProcess:
         self._index = start.index if start.role == Role.WORKER else None
         parts = make_parts(start)
         parts.metrics.measure_loop(start.name, self._reactor)
-        self._service = Service(self._reactor, parts=parts, access_log_opener=self._access_logs.open)
+        self._service = Service(self._reactor, parts=parts, request_logs=self._request_logs)
         if start.role == Role.KEEPER:
             self._keeper = Keeper(self._reactor, self._channel, self._service)
         return {"version": __version__}
@@ -231,7 +231,7 @@ class ChildProcess:
         self._ending = True
         if at_once and self._service is not None:
             self._service.abort()
-        self._access_logs.close()
+        self._request_logs.close()
         self._observer.write_summaries(now=True)
         self._reactor.callLater(0, self._reactor.stop)
 

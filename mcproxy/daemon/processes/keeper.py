@@ -48,7 +48,7 @@ def needs_keeper(config: model.Config) -> bool:
 
 
 def keeper_config(config: model.Config) -> model.Config:
-    """Return what of the configuration is the keeper's: no listeners, no access log, the servers with an aggregate.
+    """Return what of the configuration is the keeper's: no listeners, no logs of requests, servers with an aggregate.
 
     How long sessions last is the workers' concern, who have the credentials.
     """
@@ -57,7 +57,9 @@ def keeper_config(config: model.Config) -> model.Config:
         for server in config.servers
         if isinstance(server.backend, model.AggregateBackend)
     )
-    return replace(config, listeners=(), certificates=(), servers=servers, logging=replace(config.logging, access=None))
+    return replace(
+        config, listeners=(), certificates=(), servers=servers, logging=replace(config.logging, access=None, audit=None)
+    )
 
 
 class KeeperLinks:

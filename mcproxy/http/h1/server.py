@@ -404,6 +404,8 @@ class H1ServerConnection:
         self._closing = True
         answered = exchange is not None and exchange.responded
         if exchange is not None:
+            if not answered:
+                exchange.status = problem.status
             exchange.lost()
         if answered:
             self.transport.abortConnection()

@@ -223,6 +223,8 @@ class H2ServerConnection(Connection[H2Exchange]):
     def reject(self, exchange: H2Exchange, problem: ProtocolError) -> None:
         """Respond to a request that is, or turned out to be, invalid, and cancel its handler."""
         responded = exchange.responded
+        if not responded:
+            exchange.status = problem.status
         exchange.lost()
         if responded:
             self.reset_stream(exchange, ErrorCode.CANCEL)

@@ -30,7 +30,8 @@ from mcproxy.proxy.admin.paths import Requested
 from mcproxy.proxy.admin.source import AdminSource
 from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.coroutines import start
-from mcproxy.proxy.responses import audit_id, own_fields, refusal_fields
+from mcproxy.proxy.correlation import audit_id_of
+from mcproxy.proxy.responses import own_fields, refusal_fields
 from mcproxy.proxy.routes import Routes
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class AdminPipeline:
 
     def _fields(self, exchange: Exchange, answer: _Answer) -> bytes:
         more = b"Content-Type: %b\r\n%b%b" % (answer.content_type, browsers.FIELDS, answer.policy)
-        return own_fields(audit_id(exchange.head), exchange.connection.wall_seconds(), more)
+        return own_fields(audit_id_of(exchange.head.fields), exchange.connection.wall_seconds(), more)
 
     def _send_whole(self, exchange: Exchange, answer: _Answer) -> None:
         exchange.answer(answer.status, self._fields(exchange, answer), b"".join(answer.pieces))
@@ -225,7 +226,7 @@ class AdminPipeline:
         if exchange.responded or exchange.ended:
             exchange.abort()
             return
-        fields = refusal_fields(refusal, audit_id(exchange.head), exchange.connection.wall_seconds())
+        fields = refusal_fields(refusal, audit_id_of(exchange.head.fields), exchange.connection.wall_seconds())
         exchange.answer(refusal.code, fields, refusal.body())
 
 

@@ -278,8 +278,6 @@ class Relay:
     def _note(self, payload: bytes) -> None:
         note = _NOTE(payload)
         self._admitted.served_by(*note.clusters, cached=note.cached)
-        if note.audit_id:
-            self._admitted.request.answered_as(note.audit_id)
 
     def _long_running(self, payload: bytes) -> None:
         self._lasting = True

@@ -353,11 +353,6 @@ class KeeperRequest(Request):
             self._headers = split_identity_headers(self.exchange.head.fields)
         return self._headers
 
-    @property
-    def made_audit_id(self) -> bytes:
-        """The Audit-ID of a response that was made here, b"" before that."""
-        return self._audit_id
-
     def restart(self, body: list[bytes] | None = None) -> bool:
         """Return False: the worker restarts it."""
         return False
@@ -455,16 +450,12 @@ class KeeperAggregatedRequest(LocalAggregatedRequest):
         super().served_by(*members, cached=cached)
         self._exchange.note = self._note
 
-    def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
-        self._exchange.note = self._note
-        return super().own_fields(more, cache_control=cache_control)
-
     def long_running(self) -> None:
         self._exchange.begin_lasting()
 
     def _note(self) -> bytes:
-        served, request = self._served, cast(KeeperRequest, self._request)
-        return wire.encode(wire.Note(list(served.clusters), served.cached, request.made_audit_id))
+        served = self._served
+        return wire.encode(wire.Note(list(served.clusters), served.cached))
 
     def restart(self) -> bool:
         return False

@@ -116,7 +116,6 @@ class Note(msgspec.Struct, array_like=True, frozen=True):
 
     clusters: list[str]
     cached: bool
-    audit_id: bytes  # that the response has; b"" if it is the client's
 
 
 class Redecided(msgspec.Struct, array_like=True, frozen=True):

@@ -167,7 +167,10 @@ FULL: dict[str, Any] = {
         {"name": "b", "backend": {"clusters": "*"}},
         {"name": "c", "backend": {"aggregate": "a"}},
     ],
-    "logging": {"level": "info", "format": "text", "access": {"file": "-", "format": "json"}},
+    "logging": {
+        "level": "info", "format": "text", "access": {"file": "-", "format": "json"},
+        "audit": {"file": "-", "level": "Metadata"},
+    },
 }  # fmt: skip
 
 
@@ -315,6 +318,7 @@ DEFAULTS: dict[str, Any] = {
     "servers.sessions": model.Sessions(),
     "authorization.subjectAccessReview": model.SubjectAccessReview(),
     "logging.access": model.AccessLog(),
+    "logging.audit": model.AuditLog(),
     "servers.dispatch.reject": model.Reject(),
     "logging": model.Logging(),
 }

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from mcproxy.observe.record import AccessRecord
 
 _RECORD = AccessRecord(
@@ -26,4 +28,4 @@ _RECORD = AccessRecord(
 
 def record(**fields: Any) -> AccessRecord:
     """Return the record of a list of pods, with other values for `fields`."""
-    return _RECORD._replace(**fields)
+    return msgspec.structs.replace(_RECORD, **fields)

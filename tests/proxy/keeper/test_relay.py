@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import msgspec
 import pytest
 from twisted.internet.defer import Deferred
 
@@ -123,8 +124,8 @@ async def reply(harness: Harness, answer: Answer, request: bytes) -> tuple[bytes
     await harness.turns()
     client.abort()
     received = re.sub(rb"(Date|Audit-Id): [^\r]*", rb"\1: -", client.received)
-    record = harness.records[-1]._asdict()
-    for name in ("time", "request_id", "first_byte", "total"):
+    record = msgspec.structs.asdict(harness.records[-1])
+    for name in ("time", "request_id", "first_byte", "total", "upstream"):
         record[name] = bool(record[name])
     return received, tuple(record.items())
 

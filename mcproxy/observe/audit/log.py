@@ -1,0 +1,141 @@
+"""The open audit log: a file of one event a line, written by a thread, with a bounded queue.
+
+At a full disk what is queued is kept and tried again; only what the queue cannot take is lost, and that is counted and
+reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import msgspec
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from mcproxy.config import model
+from mcproxy.observe.audit import values
+from mcproxy.observe.audit.event import Event
+from mcproxy.observe.batched_log import BatchedLog, OpenLogs
+from mcproxy.observe.writer import FileWriter
+
+log = Logger()
+
+LONGEST_BACKLOG = 16 * 1024 * 1024
+"""Limit of the queue for the file (bytes): some 20,000 events."""
+CLOSE_TIMEOUT = 5.0
+"""Seconds for writing what is queued at the end of the process."""
+_TODO = "free space or check the disk; events are kept in memory up to 16 MiB and written as soon as that works again"
+
+
+class AuditLog(BatchedLog[Event]):
+    """One open audit log, and what it remembers of the values that many events share."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        config: model.AuditLog,
+        *,
+        process: str = "",
+        successor: Callable[[], BatchedLog[Event] | None] = lambda: None,
+    ) -> None:
+        """Open the file. Raises OSError.
+
+        `process` is the name of this process in each event, where several write to the file. `successor` returns the
+        log for events after `close`, of requests that began before a reload.
+        """
+        self.config = config
+        self.process = process or None
+        self.user = lru_cache(512)(values.user_of)
+        self.object_ref = lru_cache(2048)(values.object_ref_of)  # by the RequestInfo itself, which many requests share
+        self.uri = lru_cache(1024)(values.uri_of)
+        self.user_agent = lru_cache(256)(values.user_agent_of)
+        self.source_ips = lru_cache(512)(values.source_ips_of)
+        self.status = lru_cache(600)(lambda code: values.status_of(code, None))
+        self.micro_time = values.MicroTime()
+        self._successor = successor
+        writer = FileWriter(config.file, keep=True)
+        super().__init__(clock, writer, msgspec.json.Encoder().encode_lines, LONGEST_BACKLOG)
+
+    def next_log(self) -> BatchedLog[Event] | None:
+        return self._successor()
+
+    def report_lost(self, lines: int, cause: str) -> None:
+        log.error(
+            "the audit log has lost events",
+            event="audit_log_incomplete",
+            path=self.config.file,
+            lines=lines,
+            cause=cause,
+            todo=_TODO,
+        )
+
+    def report_error(self, cause: str) -> None:
+        if cause:
+            log.warn(
+                "the audit log cannot be written; events are kept for now",
+                event="audit_log_unwritable",
+                path=self.config.file,
+                queued=self.queued_bytes,
+                cause=cause,
+                todo=_TODO,
+            )
+        else:
+            log.info("the audit log is written again", event="audit_log_written_again", path=self.config.file)
+
+    def report_not_reopened(self, cause: str) -> None:
+        log.warn(
+            "the audit log was not reopened; events go on to the file that was open before",
+            event="audit_log_not_reopened",
+            path=self.config.file,
+            cause=cause,
+            todo="let the daemon's user create the file (see the create line of logrotate), and send SIGUSR1 again",
+        )
+
+
+class AuditLogs:
+    """Opens audit logs and keeps them, for SIGUSR1 (reopen), the metrics and the end of the process."""
+
+    def __init__(self, clock: IReactorTime, process: str = "") -> None:
+        """`process` is the name of this process in each event; "" for the only one of a daemon."""
+        self._clock = clock
+        self._process = process
+        self._logs: OpenLogs[Event] = OpenLogs()
+
+    def open(self, config: model.AuditLog) -> AuditLog:
+        """Open an audit log; the caller closes it. Raises OSError."""
+        opened = AuditLog(self._clock, config, process=self._process, successor=self._logs.newest)
+        self._logs.opened(opened)
+        return opened
+
+    @property
+    def written(self) -> int:
+        """Events written since the start of the process."""
+        return self._logs.written
+
+    @property
+    def lost(self) -> int:
+        """Events lost since the start of the process."""
+        return self._logs.lost
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of events that wait for the file."""
+        return self._logs.queued_bytes
+
+    def reopen(self) -> None:
+        """Reopen every file (log rotation)."""
+        self._logs.reopen()
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Close all, and wait at most `timeout` seconds for their files, at the end of the process."""
+        for late in self._logs.close(timeout):
+            assert isinstance(late, AuditLog)
+            log.error(
+                "the audit log is incomplete",
+                event="audit_log_incomplete",
+                path=late.config.file,
+                queued=late.queued_bytes,
+                cause="the file stalls",
+                todo="check the disk",
+            )

@@ -1,0 +1,130 @@
+"""The values of an audit event, as JSON with the keys of Kubernetes in their order. Pure.
+
+Everything that a client chose is bounded and escaped to ASCII; credentials in a query are masked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any
+
+from msgspec import UNSET, Raw, UnsetType
+
+from mcproxy.kube.requestinfo import RequestInfo
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import UserInfo
+from mcproxy.observe.masking import LONGEST, bounded, masked
+from mcproxy.observe.times import Seconds
+
+_MAX_USER_AGENT = 1024  # as in a kube-apiserver, with its suffix
+_TRUNCATED = "...TRUNCATED"
+_MAX_MESSAGE = 4096
+_MOST = 1000
+"""Groups, and values of extra keys, of one user; also addresses of one request."""
+
+CLOSED_EARLY = Raw(b'{"metadata":{},"status":"Success","message":"Connection closed early","code":200}')
+"""The status of a request whose client went away before a response began, as a kube-apiserver writes it."""
+PANICKED = Raw(b'{"metadata":{},"status":"Failure","message":"internal error","reason":"InternalError","code":500}')
+"""The status of the stage Panic."""
+
+
+def text(value: str) -> str | Raw:
+    """Return a text as it goes into an event."""
+    value = value if len(value) <= LONGEST else bounded(value)
+    return value if value.isascii() else Raw(quote(value))
+
+
+def uri_of(target: bytes) -> str:
+    """Return the requestURI: the target as sent, bounded, with credentials in its query masked."""
+    uri = target.decode("latin-1")
+    return masked(uri) if "?" in uri or len(uri) > LONGEST else uri
+
+
+def user_agent_of(value: str) -> str | Raw | UnsetType:
+    """Return the userAgent."""
+    if not value:
+        return UNSET
+    value = value if len(value) <= _MAX_USER_AGENT else value[:_MAX_USER_AGENT] + _TRUNCATED
+    return value if value.isascii() else Raw(quote(value))
+
+
+def user_of(user: UserInfo | None) -> Raw:
+    """Return a user (authentication.k8s.io/v1 UserInfo); of nobody it is empty."""
+    if user is None:
+        return Raw(b"{}")
+    document: dict[str, Any] = {}
+    if user.name:
+        document["username"] = bounded(user.name)
+    if user.uid:
+        document["uid"] = bounded(user.uid)
+    if user.groups:
+        document["groups"] = [bounded(group) for group in user.groups[:_MOST]]
+    if user.extra:
+        document["extra"] = {
+            bounded(key): [bounded(value) for value in values[:_MOST]] for key, values in user.extra[:_MOST]
+        }
+    return _raw(document)
+
+
+def object_ref_of(info: RequestInfo) -> Raw | UnsetType:
+    """Return the objectRef of a request; UNSET for one that is about no resource.
+
+    A kube-apiserver takes the name of a created object from its body; here none is read.
+    """
+    if not info.is_resource:
+        return UNSET
+    name = "" if info.request_verb == "deletecollection" else info.name  # there it is a selector's
+    values = {
+        "resource": info.resource,
+        "namespace": info.namespace,
+        "name": name,
+        "apiGroup": info.group,
+        "apiVersion": info.version,
+        "subresource": info.subresource,
+    }
+    return _raw({key: bounded(value) for key, value in values.items() if value})
+
+
+def source_ips_of(addresses: tuple[str, ...]) -> Raw | UnsetType:
+    """Return the sourceIPs; UNSET for a client without an address (unix socket)."""
+    return _raw(list(addresses[-_MOST:])) if addresses else UNSET
+
+
+def status_of(code: int, refusal: StatusError | None) -> Raw:
+    """Return the responseStatus: of a refusal of the proxy's own all that its Status has, else the code alone.
+
+    So does a kube-apiserver with what it relays to an aggregated one.
+    """
+    if refusal is None:
+        return Raw(b'{"metadata":{},"code":%d}' % code)
+    document: dict[str, Any] = {"metadata": {}, "status": "Failure", "message": refusal.message[:_MAX_MESSAGE]}
+    if refusal.reason:
+        document["reason"] = refusal.reason
+    if refusal.details:
+        document["details"] = _bounded(refusal.details)
+    document["code"] = refusal.code
+    return _raw(document)
+
+
+def _bounded(details: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: bounded(value) if isinstance(value, str) else value for key, value in details.items()}
+
+
+def _raw(document: object) -> Raw:
+    return Raw(json.dumps(document, separators=(",", ":")).encode("ascii"))
+
+
+class MicroTime:
+    """Formats times as Kubernetes' MicroTime: RFC 3339 in UTC with six digits of a second."""
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self) -> None:
+        self._seconds = Seconds("%Y-%m-%dT%H:%M:%S")
+
+    def __call__(self, when: float) -> str:
+        """Return the text for a time in seconds since the epoch."""
+        second, rest = divmod(int(when * 1e6), 1_000_000)
+        return f"{self._seconds(second)}.{rest:06d}Z"

@@ -1,0 +1,47 @@
+"""Credentials in the query of a request target, masked for every log. Pure."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote_plus
+
+LONGEST = 4096
+"""Limit of a value that a client chose (characters); longer ones end in three dots."""
+
+_MASK = "***"
+_SECRET_NAME = re.compile(
+    r"token|secret|passw|authorization|api_?key|bearer|credential|signature|^(?:jwt|code|sig|auth|assertion|command)$"
+)
+_MAYBE_SECRET = re.compile(_SECRET_NAME.pattern.replace("^", "").replace("$", ""))
+
+
+def mask_query(uri: str) -> str:
+    """Return `uri` with the values of query parameters that may be credentials replaced by ``***``.
+
+    Applications behind `proxy` take credentials in a query (``?token=…``, ``?code=…``); the `command` of exec often has
+    passwords in it.
+    """
+    path, mark, query = uri.partition("?")
+    if not mark:
+        return uri
+    if "%" not in query and _MAYBE_SECRET.search(query.lower()) is None:
+        return uri
+    return path + "?" + "&".join(_mask_parameter(parameter) for parameter in query.split("&"))
+
+
+def _mask_parameter(parameter: str) -> str:
+    name, equals, value = parameter.partition("=")
+    plain = unquote_plus(name).lower()
+    if equals and value and _SECRET_NAME.search(plain):
+        return name + "=" + _MASK
+    return parameter
+
+
+def bounded(text: str) -> str:
+    """Return a text that a client chose, cut to `LONGEST`."""
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+
+
+def masked(uri: str) -> str:
+    """Return `uri` cut, then masked: that takes time for each parameter. A cut value is masked like a whole one."""
+    return mask_query(uri) if len(uri) <= LONGEST else mask_query(uri[:LONGEST]) + "..."

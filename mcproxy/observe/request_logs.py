@@ -1,0 +1,53 @@
+"""The logs of requests of a process: access logs and audit logs, opened by a Runtime, reopened and closed together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.config import model
+from mcproxy.observe.access import AccessLog, AccessLogs
+
+if TYPE_CHECKING:
+    from mcproxy.observe.audit.log import AuditLog, AuditLogs
+
+
+class RequestLogs:
+    """Opens logs of requests and keeps them; what audit needs is imported when the first audit log is opened."""
+
+    def __init__(self, clock: IReactorTime, process: str = "") -> None:
+        """`process` is the name of this process in each line; "" for the only one of a daemon."""
+        self._clock = clock
+        self._process = process
+        self.access = AccessLogs(clock, process)
+        self._audit: AuditLogs | None = None
+
+    def open_access(self, config: model.AccessLog) -> AccessLog:
+        """Open an access log; the caller closes it. Raises OSError."""
+        return self.access.open(config)
+
+    def open_audit(self, config: model.AuditLog) -> AuditLog:
+        """Open an audit log; the caller closes it. Raises OSError."""
+        if self._audit is None:
+            from mcproxy.observe.audit.log import AuditLogs
+
+            self._audit = AuditLogs(self._clock, self._process)
+        return self._audit.open(config)
+
+    @property
+    def audit(self) -> AuditLogs | None:
+        """The audit logs; None if there has been none."""
+        return self._audit
+
+    def reopen(self) -> None:
+        """Reopen every file (log rotation)."""
+        self.access.reopen()
+        if self._audit is not None:
+            self._audit.reopen()
+
+    def close(self) -> None:
+        """Close all at the end of the process, and wait some seconds for their files."""
+        self.access.close()
+        if self._audit is not None:
+            self._audit.close()
