@@ -262,7 +262,7 @@ def _make_ready(
             cluster.wait_ready(PATIENCE)
     except fork_server.StartError as error:
         raise DemoError(str(error)) from None
-    directory.record({"proxy": port, **{cluster.name: cluster.port for cluster in clusters}})
+    directory.record({**ports, **{cluster.name: cluster.port for cluster in clusters}})
     directory.write(demo_files.CONFIG_FILE, demo_files.config(path, ports, clusters[0].url, workers, redis=redis))
     shown.say("starting the proxy")
     proxy.serve(path / demo_files.CONFIG_FILE)

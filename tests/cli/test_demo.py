@@ -285,9 +285,11 @@ def test_sigterm_during_a_watch_leaves_nothing_behind_in_time(tmp_path: Path) ->
 def test_dir_and_port_are_kept_and_used_again(tmp_path: Path) -> None:
     directory = tmp_path / "a b" / "demo"
     port = reserved_port()
+    pages: set[str] = set()
     for _ in range(2):
         with Demo("--dir", str(directory), "--port", str(port), temporary=tmp_path) as demo:
             demo.wait_ready()
+            pages.update(line for line in demo.printed if "status page" in line)
             for line in demo.commands[:5:4]:
                 assert run_command(line, tmp_path).returncode == 0
             assert f"https://127.0.0.1:{port}/clusters/east" in (directory / "kubeconfig").read_text()
@@ -296,6 +298,7 @@ def test_dir_and_port_are_kept_and_used_again(tmp_path: Path) -> None:
             assert demo.end() == (0, "")
         assert {"mcproxy.yaml", "kubeconfig", "ca.crt"} <= {path.name for path in directory.iterdir()}
         assert main(["check", "-q", "--offline", "-c", str(directory / "mcproxy.yaml")]) == 0
+    assert len(pages) == 1
 
 
 def test_files_that_were_edited_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
