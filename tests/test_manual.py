@@ -33,8 +33,16 @@ def options_of(command: str) -> set[str]:
     subparsers = next(
         action for action in build_parser(command)._actions if isinstance(action, argparse._SubParsersAction)
     )
-    parser: argparse.ArgumentParser = subparsers.choices[command]
-    return {"Fl " + option[1:] for action in parser._actions for option in action.option_strings}
+    return {"Fl " + option[1:] for option in options_in(subparsers.choices[command])}
+
+
+def options_in(parser: argparse.ArgumentParser) -> set[str]:
+    """The options of a parser and of the commands below it."""
+    found = {option for action in parser._actions for option in action.option_strings}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found = found.union(*(options_in(below) for below in action.choices.values()))
+    return found
 
 
 def part_about(command: str) -> str:

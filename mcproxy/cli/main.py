@@ -25,19 +25,22 @@ COMMANDS = {
     "upgrade": "replace the program of the running daemon, without refusing a connection",
     "rbac": "print the minimal rights that clusters must grant the proxy",
     "kubeconfig": "print a kubeconfig for clients of a server",
+    "import": "make a configuration from kubeconfigs, KubeGateway's or Karmada's objects",
     "schema": "print the JSON Schema of the configuration file",
     "completion": "print a script by which a shell completes mcproxy's commands",
     "version": "print the versions of mcproxy, Python, OpenSSL and the libraries",
     "demo": "start two simulated clusters and a proxy in front of them",
 }
 """By name, in the order of `--help`; each is the module of that name in this package."""
+_MODULES = {"import": "importing"}
+"""The modules of commands whose name cannot be a module's."""
 
 INTERRUPTED = 130
 
 
 def load_command(name: str) -> ModuleType:
     """Import the module of a command."""
-    return importlib.import_module(f"mcproxy.cli.{name}")
+    return importlib.import_module(f"mcproxy.cli.{_MODULES.get(name, name)}")
 
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:

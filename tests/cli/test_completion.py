@@ -172,7 +172,7 @@ def test_names_come_from_included_files_too_and_odd_ones_are_left_out(folder: Pa
     assert section_names(str(folder / "mcproxy.yaml"), "clusters") == ["east", "west", "edge"]
 
 
-@pytest.mark.parametrize("text", ["clusters: [", "- 1", "", "clusters: 7", "[" * 5000, "a: &a [*a]\nclusters: *a"])
+@pytest.mark.parametrize("text", ["clusters: [", "- 1", "", "clusters: 7", "[" * 500, "a: &a [*a]\nclusters: *a"])
 def test_a_file_that_is_wrong_has_no_names(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.yaml").write_text(text)
     assert section_names(str(tmp_path / "c.yaml"), "clusters") == []

@@ -119,6 +119,17 @@ def read_yaml(file: str, data: bytes, problems: Problems) -> Node | None:
         return None
 
 
+def read_yaml_documents(file: str, data: bytes, problems: Problems) -> list[Node] | None:
+    """Read all documents of a file, as `kubectl` does; those that hold nothing are left out.
+
+    The limits are those of one file. Returns None where the string could not be understood.
+    """
+    try:
+        return _Composer(file, _decode(file, data, problems), problems).documents()
+    except _Stop:
+        return None
+
+
 def _read_comments(file: str, text: str, problems: Problems) -> None:
     """Find the comments that switch warnings off."""
     if "mcproxy:" not in text:
@@ -193,6 +204,21 @@ class _Composer:
         self._open_anchors: set[str] = set()
         self._nodes = 0
 
+    def documents(self) -> list[Node]:
+        found: list[Node] = []
+        while not isinstance(event := self._next(), yaml.StreamEndEvent):
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._anchors.clear()
+                node = self._root(event)
+                if not (isinstance(node, Scalar) and node.value is None):
+                    found.append(node)
+        return found
+
+    def _root(self, start: Any) -> Node:
+        if start.tags:
+            self._stop(start, (), "a %TAG directive", "leave it out: tags are not used here")
+        return self._node(self._next(), ())
+
     def document(self) -> Node:
         root: Node | None = None
         while True:
@@ -202,9 +228,7 @@ class _Composer:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
                     self._stop(event, (), "a second document", "keep everything in one document, without a second ---")
-                if event.tags:
-                    self._stop(event, (), "a %TAG directive", "leave it out: tags are not used here")
-                root = self._node(self._next(), ())
+                root = self._root(event)
 
     def _next(self) -> Any:
         try:

@@ -1,0 +1,257 @@
+"""An UpstreamCluster as a cluster, a server with its policies, and what they need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcproxy.config.names import is_ip, is_server_name
+from mcproxy.config.urls import AddressError, parse_endpoint
+from mcproxy.importing.fragment import FileName, Fragment, is_cluster_name
+from mcproxy.importing.kubegateway.flow_controls import FlowControls
+from mcproxy.importing.kubegateway.policies import ALL_REQUESTS, Policies, Reject
+from mcproxy.importing.kubegateway.rules import Mode
+from mcproxy.importing.objects import Fields, Object, UnusableError
+
+GROUP = "proxy.kubegateway.io"
+VERSION = "v1alpha1"
+KIND = "UpstreamCluster"
+PLURAL = "upstreamclusters"
+LISTENER = "kubegateway"
+
+_SPEC = ("servers", "clientConfig", "secureServing", "flowControl", "dispatchPolicies", "logging")
+_CLIENT = (
+    "insecure", "bearerToken", "keyData", "certData", "caData", "qps", "burst", "qpsDivisor", "serverName",
+)  # fmt: skip
+_FEATURE_GATES = "proxy.kubegateway.io/feature-gates"
+_LOCAL = ("127.", "[::1]:", "unix:")
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))  # strconv.ParseBool
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the objects do not say: it was in the flags of the kube-gateway processes."""
+
+    bind: str = "0.0.0.0:6443"
+    certificate: tuple[bytes, bytes] | None = None
+    """PEM of the chain and the key that clusters without a serving certificate use."""
+    client_ca: bytes = b""
+    """PEM of the authorities that clusters without clientCAData use."""
+    mode: Mode = Mode.AS_WRITTEN
+
+
+def translate(found: Object, options: Options) -> Fragment:
+    """Return what is made of an UpstreamCluster. Raises UnusableError for one that cannot be used."""
+    return _Translator(found, options).fragment()
+
+
+def listener(fragments: Sequence[Fragment], options: Options) -> Fragment:
+    """Return the listener that all the servers are on, with the certificates of all."""
+    made = Fragment(f"listener {LISTENER}")
+    names = [entry["name"] for each in fragments for entry in each.sections.get("certificates", ())]
+    if options.certificate is not None:
+        chain, key = options.certificate
+        made.files |= {"gateway.crt": chain, "gateway.key": key}
+        certificate = {"name": "gateway", "certFile": FileName("gateway.crt"), "keyFile": FileName("gateway.key")}
+        made.add("certificates", certificate)
+        names.insert(0, "gateway")
+    entry: dict[str, Any] = {"name": LISTENER, "serves": "API", "bind": options.bind}
+    if names:
+        entry["tls"] = {"certificates": names}
+    elif not options.bind.startswith(_LOCAL):
+        entry["bind"] = "127.0.0.1:6443"
+        made.note("", f"is on {entry['bind']}: there is no certificate for {options.bind}; see --certificate")
+    made.add("listeners", entry)
+    return made
+
+
+class _Translator:
+    """Makes the fragment of one object."""
+
+    def __init__(self, found: Object, options: Options) -> None:
+        self._object = found
+        self._options = options
+        self._made = Fragment(f"{KIND} {found.name[:100]}")
+        self._name = found.name.lower()
+
+    def fragment(self) -> Fragment:
+        if self._object.api_version != f"{GROUP}/{VERSION}":
+            raise UnusableError(f"apiVersion: {self._object.api_version} is not known; {GROUP}/{VERSION} is")
+        if not is_cluster_name(self._name):
+            raise UnusableError("metadata.name: is no DNS name, so it cannot be the name of a cluster")
+        spec = self._object.fields.fields("spec")
+        for other in spec.others(*_SPEC):
+            self._made.note(other, "is not known to mcproxy")
+        endpoints = self._cluster(spec)
+        self._server(spec, endpoints)
+        return self._made
+
+    # -- the cluster ----------------------------------------------------------------------------------------------
+
+    def _cluster(self, spec: Fields) -> dict[str, str]:
+        """Add the cluster; return the names of its endpoints by what spec.servers calls them."""
+        entries, names = self._endpoints(spec)
+        client = spec.fields("clientConfig")
+        for other in client.others(*_CLIENT):
+            self._made.note(other, "is not known to mcproxy")
+        cluster: dict[str, Any] = {"name": self._name, "endpoints": entries}
+        if entries[0]["url"].startswith("https:"):
+            cluster["tls"] = self._tls(client)
+        cluster["credentials"] = self._credentials(client)
+        if client.integer("qps"):
+            self._made.note(client.at("qps"), "is not carried over: it limited the gateway's own requests")
+        self._made.add("clusters", cluster)
+        return names
+
+    def _endpoints(self, spec: Fields) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        entries: dict[str, dict[str, Any]] = {}
+        names: dict[str, str] = {}
+        for server in spec.items("servers"):
+            for other in server.others("endpoint", "disabled"):
+                self._made.note(other, "is not known to mcproxy")
+            text = server.text("endpoint")
+            try:
+                endpoint = parse_endpoint(text)
+            except AddressError as error:
+                raise UnusableError(f"{server.at('endpoint')}: {error.what}") from None
+            if endpoint.path:
+                what = f'the path "{endpoint.path}" is left out: KubeGateway forwards to the host alone'
+                self._made.note(server.at("endpoint"), what)
+            url = endpoint.url.removesuffix(endpoint.path)
+            entry = entries.setdefault(url, {"name": f"endpoint-{len(entries) + 1}", "url": url})
+            if server.boolean("disabled"):
+                entry["disabled"] = True
+            names[text] = entry["name"]
+        if not entries:
+            raise UnusableError("spec.servers: has no servers")
+        if len({url.partition(":")[0] for url in entries}) > 1:
+            raise UnusableError("spec.servers: are of http and https; KubeGateway wants one of them")
+        return list(entries.values()), names
+
+    def _tls(self, client: Fields) -> dict[str, Any]:
+        tls: dict[str, Any] = {"serverName": client.text("serverName").lower() or self._name}
+        authorities = client.data("caData")
+        if authorities:
+            tls["caFile"] = self._made.file(self._name, "ca.crt", authorities)
+        if client.boolean("insecure"):
+            if authorities:
+                self._made.note(client.at("insecure"), "is left out beside caData: the certificate is verified")
+            else:
+                tls["insecureSkipVerify"] = True
+                what = "INSECURE: carried over: the certificates of the API servers are not verified at all"
+                self._made.note(client.at("insecure"), what)
+        elif not authorities:
+            self._made.note(client.at("caData"), "is missing: the authorities of the system are trusted")
+        return tls
+
+    def _credentials(self, client: Fields) -> dict[str, Any]:
+        credentials: dict[str, Any] = {}
+        token, certificate, key = client.data("bearerToken"), client.data("certData"), client.data("keyData")
+        if token:
+            credentials["tokenFile"] = self._made.file(self._name, "token", token)
+        if bool(certificate) != bool(key):
+            raise UnusableError(f"{client.path}: has one of certData and keyData; they belong together")
+        if certificate:
+            credentials["certFile"] = self._made.file(self._name, "client.crt", certificate)
+            credentials["keyFile"] = self._made.file(self._name, "client.key", key)
+        return credentials
+
+    # -- the server -----------------------------------------------------------------------------------------------
+
+    def _server(self, spec: Fields, endpoints: dict[str, str]) -> None:
+        serving = spec.fields("secureServing")
+        for other in serving.others("keyData", "certData", "clientCAData", "serverNames"):
+            self._made.note(other, "is not known to mcproxy")
+        names = self._server_names(serving)
+        self._certificate(serving, names)
+        self._authentication(serving)
+        logging = self._log_mode(spec)
+        controls = FlowControls(self._made, self._name)
+        controls.translate(spec)
+        policies = Policies(self._made, endpoints, controls, logging, self._options.mode).translate(spec)
+        denied = self._denied()
+        if denied is not None:
+            policies = [denied.policy("deny-all-requests", [dict(rule) for rule in ALL_REQUESTS]), *policies]
+        self._made.add(
+            "servers",
+            {
+                "name": self._name,
+                "listeners": [LISTENER],
+                "serverNames": names,
+                "backend": {"cluster": self._name},
+                "authentication": self._name,
+                "accessLog": logging != "off",
+                "dispatch": policies,
+            },
+        )
+
+    def _server_names(self, serving: Fields) -> list[str]:
+        """Return the names by which the cluster is asked for: its own and serverNames, all exact."""
+        found: dict[str, None] = {}
+        given = [("metadata.name", self._name), *((serving.at("serverNames"), n) for n in serving.texts("serverNames"))]
+        for where, written in given:
+            name = written.lower()
+            if not is_server_name(name) or is_ip(name) or name.startswith("*"):
+                self._made.note(where, f'"{name}" is left out: KubeGateway finds a cluster by an exact DNS name only')
+            else:
+                found[name] = None
+        if not found:
+            raise UnusableError("has no server name: neither metadata.name nor spec.secureServing.serverNames is one")
+        return list(found)
+
+    def _certificate(self, serving: Fields, names: list[str]) -> None:
+        certificate, key = serving.data("certData"), serving.data("keyData")
+        if bool(certificate) != bool(key):
+            raise UnusableError(f"{serving.path}: has one of certData and keyData; they belong together")
+        if certificate:
+            entry = {
+                "name": self._name,
+                "certFile": self._made.file(self._name, "serving.crt", certificate),
+                "keyFile": self._made.file(self._name, "serving.key", key),
+                "serverNames": names,
+            }
+            self._made.add("certificates", entry)
+        elif self._options.certificate is None:
+            what = "is missing: name the gateway's own certificate with --certificate"
+            self._made.note(serving.at("certData"), what)
+
+    def _authentication(self, serving: Fields) -> None:
+        """Add what KubeGateway does for every cluster: client certificates, and tokens reviewed by the cluster."""
+        authorities = serving.data("clientCAData") or self._options.client_ca
+        entry: dict[str, Any] = {"name": self._name}
+        if authorities:
+            entry["clientCertificates"] = {"caFile": self._made.file(self._name, "clients-ca.crt", authorities)}
+        else:
+            what = "is missing: client certificates are not accepted, unless --client-ca names the gateway's own"
+            self._made.note(serving.at("clientCAData"), what)
+        entry["tokenReview"] = {"cluster": self._name}
+        self._made.add("authentication", entry)
+
+    def _log_mode(self, spec: Fields) -> str:
+        logging = spec.fields("logging")
+        for other in logging.others("mode"):
+            self._made.note(other, "is not known to mcproxy")
+        mode = logging.text("mode")
+        if mode not in ("", "on", "off"):
+            raise UnusableError(f"{logging.at('mode')}: is neither on nor off")
+        return mode
+
+    def _denied(self) -> Reject | None:
+        """Return what is answered if the feature gate DenyAllRequests is on; the other gates are reported."""
+        annotations = self._object.fields.fields("metadata").fields("annotations")
+        written = annotations.text(_FEATURE_GATES)
+        gates: dict[str, str] = {}
+        for part in filter(None, written.split(",")):
+            name, _, value = part.strip().partition("=")
+            gates[name.strip()] = value.strip()
+        where = f"metadata.annotations[{_FEATURE_GATES}]"
+        for name in gates:
+            if name not in ("DenyAllRequests", "AllAlpha"):
+                self._made.note(where, f"{re.sub(r'[^A-Za-z]', '?', name)[:40]} is not carried over")
+        wanted = gates.get("DenyAllRequests", gates.get("AllAlpha", "false"))
+        if wanted not in _TRUE and wanted in ("0", "f", "F", "FALSE", "false", "False"):
+            return None
+        self._made.note(where, "DenyAllRequests: every request is refused; take the first policy out to serve again")
+        return Reject(429, "all requests are denied", "")
