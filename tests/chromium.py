@@ -57,6 +57,7 @@ class Chromium:
         self._received = b""
         self.events: list[dict[str, Any]] = []
         self._session = ""
+        self._waited_from = 0
         pages = [each for each in self.ask("Target.getTargets")["targetInfos"] if each["type"] == "page"]
         attached = self.ask("Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True)
         self._session = attached["sessionId"]
@@ -93,11 +94,16 @@ class Chromium:
 
     def open(self, url: str) -> None:
         """Open a page, and wait until it is loaded."""
-        seen = len(self.events)
+        self._waited_from = len(self.events)
         result = self.ask("Page.navigate", url=url)
         assert not result.get("errorText"), (url, result)
-        while not any(event["method"] == "Page.loadEventFired" for event in self.events[seen:]):
+        self.wait_for_event("Page.loadEventFired")
+
+    def wait_for_event(self, method: str) -> None:
+        """Wait for an event that has come since this was last called, or comes."""
+        while not any(event["method"] == method for event in self.events[self._waited_from :]):
             self.events.append(self._next())
+        self._waited_from = len(self.events)
 
     def run(self, expression: str) -> Any:
         """Return the value of a JavaScript expression in the page; a promise is awaited."""

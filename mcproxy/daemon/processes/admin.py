@@ -21,6 +21,7 @@ from mcproxy.kube.status import retry_after
 from mcproxy.proxy.admin.source import AdminSource
 
 _KIND = "admin"
+_UNANSWERED = (ProcessLost, ProcessError, OSError)  # the last: no descriptor is free for the memory file
 TIMEOUT = 10.0
 """Seconds that the supervisor may take; it gives a child less."""
 
@@ -83,7 +84,7 @@ class ChannelAdmin:
         """Return the supervisor's; without an answer, a check that says so, since this process serves all the same."""
         try:
             answer = json.loads(await self._ask("checks"))
-        except (ProcessLost, ProcessError):
+        except _UNANSWERED:
             return [Check("supervisor", "the supervisor does not answer", needed=False)]
         return [Check(*fields) for fields in answer]
 
@@ -94,7 +95,7 @@ class ChannelAdmin:
     async def _text(self, what: str, **fields: Any) -> bytes:
         try:
             return await self._ask(what, **fields)
-        except (ProcessLost, ProcessError):
+        except _UNANSWERED:
             raise retry_after(503, "the supervisor does not answer", 1) from None
 
     async def _ask(self, what: str, **fields: Any) -> bytes:

@@ -1,11 +1,12 @@
 "use strict";
 // Asks for the same page again every few seconds and takes over the parts that have changed.
 (() => {
-  const EVERY = 3000, PATIENCE = 10000;
+  const EVERY = 3000, PATIENCE = 10000; // milliseconds
+  const LIVE = "Live: renewed every 3 seconds.";
   const live = document.getElementById("live");
   const words = document.createElement("span");
   const button = document.createElement("button");
-  let paused = false, timer = 0;
+  let paused = false, asking = false, timer = 0;
 
   function say(text, lost) {
     if (words.textContent !== text) words.textContent = text;
@@ -47,19 +48,23 @@
 
   async function update() {
     const selection = window.getSelection();
-    if (selection && !selection.isCollapsed) return; // somebody is about to copy
+    if (asking || selection && !selection.isCollapsed) return; // somebody is about to copy
+    asking = true;
     const stop = new AbortController();
     const patience = setTimeout(() => stop.abort(), PATIENCE);
     try {
       const answer = await fetch("/", {cache: "no-store", redirect: "error", signal: stop.signal});
       if (!answer.ok) throw new Error(String(answer.status));
-      takeAll(new DOMParser().parseFromString(await answer.text(), "text/html"));
-      say("Live: renewed every 3 seconds.");
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (paused) return;
+      takeAll(page);
+      say(LIVE);
     } catch (error) {
       const since = document.getElementById("as-of");
-      say("No answer: this is the state of " + (since ? since.textContent : "before") + ".", true);
+      if (!paused) say("No answer: this is the state of " + (since ? since.textContent : "before") + ".", true);
     } finally {
       clearTimeout(patience);
+      asking = false;
     }
   }
 
@@ -73,7 +78,7 @@
   button.addEventListener("click", () => {
     paused = !paused;
     button.textContent = paused ? "Go on" : "Pause";
-    say(paused ? "Paused." : "Live: renewed every 3 seconds.");
+    say(paused ? "Paused." : LIVE);
     schedule();
   });
   document.addEventListener("visibilitychange", () => {
@@ -81,6 +86,6 @@
     else update().then(schedule);
   });
   live.append(words, button);
-  say("Live: renewed every 3 seconds.");
+  say(LIVE);
   schedule();
 })();
