@@ -152,6 +152,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         resources.shared.reactor,
         None if previous is None else previous.flow_controls,
         resources.limit_tables,
+        resources.metrics,
     )
     aggregates = (
         None
@@ -286,7 +287,11 @@ def _request_logs(
 
 
 def make_shared(
-    reactor: Any, deadlines: Any, endpoint_out: Callable[[Endpoint], None], health: HealthExchange | None = None
+    reactor: Any,
+    deadlines: Any,
+    endpoint_out: Callable[[Endpoint], None],
+    health: HealthExchange | None = None,
+    metrics: Metrics | None = None,
 ) -> Shared:
     """Return the resources shared by all clusters, with pools of the HTTP client in `http/`."""
 
@@ -306,4 +311,4 @@ def make_shared(
             idle_timeout=settings.idle_timeout,
         )
 
-    return Shared.of(reactor, pool, endpoint_out, health)
+    return Shared.of(reactor, pool, endpoint_out, health, metrics)

@@ -155,7 +155,7 @@ class Service:
         self._parts = parts
         self._deadlines = Deadlines(reactor)
         self._in_flight = InFlightRequests(reactor)
-        shared = make_shared(reactor, self._deadlines, self._in_flight.endpoint_out, parts.health)
+        shared = make_shared(reactor, self._deadlines, self._in_flight.endpoint_out, parts.health, parts.metrics)
         self._sessions = Sessions(reactor, self._in_flight.requests, shared.random)
         self._aggregates = parts.make_aggregates(reactor, shared)
         self._resources = ProcessResources(

@@ -14,6 +14,8 @@ from mcproxy.config.model import FlowControlType, Per
 from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.limiter import InFlightLimiter, Limiter, TokenBucketLimiter
 from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.observe.metrics.families import FLOW_CONTROL_REFUSED, FLOW_CONTROL_WAIT
+from mcproxy.observe.metrics.metrics import Metrics
 
 # Seconds in Retry-After, whatever the limit: client-go waits exactly as long, and retries ten times.
 _RETRY_AFTER = 1
@@ -22,8 +24,9 @@ _RETRY_AFTER = 1
 class FlowController(ABC):
     """One named limit. It stays the same object across a reload unless its type or `per` changes."""
 
-    def __init__(self, config: model.FlowControl, short: Limiter, long: Limiter) -> None:
+    def __init__(self, config: model.FlowControl, short: Limiter, long: Limiter, metrics: Metrics) -> None:
         """`short` and `long` limit short and long-running requests; they may be the same object."""
+        self._counts = metrics.counts
         self.config = config  # the settings in force
         self.short, self.long = short, long
         self._limiters = {short, long}
@@ -67,6 +70,7 @@ class FlowController(ABC):
 
         For events there is no Retry-After: recorders would retry instead of dropping the event.
         """
+        self._counts.increase(FLOW_CONTROL_REFUSED, (self.config.name,))
         limits = [*self._limits(), *(["over all replicas"] if self.config.shared else [])]
         message = (
             f'too many requests for cluster "{cluster_name}", limited by flow control "{self.config.name}"'
@@ -77,6 +81,10 @@ class FlowController(ABC):
         if resource == "events":
             return StatusError(429, message)
         return retry_after(429, message, _RETRY_AFTER)
+
+    def waited(self, seconds: float, result: str) -> None:
+        """Count a request that was in the queue; `result`: admitted, refused, left (the client went away)."""
+        self._counts.observe(FLOW_CONTROL_WAIT, (self.config.name, result), seconds)
 
     @abstractmethod
     def _limits(self) -> list[str]:
@@ -89,11 +97,12 @@ class InFlightController(FlowController):
     short: InFlightLimiter
     long: InFlightLimiter
 
-    def __init__(self, config: model.FlowControl, clock: IReactorTime, tables: LimitTables) -> None:
+    def __init__(self, config: model.FlowControl, clock: IReactorTime, tables: LimitTables, metrics: Metrics) -> None:
         super().__init__(
             config,
             tables.in_flight(config, clock, long_running=False),
             tables.in_flight(config, clock, long_running=True),
+            metrics,
         )
 
     def change(self, config: model.FlowControl) -> None:
@@ -115,9 +124,9 @@ class TokenBucketController(FlowController):
 
     short: TokenBucketLimiter
 
-    def __init__(self, config: model.FlowControl, clock: IReactorTime, tables: LimitTables) -> None:
+    def __init__(self, config: model.FlowControl, clock: IReactorTime, tables: LimitTables, metrics: Metrics) -> None:
         limiter = tables.token_bucket(config, clock)
-        super().__init__(config, limiter, limiter)
+        super().__init__(config, limiter, limiter, metrics)
 
     @property
     def tokens(self) -> float | None:
@@ -132,13 +141,15 @@ class TokenBucketController(FlowController):
         return [str(FlowControlType.TOKEN_BUCKET), f"qps {_number(self.config.qps)}", f"burst {self.config.burst}"]
 
 
-def make_controller(config: model.FlowControl, clock: IReactorTime, tables: LimitTables) -> FlowController | None:
+def make_controller(
+    config: model.FlowControl, clock: IReactorTime, tables: LimitTables, metrics: Metrics
+) -> FlowController | None:
     """Return the controller of a flow control; None for one that limits nothing."""
     if config.type is FlowControlType.EXEMPT:
         return None
     if config.type is FlowControlType.TOKEN_BUCKET:
-        return TokenBucketController(config, clock, tables)
-    return InFlightController(config, clock, tables)
+        return TokenBucketController(config, clock, tables, metrics)
+    return InFlightController(config, clock, tables, metrics)
 
 
 def _number(value: float) -> str:

@@ -20,6 +20,7 @@ from mcproxy.config.model import FlowControlType
 from mcproxy.dispatch.flow_control import FlowController, make_controller
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
 from mcproxy.dispatch.request_limits import RequestLimits, make_limits
+from mcproxy.observe.metrics.metrics import Metrics
 
 
 class FlowControls:
@@ -38,11 +39,13 @@ class FlowControls:
         clock: IReactorTime,
         previous: FlowControls | None = None,
         tables: LimitTables | None = None,
+        metrics: Metrics | None = None,
     ) -> FlowControls:
         """Make the flow controls of `config`, keeping those of `previous` that differ at most in their parameters.
 
-        `tables` is where they count; None: in this process alone.
+        `tables` is where they count; None: in this process alone. `metrics` gets refusals and waits.
         """
+        metrics = Metrics() if metrics is None else metrics
         tables = LocalTables() if tables is None else tables
         live: dict[str, FlowController] = {}
         for item in config:
@@ -50,7 +53,7 @@ class FlowControls:
             if old is not None and _counts_alike(old.config, item):
                 live[item.name] = old
                 continue
-            new = make_controller(item, clock, tables)
+            new = make_controller(item, clock, tables, metrics)
             if new is not None:
                 live[item.name] = new
         return cls({item.name: item for item in config}, live)

@@ -67,7 +67,7 @@ class _Waiter:
 class Limiter(ABC):
     """The common part of all kinds of limits: the queues."""
 
-    __slots__ = ("_clock", "_queues", "_take", "_waking", "queue", "refused", "waiting")
+    __slots__ = ("_clock", "_queues", "_take", "_waking", "queue", "refused", "seconds", "waiting")
 
     #: True if what was taken is held until the request has ended.
     holds = False
@@ -79,6 +79,7 @@ class Limiter(ABC):
         self.refused = 0  # since the start
         self._take = take
         self._clock = clock
+        self.seconds: Callable[[], float] = clock.seconds
         self._queues: dict[str, FairQueue[_Waiter]] = {}  # by key; none is empty
         self._waking: set[str] = set()
 

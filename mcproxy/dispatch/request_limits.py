@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 
 from mcproxy.dispatch.flow_control import FlowController, InFlightController, TokenBucketController
 from mcproxy.dispatch.limiter import Limiter, WaitResult
@@ -61,8 +61,15 @@ class RequestLimits:
                     self._check_queue(control, limiter, key, user_name, resource)
                     # Read before waiting: a reload may change the queue meanwhile.
                     timeout = limiter.queue.timeout if limiter.queue is not None else 0.0
-                    result = await limiter.wait(key, user_name)
-                    if result is not WaitResult.ADMITTED:
+                    begun = limiter.seconds()
+                    try:
+                        result = await limiter.wait(key, user_name)
+                    except CancelledError:
+                        control.waited(limiter.seconds() - begun, "left")
+                        raise
+                    admitted = result is WaitResult.ADMITTED
+                    control.waited(limiter.seconds() - begun, "admitted" if admitted else "refused")
+                    if not admitted:
                         waited = timeout if result is WaitResult.TIMED_OUT else None
                         raise control.refusal(self._cluster_name, resource, waited)
                 taken.append((limiter, key))

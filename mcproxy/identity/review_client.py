@@ -6,13 +6,16 @@ It uses the proxy's own credential and the cluster's control connections. An end
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.net.errors import ConnectError
+from mcproxy.observe.metrics.families import REVIEW_DURATION, REVIEWS
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.credentials import CredentialError
 
@@ -38,13 +41,35 @@ LiveCluster = Callable[[], "Cluster"]
 """Returns the cluster in force: a reload may replace it while an authenticator or authorizer stays."""
 
 
-async def create_review(
-    cluster: Cluster, group: str, resource: str, body: bytes, clock: IReactorTime
-) -> ControlResponse:
-    """POST `body` to `resource` (plural) of the API `group`, version v1.
+async def create_review(cluster: Cluster, group: str, kind: str, body: bytes, clock: IReactorTime) -> ControlResponse:
+    """POST `body`, a review of this kind of the API `group`, version v1.
 
     Returns, within 10 s, a response whose status is in `SUCCESS` or `REJECTED`; raises `UnavailableError` otherwise.
     """
+    sending = _create(cluster, group, f"{kind.lower()}s", body, clock)
+    return await counted(sending, cluster.metrics, clock, kind, cluster.name)
+
+
+async def counted(
+    sending: Coroutine[Deferred[Any], Any, ControlResponse],
+    metrics: Metrics,
+    clock: IReactorTime,
+    kind: str,
+    reviewer: str,
+) -> ControlResponse:
+    """Await the answer to a review, and count it; `reviewer` is the cluster, or "webhook"."""
+    begun = clock.seconds()
+    result = "failed"
+    try:
+        response = await sending
+        result = "answered"
+    finally:
+        metrics.counts.increase(REVIEWS, (kind, reviewer, result))
+        metrics.counts.observe(REVIEW_DURATION, (kind, reviewer), clock.seconds() - begun)
+    return response
+
+
+async def _create(cluster: Cluster, group: str, resource: str, body: bytes, clock: IReactorTime) -> ControlResponse:
     path = f"/apis/{group}/v1/{resource}"
     deadline = clock.seconds() + TIMEOUT
     failure: UnavailableError | None = None

@@ -24,7 +24,7 @@ async def is_granted(cluster: Cluster, right: Right, clock: IReactorTime) -> boo
 
     Raises `UnavailableError` if the cluster does not answer that.
     """
-    response = await create_review(cluster, _GROUP, "selfsubjectaccessreviews", review_body(right), clock)
+    response = await create_review(cluster, _GROUP, "SelfSubjectAccessReview", review_body(right), clock)
     try:
         if response.status not in SUCCESS:
             raise ValueError(f"answered {response.status}")

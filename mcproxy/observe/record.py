@@ -72,6 +72,8 @@ class AccessRecord(msgspec.Struct, kw_only=True, gc=False):
     """Whether an aggregate answered from its caches; None for a request that is not to an aggregate."""
     protocol: str = "HTTP/1.1"
     """The version that the client spoke: HTTP/1.0, HTTP/1.1 or HTTP/2.0."""
+    authenticator: str = ""
+    """The key of `authentication` that accepted the user; of a request whose credential was not accepted its kind."""
 
 
 class Recorder(Protocol):

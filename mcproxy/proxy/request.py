@@ -409,8 +409,20 @@ class Request:
             upstream_status=self.upstream_status,
             attempts=self.attempts,
             long_running=exchange.upgraded or (info is not None and info.long_running),
+            authenticator=caller.authenticator or self._refused_credential(),
         )
         return record if self.served is None else self.served.added_to(record)
+
+    def _refused_credential(self) -> str:
+        """Return the kind of the credential that no authenticator has accepted; "" if none was asked."""
+        if self.reason not in ("unauthenticated", "authenticator_unavailable"):
+            return ""
+        headers = self.identity_headers
+        if headers.token is not None or headers.bad_token:
+            return "token"
+        if headers.remote:
+            return "requestHeader"
+        return "none" if self.client.peer is None else "clientCertificates"
 
 
 def _reason(exchange: Exchange) -> str:

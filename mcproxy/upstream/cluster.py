@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from weakref import WeakSet
 
 from mcproxy.config import model
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.balancer import Balancer, make_balancer
 from mcproxy.upstream.control import ControlClient
 from mcproxy.upstream.credential_source import credential_source
@@ -64,6 +65,11 @@ class Cluster:
         if previous is not None and previous.config == config:
             return previous
         return cls(config, shared, previous=previous)
+
+    @property
+    def metrics(self) -> Metrics:
+        """What this process counts."""
+        return self._shared.metrics
 
     def authorization_field(self, value: bytes) -> bytes:
         """Return the header field for what `credentials.authorization()` returned: one object for all requests."""

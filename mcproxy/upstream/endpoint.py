@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from mcproxy.config import model
 from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.errors import ConnectError, ConnectFailed, ConnectionRefused, TLSError
+from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
 from mcproxy.upstream.endpoint_log import EndpointLog
 from mcproxy.upstream.health_exchange import EndpointState
 from mcproxy.upstream.health_state import Health, HealthState
@@ -320,7 +321,8 @@ class Endpoint:
             settings = None if tls is None else tls.client_tls()
         except ValueError as error:  # certificates of the file were checked at load; an exec plugin's are new
             return fail(TLSError(f"the certificates for {self.name} cannot be used: {error}"))
-        return self._shared.connect(
+        begun = self._shared.reactor.seconds()
+        opening = self._shared.connect(
             self.config.host,
             self.config.port,
             protocol,
@@ -328,6 +330,18 @@ class Endpoint:
             timeout=self._connections.connect_timeout,
             alpn=alpn,
         )
+        return opening.addCallbacks(self._opened, self._not_opened, callbackArgs=(begun,))
+
+    def _opened(self, result: None, begun: float) -> None:
+        counts = self._shared.metrics.counts
+        counts.increase(UPSTREAM_CONNECTS, (self.cluster_name, self.name, "ok"))
+        counts.observe(CONNECT_DURATION, (self.cluster_name,), self._shared.reactor.seconds() - begun)
+
+    def _not_opened(self, failure: Failure) -> Failure:
+        if not failure.check(CancelledError):  # type: ignore[no-untyped-call]
+            counts = self._shared.metrics.counts
+            counts.increase(UPSTREAM_CONNECTS, (self.cluster_name, self.name, "failed"))
+        return failure
 
     def _status_changed(self, changed: bool) -> None:
         if not changed:

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.net.errors import ConnectError
+from mcproxy.observe.metrics.families import HEALTH_CHECKS
 from mcproxy.upstream.credentials import CredentialError, CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_probe import Probe, ProbeError, failure_message, is_refused, probe_request
@@ -181,6 +182,8 @@ class EndpointChecker:
             self._refused_since = None
         elif self._refused_since is None:
             self._refused_since = now
+        result = "ok" if failure is None else "failed"
+        self._shared.metrics.counts.increase(HEALTH_CHECKS, (endpoint.cluster_name, endpoint.name, result))
         owner.record(endpoint, failure, silent=silent, refused=refused)
 
     async def _authorization(self) -> bytes | None:

@@ -6,7 +6,7 @@ Every effect is here, so that a test can pass a fake: the clock, the connector, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +17,7 @@ from twisted.internet.interfaces import IProtocol, IReactorFromThreads, IReactor
 from mcproxy.config import model
 from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.client import ClientTLS, connect
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.exec_process import PluginRunner
 from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.tls import ClientContexts
@@ -96,6 +97,7 @@ class Shared:
     random: Callable[[], float]
     endpoint_out: Callable[[Endpoint], None] = _ignore
     health: HealthExchange | None = None
+    metrics: Metrics = field(default_factory=Metrics)
 
     def close(self) -> None:
         """Stop the threads; called once, when the daemon ends."""
@@ -108,6 +110,7 @@ class Shared:
         pool_factory: PoolFactory,
         endpoint_out: Callable[[Endpoint], None] = _ignore,
         health: HealthExchange | None = None,
+        metrics: Metrics | None = None,
     ) -> Shared:
         """Return the resources of a daemon: real connections by `reactor`, real randomness."""
         return cls(
@@ -120,4 +123,5 @@ class Shared:
             random=Random().random,
             endpoint_out=endpoint_out,
             health=health,
+            metrics=Metrics() if metrics is None else metrics,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.control import ControlError, ControlResponse
 from tests.upstream.fakes import FakeReactor
 
@@ -22,6 +23,7 @@ class FakeCluster:
 
     def __init__(self, clock: FakeReactor, answers: dict[str, Any], name: str = "east") -> None:
         self.name = name
+        self.metrics = Metrics()
         self.clock = clock
         self.answers = answers
         self.endpoints = {name: Endpoint(name) for name in answers}

@@ -11,6 +11,7 @@ from mcproxy.identity.authorization import access_review
 from mcproxy.identity.review_client import create_review
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.net.errors import ConnectionRefused
+from mcproxy.observe.metrics.families import REVIEW_DURATION, REVIEWS
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.credentials import CredentialError
 from tests.identity.fake_review_cluster import FakeCluster
@@ -26,7 +27,7 @@ def asked(**answers: Any) -> tuple[FakeCluster, Any]:
     clock = FakeReactor()
     cluster = FakeCluster(clock, answers)
     result: list[Any] = []
-    asking = create_review(cast(Any, cluster), "authentication.k8s.io", "tokenreviews", b"question", clock)
+    asking = create_review(cast(Any, cluster), "authentication.k8s.io", "TokenReview", b"question", clock)
     Deferred.fromCoroutine(asking).addCallbacks(result.append, lambda failure: result.append(failure.value))
     return cluster, result[0]
 
@@ -36,6 +37,14 @@ def test_one_endpoint_is_enough() -> None:
     assert found is SUCCESS
     assert [name for name, _ in cluster.asked] == ["a"]
     assert cluster.questions == [("/apis/authentication.k8s.io/v1/tokenreviews", b"question")]
+
+
+def test_reviews_are_counted_by_whether_they_were_answered() -> None:
+    for trouble, result in ((SUCCESS, "answered"), (STATUS[500], "failed")):
+        counts = asked(a=trouble)[0].metrics.counts
+        assert dict(counts.of(REVIEWS)) == {("TokenReview", "east", result): [1]}
+        (numbers,) = counts.of(REVIEW_DURATION).values()
+        assert sum(numbers[:-1]) == 1
 
 
 @pytest.mark.parametrize(

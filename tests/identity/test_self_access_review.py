@@ -76,7 +76,7 @@ def outcome(monkeypatch: pytest.MonkeyPatch, status: int, body: bytes) -> Any:
     monkeypatch.setattr(self_access_review, "create_review", create_review)
     results: list[Any] = []
     Deferred.fromCoroutine(is_granted(cast(Any, "cluster"), RIGHT, cast(Any, Clock()))).addBoth(results.append)
-    assert asked[0][:3] == ("cluster", "authorization.k8s.io", "selfsubjectaccessreviews")
+    assert asked[0][:3] == ("cluster", "authorization.k8s.io", "SelfSubjectAccessReview")
     return results[0]
 
 

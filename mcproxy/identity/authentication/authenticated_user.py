@@ -23,6 +23,7 @@ class AuthenticatedUser:
     cluster: str = ""
     shares_accounts: bool = False
     by_token: bool = field(default=False, compare=False)  # a bearer token authenticated it
+    authenticator: str = field(default="", compare=False)  # the key of `authentication` that accepted it, for metrics
 
     def seen_by(self, cluster_name: str) -> UserInfo:
         """Return the user without the groups that are not valid for a cluster. `check` verifies the name."""

@@ -30,7 +30,8 @@ from mcproxy.net.wall_time import wall_clock
 
 log = Logger()
 
-_ANONYMOUS = AuthenticatedUser(ANONYMOUS)
+_ANONYMOUS = AuthenticatedUser(ANONYMOUS, authenticator="anonymous")
+_NOBODY_ASKED = AuthenticatedUser(ANONYMOUS)  # of a server without authentication
 _CERTIFICATE_TODO = "the client must send a valid certificate of clientCertificates.caFile, or none"
 _FRONT_PROXY_TODO = "a front proxy must send a certificate of requestHeader.caFile"
 
@@ -197,7 +198,7 @@ class NoAuthentication:
         client: str = "",
         token_decides: bool = False,
     ) -> AuthenticatedUser:
-        return _ANONYMOUS
+        return _NOBODY_ASKED
 
     async def authenticate(
         self,
@@ -208,7 +209,7 @@ class NoAuthentication:
         client: str = "",
         token_decides: bool = False,
     ) -> AuthenticatedUser:
-        return _ANONYMOUS
+        return _NOBODY_ASKED
 
 
 NO_AUTHENTICATION = NoAuthentication()

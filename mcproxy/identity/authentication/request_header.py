@@ -86,7 +86,7 @@ def _caller(remote: tuple[Header, ...], allow_system_names: bool) -> Authenticat
             raise RequestHeaderRefusedError(
                 "a front proxy named a user of Kubernetes itself (system:)", "allowSystemNames would accept it"
             )
-    return AuthenticatedUser(authenticated(user))
+    return AuthenticatedUser(authenticated(user), authenticator="requestHeader")
 
 
 def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:

@@ -33,7 +33,7 @@ class _ClusterServer:
         self._clock = clock
 
     async def send(self, body: bytes) -> ControlResponse:
-        return await create_review(self._live(), GROUP, "tokenreviews", body, self._clock)
+        return await create_review(self._live(), GROUP, "TokenReview", body, self._clock)
 
     def close(self) -> None:
         """The connections are the cluster's."""

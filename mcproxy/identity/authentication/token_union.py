@@ -32,6 +32,7 @@ from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.client_table import network
 from mcproxy.net.wall_time import wall_clock
+from mcproxy.observe.metrics.families import CACHE_LOOKUPS
 from mcproxy.upstream.shared import Shared
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class UnionTokenAuthenticator:
         self.key_of: Callable[[bytes], bytes] = TokenHash(random_bytes(32))
         self._accepted: TokenCache[_Known] = TokenCache(max_entries=_MAX_ACCEPTED, max_bytes=_MAX_BYTES)
         self._refused: TokenCache[tuple[_Held | None, ...]] = TokenCache(max_entries=_MAX_REFUSED, max_bytes=_MAX_BYTES)
+        self._hits = shared.metrics.counts.series(CACHE_LOOKUPS, ("tokens", "hit"))
+        self._misses = shared.metrics.counts.series(CACHE_LOOKUPS, ("tokens", "miss"))
         self._log = ReviewerLog("the token authenticators")
         self._places = FairPlaces(_PLACES, share=_SHARE, max_waiting=_MAX_WAITING, seconds=shared.reactor.seconds)
         self._singleflight: SingleFlight[bytes, AuthenticatedUser] = SingleFlight(
@@ -190,6 +193,7 @@ class UnionTokenAuthenticator:
         now = self._clock.seconds()
         known = self._accepted.get(key, now)
         if known is not None and (known.expires is None or self._wall_seconds() < known.expires):
+            self._hits[0] += 1
             return known.caller
         if not 0 < len(token) <= _MAX_TOKEN:
             cause = f"it has {len(token)} bytes, not 1 to {_MAX_TOKEN}"
@@ -218,6 +222,7 @@ class UnionTokenAuthenticator:
         if user is not None:
             return user
         key, turn = self.key_of(token), network(client)
+        self._misses[0] += 1
         try:
             user = await self._singleflight.join(key, lambda: self._reviewed(token, key, client), turn=turn)
         except SingleFlightError as error:
@@ -277,14 +282,15 @@ class UnionTokenAuthenticator:
         A cluster's `system:` names are valid for that cluster; those of other authenticators are refused (a user) or
         dropped (a group) unless `allowSystemNames` is on.
         """
+        kind = authenticator.name.partition(" ")[0]
         if authenticator.cluster:
             cluster = authenticator.cluster if is_limited(user) else ""
             share = self._share and bool(cluster)
-            return AuthenticatedUser(authenticated(user), cluster, share, by_token=True)
+            return AuthenticatedUser(authenticated(user), cluster, share, by_token=True, authenticator=kind)
         cleared = user if self._allow_system else without_system_names(user)
         if cleared is None:
             return Refused(f"it names the user {shown(user.name)}, and allowSystemNames is off", own=True)
-        return AuthenticatedUser(authenticated(cleared), by_token=True)
+        return AuthenticatedUser(authenticated(cleared), by_token=True, authenticator=kind)
 
     def _refusal(self, key: bytes, refusals: _Refusals, client: str) -> StatusError:
         """Cache the refusals; return the refusal for the client. `client` is its address, for the log."""

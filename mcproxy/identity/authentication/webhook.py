@@ -8,7 +8,7 @@ from __future__ import annotations
 from mcproxy.config import model
 from mcproxy.identity.authentication.token_authenticator import CacheTimes
 from mcproxy.identity.authentication.token_reviewer import TokenReviewer
-from mcproxy.identity.review_client import HEADERS, MAX_ANSWER, REJECTED, SUCCESS, TIMEOUT
+from mcproxy.identity.review_client import HEADERS, MAX_ANSWER, REJECTED, SUCCESS, TIMEOUT, counted
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.net.errors import ConnectError
 from mcproxy.upstream.control import ControlError, ControlResponse
@@ -32,6 +32,7 @@ class _WebhookServer:
     """Sends reviews to the one URL."""
 
     def __init__(self, config: model.Webhook, shared: Shared) -> None:
+        self._shared = shared
         self._url = config.endpoint.url
         self._path = config.endpoint.path or "/"
         self._file = config.kubeconfig.file
@@ -42,9 +43,10 @@ class _WebhookServer:
     async def send(self, body: bytes) -> ControlResponse:
         todo = f"see that {self._url} runs and can be reached"
         try:
-            response = await self._server.request(
+            sending = self._server.request(
                 "POST", self._path, headers=HEADERS, body=body, timeout=TIMEOUT, max_body=MAX_ANSWER
             )
+            response = await counted(sending, self._shared.metrics, self._shared.reactor, "TokenReview", "webhook")
         except CredentialError as error:
             raise UnavailableError("credential", error.cause, f"put a usable credential into {self._file}") from None
         except (ConnectError, ControlError) as error:

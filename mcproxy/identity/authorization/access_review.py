@@ -24,6 +24,7 @@ from mcproxy.identity.singleflight import ReviewLoad, SingleFlight, SingleFlight
 from mcproxy.identity.strict_json import json_object
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
+from mcproxy.observe.metrics.families import CACHE_LOOKUPS
 from mcproxy.upstream.control import ControlResponse
 
 if TYPE_CHECKING:
@@ -111,6 +112,9 @@ class SubjectAccessReviewer:
         self._singleflight: SingleFlight[tuple[Cluster, _Review], Decision] = SingleFlight(
             clock, places, timeout=TIMEOUT
         )
+        counts = cluster().metrics.counts
+        self._hits = counts.series(CACHE_LOOKUPS, ("decisions", "hit"))
+        self._misses = counts.series(CACHE_LOOKUPS, ("decisions", "miss"))
         what = "selfSubjectAccessReview" if of_the_proxy else "subjectAccessReview"
         self._log = ReviewerLog(f"{what} by cluster {cluster().name}")
 
@@ -124,17 +128,18 @@ class SubjectAccessReviewer:
         """Return the cached decision; None: a review is needed."""
         review = (NOBODY if self._of_the_proxy else user, attributes)
         kept = self._decisions.get(review)
-        if kept is None:
-            return None
-        if kept[0] <= self._clock.seconds() or self._cluster() is not self._decided_by:
+        if kept is not None:
+            if kept[0] > self._clock.seconds() and self._cluster() is self._decided_by:
+                self._decisions.move_to_end(review)
+                self._hits[0] += 1
+                return kept[1]
             del self._decisions[review]
-            return None
-        self._decisions.move_to_end(review)
-        return kept[1]
+        return None
 
     async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
         """Send a review, or join the same review in flight; raises ReviewUnavailable if it has no result."""
         review = (NOBODY if self._of_the_proxy else user, attributes)
+        self._misses[0] += 1
         try:
             # With the cluster: a request after a reload must not get the decision of the cluster before it.
             key = (self._cluster(), review)
@@ -147,7 +152,7 @@ class SubjectAccessReviewer:
     async def _create(self, review: _Review) -> Decision:
         cluster = self._cluster()
         body = _body(*review, self._kind)
-        response = await create_review(cluster, _GROUP, f"{self._kind.lower()}s", body, self._clock)
+        response = await create_review(cluster, _GROUP, self._kind, body, self._clock)
         decision = _decision(response, self._kind)
         self._log.works()
         self._cache(cluster, review, decision)

@@ -87,6 +87,104 @@ POLICY_HITS = Family(
     "Requests to which a dispatch policy applied.",
     ("server", "policy"),
 )
+AUTHENTICATION = Family(
+    "mcproxy_authentication_total",
+    "counter",
+    "Requests to servers with authentication, by the authenticator that accepted the user; of those refused, or not "
+    "decided because an authenticator was unavailable, by the kind of credential (token, clientCertificates, "
+    "requestHeader, none).",
+    ("server", "authenticator", "result"),
+)
+REVIEWS = Family(
+    "mcproxy_reviews_total",
+    "counter",
+    "Reviews sent, by kind (TokenReview, SubjectAccessReview, SelfSubjectAccessReview), by the cluster that was asked "
+    "(webhook: the webhook), and result (answered, failed).",
+    ("kind", "reviewer", "result"),
+)
+REVIEW_DURATION = Family(
+    "mcproxy_review_duration_seconds",
+    "histogram",
+    "Time from the sending of a review to its result, over all endpoints that were tried.",
+    ("kind", "reviewer"),
+    DURATION_BOUNDS,
+)
+CACHE_LOOKUPS = Family(
+    "mcproxy_identity_cache_lookups_total",
+    "counter",
+    "Look-ups of cached results, of tokens and of decisions (SubjectAccessReviews): hit, or miss where a review was "
+    "needed or joined.",
+    ("cache", "result"),
+)
+FLOW_CONTROL_REFUSED = Family(
+    "mcproxy_flow_control_refused_total",
+    "counter",
+    "Requests that a flow control refused (429), at once or after waiting.",
+    ("flow_control",),
+)
+FLOW_CONTROL_WAIT = Family(
+    "mcproxy_flow_control_wait_seconds",
+    "histogram",
+    "Time that requests spent in a flow control's queue, by result (admitted, refused, left).",
+    ("flow_control", "result"),
+    DURATION_BOUNDS,
+)
+UPSTREAM_RETRIES = Family(
+    "mcproxy_upstream_retries_total",
+    "counter",
+    "Times that a request was sent to an endpoint again, after a first attempt without a response.",
+    ("cluster",),
+)
+UPSTREAM_CONNECTS = Family(
+    "mcproxy_upstream_connections_opened_total",
+    "counter",
+    "Connections opened to endpoints, health checks and other control traffic included, by result (ok, failed).",
+    ("cluster", "endpoint", "result"),
+)
+CONNECT_DURATION = Family(
+    "mcproxy_upstream_connect_duration_seconds",
+    "histogram",
+    "Time that successful connections to endpoints took to open, with their TLS handshake.",
+    ("cluster",),
+    DURATION_BOUNDS,
+)
+HEALTH_CHECKS = Family(
+    "mcproxy_health_checks_total",
+    "counter",
+    "Health checks of endpoints, by result (ok, failed); one process checks for all.",
+    ("cluster", "endpoint", "result"),
+)
+HANDSHAKES = Family(
+    "mcproxy_tls_handshakes_total",
+    "counter",
+    "TLS handshakes of clients, by result: full, resumed, failed.",
+    ("listener", "result"),
+)
+CONNECTIONS = Family(
+    "mcproxy_connections_total",
+    "counter",
+    "Connections of clients that were accepted by a listener.",
+    ("listener",),
+)
+CONNECTIONS_CLOSED = Family(
+    "mcproxy_connections_refused_total",
+    "counter",
+    "Connections of clients that were closed at once, by the limit that was reached (connections, "
+    "connectionsPerClient), or because their PROXY header was wrong or missing (proxy).",
+    ("listener", "reason"),
+)
+FLOODS = Family(
+    "mcproxy_protection_total",
+    "counter",
+    "HTTP/2 connections of clients that were ended because of a flood, by its kind.",
+    ("listener", "kind"),
+)
+RELOADS = Family(
+    "mcproxy_config_reloads_total",
+    "counter",
+    "Reloads of the configuration, by result (accepted, refused).",
+    ("result",),
+)
 AGGREGATE_READS = Family(
     "mcproxy_aggregate_requests_total",
     "counter",
@@ -110,7 +208,22 @@ COUNTED = (
     REQUEST_BYTES,
     RESPONSE_BYTES,
     POLICY_HITS,
+    AUTHENTICATION,
+    REVIEWS,
+    REVIEW_DURATION,
+    CACHE_LOOKUPS,
+    FLOW_CONTROL_REFUSED,
+    FLOW_CONTROL_WAIT,
     AGGREGATE_READS,
+    UPSTREAM_RETRIES,
+    UPSTREAM_CONNECTS,
+    CONNECT_DURATION,
+    HEALTH_CHECKS,
+    CONNECTIONS,
+    CONNECTIONS_CLOSED,
+    HANDSHAKES,
+    FLOODS,
+    RELOADS,
     LOOP_LAG,
 )
 """All that `Metrics` counts, in the order of the text."""

@@ -20,6 +20,7 @@ from typing import Any
 from mcproxy.observe.metrics.counts import Counts, Labels, Series
 from mcproxy.observe.metrics.families import (
     AGGREGATE_READS,
+    AUTHENTICATION,
     DURATION_BOUNDS,
     OUTCOMES,
     OWN_DURATION,
@@ -29,6 +30,7 @@ from mcproxy.observe.metrics.families import (
     REQUESTS,
     RESPONSE_BYTES,
     UPSTREAM_DURATION,
+    UPSTREAM_RETRIES,
 )
 from mcproxy.observe.record import AccessRecord
 
@@ -53,12 +55,23 @@ CODES = {
 }
 """Labels of status codes: a tenant's own server, below `proxy`, may send any."""
 
+_RESULTS = {"unauthenticated": "refused", "authenticator_unavailable": "unavailable"}  # by a record's reason
 _LONGEST_RESOURCE = 200  # characters; names of resources and groups are far shorter
 _KEPT = 4096  # combinations of what many requests have in common
 
 #: What decides which series a record belongs to.
 _key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
-    "method", "status", "reason", "server", "cluster", "endpoint", "policy", "verb", "resource", "cached"
+    "method",
+    "status",
+    "reason",
+    "server",
+    "cluster",
+    "endpoint",
+    "policy",
+    "verb",
+    "resource",
+    "cached",
+    "authenticator",
 )
 
 
@@ -120,6 +133,8 @@ class RequestCounts:
             alike.number += 1
             alike.received += record.bytes_in
             alike.sent += record.bytes_out
+            if record.attempts > 1:
+                self._counts.increase(UPSTREAM_RETRIES, (record.cluster,), record.attempts - 1)
             if record.long_running:
                 continue
             rest = seconds = record.total
@@ -158,6 +173,9 @@ class RequestCounts:
         ]
         if record.policy:
             counters.append(counts.series(POLICY_HITS, (server, record.policy)))
+        if record.authenticator:
+            result = _RESULTS.get(record.reason, "accepted")
+            counters.append(counts.series(AUTHENTICATION, (server, record.authenticator, result)))
         if record.cached is not None:
             counters.append(counts.series(AGGREGATE_READS, (server, "cached" if record.cached else "members")))
         nowhere: Series = [0] * UPSTREAM_DURATION.size  # of a request for which no endpoint was found

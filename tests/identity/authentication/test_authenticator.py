@@ -21,6 +21,7 @@ from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.identity_headers import MAX_TOKEN, IdentityHeaders, split_identity_headers
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS, UserInfo
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.proxy.coroutines import start
 from tests.identity.certificates import CLIENT, NOW, Held, authority, name, user
 from tests.identity.conftest import Logged, event_text
@@ -246,7 +247,7 @@ class TestTokenFile:
             static=TokenFileAuthenticator(chosen.token_file, b"k" * 32),
             cluster=None,
             live=None,
-            shared=cast(Any, SimpleNamespace(reactor=clock())),
+            shared=cast(Any, SimpleNamespace(reactor=clock(), metrics=Metrics())),
         )
         return Authenticator.build(chosen, tokens=tokens, clock=clock())
 

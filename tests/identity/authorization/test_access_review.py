@@ -16,6 +16,7 @@ from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.errors import ConnectionRefused
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.control import ControlResponse
 from mcproxy.upstream.credentials import CredentialError
 from tests.identity.conftest import Logged
@@ -41,6 +42,7 @@ class FakeCluster:
 
     def __init__(self) -> None:
         self.name = "east"
+        self.metrics = Metrics()
         self.endpoint = Endpoint("a")
         self.control = self
         self.asked: list[dict[str, Any]] = []

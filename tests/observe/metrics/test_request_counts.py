@@ -78,6 +78,26 @@ def test_a_resource_is_other_until_a_response_has_shown_that_it_exists() -> None
     }
 
 
+def test_attempts_after_the_first_are_retries() -> None:
+    counts = counted(record(attempts=1), record(attempts=3), record(attempts=2, long_running=True), record(attempts=0))
+    assert counts.of(families.UPSTREAM_RETRIES) == {("c1",): [3]}
+
+
+def test_results_of_authentication_are_counted_by_authenticator() -> None:
+    counts = counted(
+        record(authenticator="oidc"),
+        record(authenticator="oidc", status=403, reason="forbidden"),
+        record(authenticator="token", status=401, reason="unauthenticated"),
+        record(authenticator="token", status=503, reason="authenticator_unavailable"),
+        record(authenticator=""),
+    )
+    assert counts.of(families.AUTHENTICATION) == {
+        ("east", "oidc", "accepted"): [2],
+        ("east", "token", "refused"): [1],
+        ("east", "token", "unavailable"): [1],
+    }
+
+
 def test_an_answer_of_an_aggregate_counts_for_no_single_cluster() -> None:
     counts = counted(record(cluster="c1,c2", cached=True), record(cluster="c1", cached=False))
     assert {labels[1] for labels in requests_of(counts)} == {"*", "c1"}

@@ -60,4 +60,4 @@ def certificate_user(leaf: x509.Certificate) -> CertificateUser:
         return CertificateUser(common_name, None, "the user's UID in its subject is not exactly one string")
     identifier = "X509SHA256=" + hashlib.sha256(leaf.public_bytes(Encoding.DER)).hexdigest()
     user = UserInfo(common_name, tuple(dict.fromkeys(groups)), uid, ((CREDENTIAL_ID, (identifier,)),))
-    return CertificateUser(common_name, AuthenticatedUser(authenticated(user)))
+    return CertificateUser(common_name, AuthenticatedUser(authenticated(user), authenticator="clientCertificates"))
