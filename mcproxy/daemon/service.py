@@ -546,6 +546,7 @@ def _diversions(server: model.Server) -> Iterator[str]:
 
 def _settings(config: model.Listener, runtime: Runtime) -> ListenerSettings:
     return ListenerSettings(
+        name=config.name,
         certificates=runtime.certificates[config.name],
         limits=config.limits,
         proxy_protocol_from=config.proxy_protocol_from,

@@ -18,6 +18,7 @@ from mcproxy.observe.metrics.families import REVIEW_DURATION, REVIEWS
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.credentials import CredentialError
+from mcproxy.upstream.remedies import remedy
 
 if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
@@ -101,11 +102,12 @@ async def _post(cluster: Cluster, endpoint: Endpoint, path: str, body: bytes, ti
         )
     except ConnectError as error:
         endpoint.request_check()
-        raise UnavailableError("connection", error.cause, _TODO) from None
+        raise UnavailableError("connection", error.cause, remedy(error.cause, endpoint.keys)) from None
     except ControlError as error:  # not "connection": who can load the API server may have caused it
-        raise UnavailableError("no answer", error.cause, _TODO) from None
+        raise UnavailableError("no answer", error.cause, remedy(error.cause, endpoint.keys)) from None
     if response.status >= 500 or response.status == 429:
-        raise UnavailableError("status", f"{endpoint.name} answered {response.status}", _TODO)
+        todo = remedy(f"answered {response.status} ", endpoint.keys)
+        raise UnavailableError("status", f"{endpoint.name} answered {response.status}", todo)
     return response
 
 

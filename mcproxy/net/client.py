@@ -170,7 +170,7 @@ class _Attempt:
         connection.set_app_data(None)
         chosen = connection.get_alpn_proto_negotiated()
         if chosen and chosen not in alpn:
-            raise TLSError(f"{self.where} chose the protocol {chosen!r}, which was not offered")
+            raise TLSError(f"{self.where} chose a protocol that was not offered (ALPN)")
         remember = None if tls.sessions is None else partial(_keep_session, tls.sessions, verified)
         return TLSStream(self.reactor, sock, name, connection, server_name=tls.server_name, first_read=remember)
 

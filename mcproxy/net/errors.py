@@ -10,6 +10,8 @@ import os
 
 from OpenSSL import SSL
 
+from mcproxy.net import tls_words
+
 
 class ConnectError(Exception):
     """A connection was not made; nothing was sent over it."""
@@ -50,7 +52,7 @@ def from_errno(number: int, where: str) -> ConnectError:
 
 def from_handshake(error: BaseException, where: str) -> TLSError:
     """Return the error for a failed handshake with `where`."""
-    return TLSError(f"TLS handshake with {where} failed: {tls_reason(error)}")
+    return TLSError(f"TLS handshake with {where} failed: {tls_words.of_server(tls_reason(error))}")
 
 
 def tls_reason(error: BaseException) -> str:
@@ -67,4 +69,4 @@ def tls_reason(error: BaseException) -> str:
         return "the peer closed the connection"
     queue = error.args[0] if error.args and isinstance(error.args[0], list) else []
     reasons = [str(entry[-1]) for entry in queue if entry and entry[-1]]
-    return "; ".join(dict.fromkeys(reasons)) or type(error).__name__
+    return "; ".join(dict.fromkeys(reasons)) or "the TLS layer failed"

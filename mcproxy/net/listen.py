@@ -25,6 +25,7 @@ from mcproxy.net.certificates import CertificateStore
 from mcproxy.net.client_table import UNIX, UNKNOWN, ClientTable, client_of
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
 from mcproxy.net.pending_connection import PendingConnection
+from mcproxy.net.quiet import Quiet
 from mcproxy.net.sockets import tune
 from mcproxy.net.stream import Stream
 from mcproxy.net.types import ListeningReactor
@@ -35,7 +36,6 @@ _ACCEPTS_PER_TURN = 64  # accept(2) calls on one socket in one turn of the react
 _SHARED_ACCEPTS_PER_TURN = 1  # of a socket that other processes accept from too: a burst is spread over them
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RESUME_DELAY = 0.25  # seconds without accepting after one of these errors
-_WARN_INTERVAL = 60.0  # seconds between two warnings of the same kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class ListenerSettings:
     """Settings of new connections. `certificates` None: no TLS. `proxy_protocol_from` None: no PROXY protocol; else a
     header is required from peers in these networks, and is a protocol error from others."""
 
+    name: str = ""
     certificates: CertificateStore | None = None
     limits: Limits = field(default_factory=Limits)
     proxy_protocol_from: tuple[IPNetwork, ...] | None = None
@@ -103,7 +104,7 @@ class Listener:
         self._streams: set[Stream] = set()
         self._clients: ClientTable[PendingConnection | Stream] = ClientTable() if clients is None else clients
         self._resume_timer: Any = None
-        self._warned_at: dict[str, float] = {}
+        self._quiet = Quiet()
 
     # -- lifecycle --------------------------------------------------------------------------------------------
 
@@ -187,6 +188,11 @@ class Listener:
         return sockets
 
     @property
+    def name(self) -> str:
+        """What the log calls it: its name, else its address."""
+        return self.settings.name or str(self.bind)
+
+    @property
     def accepting(self) -> bool:
         return bool(self._sockets)
 
@@ -243,9 +249,9 @@ class Listener:
             protocol = self._factory.build(stream)
         except Exception:
             log.failure(
-                "no protocol could be made for a connection on {bind}; it is closed",
+                "no protocol could be made for a connection; it is closed",
                 event="internal_error",
-                bind=str(self.bind),
+                listener=self.name,
             )
             protocol = None
         if protocol is None:
@@ -285,9 +291,7 @@ class Listener:
             try:
                 self._accept(sock, name)
             except Exception:  # one connection must not stop the listener
-                log.failure(
-                    "a new connection on {bind} failed; it is closed", event="internal_error", bind=str(self.bind)
-                )
+                log.failure("a new connection failed; it is closed", event="internal_error", listener=self.name)
                 self._clients.not_added()
                 sock.close()
 
@@ -312,18 +316,22 @@ class Listener:
         if found is None:
             self._warn(
                 "limit",
-                "{bind} has {limit} connections, its limit (limits.connections), and none is idle; more are closed",
+                "a listener has as many connections as it may have and none is idle: new ones are closed",
                 event="listener_limit_reached",
                 limit=limit,
+                key="limits.connections",
+                todo="raise limits.connections (and LimitNOFILE=), or see who has them: mcproxy status",
             )
             return False
         client, connection = found
         self._warn(
             "room",
-            "{bind} has {limit} connections, its limit (limits.connections); idle ones make room for new ones",
+            "a listener has as many connections as it may have: idle ones are closed for new ones",
             event="listener_limit_reached",
             limit=limit,
-            client_with_most=client,
+            key="limits.connections",
+            clientWithMost=client,
+            todo="raise limits.connections (and LimitNOFILE=), or see to the client with most of them",
         )
         connection.close()
         return True
@@ -336,10 +344,13 @@ class Listener:
         idle = self._clients.longest_idle_of(client)
         self._warn(
             "client",
-            "a client of {bind} has {limit} connections, its limit (limits.connectionsPerClient)",
+            "a client has as many connections as it may have: "
+            + ("a new one is closed" if idle is None else "the one that is idle longest is closed for a new one"),
             event="client_limit_reached",
-            limit=limit,
             client=client,
+            limit=limit,
+            key="limits.connectionsPerClient",
+            todo="see why it leaves connections open, or raise limits.connectionsPerClient",
         )
         if idle is None:
             return False
@@ -354,9 +365,12 @@ class Listener:
         self._resume_timer = self._reactor.callLater(_RESUME_DELAY, self._resume_accepting)
         self._warn(
             "resources",
-            "{bind} cannot accept: {cause}; raise LimitNOFILE or lower the load",
+            "a listener cannot accept connections now; they wait",
             event="listener_accept_failed",
-            cause=error.strerror,
+            cause=(error.strerror or str(error)).lower(),
+            todo="raise LimitNOFILE= of the unit, or lower limits.connections or the load"
+            if error.errno in (errno.EMFILE, errno.ENFILE)
+            else "give the machine more memory, or lower the load",
         )
 
     def _resume_accepting(self) -> None:
@@ -364,7 +378,11 @@ class Listener:
         self._add_acceptors()
 
     def _warn(self, about: str, text: str, *, event: str, **fields: Any) -> None:
-        now = self._reactor.seconds()
-        if now - self._warned_at.get(about, now - _WARN_INTERVAL) >= _WARN_INTERVAL:
-            self._warned_at[about] = now
-            log.warn(text, event=event, bind=str(self.bind), **fields)
+        if self._quiet.may_say((about, fields.get("client")), self._reactor.seconds()):
+            log.warn(
+                text,
+                event=event,
+                listener=self.name,
+                log_subject=("listener", about, str(self.bind), str(fields.get("client", ""))),
+                **fields,
+            )

@@ -19,8 +19,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.config.model import IPNetwork
+from mcproxy.net import tls_words
 from mcproxy.net.certificates import server_name
-from mcproxy.net.client_table import UNKNOWN, client_of
+from mcproxy.net.client_table import UNIX, UNKNOWN, client_of
 from mcproxy.net.errors import tls_reason
 from mcproxy.net.plain import PlainStream
 from mcproxy.net.proxy_protocol import MAX_2, ProxyHeader, ProxyHeaderError, parse
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from mcproxy.net.listen import Listener, ListenerSettings
 
 log = Logger()
+
+_GONE = frozenset({"the peer closed the connection", "connection reset by peer", "broken pipe"})
+"""Reasons of a handshake that has ended without a word."""
 
 
 @implementer(IReadDescriptor)
@@ -93,17 +97,17 @@ class PendingConnection:
         try:
             seen = self._socket.recv(MAX_2 - len(self._header), socket.MSG_PEEK)
             if not seen:
-                self._reject("the peer closed the connection")
+                self._abandoned("the peer closed the connection")
                 return
             header = parse(self._header + seen)
             self._socket.recv(len(seen) if header is None else header.size - len(self._header))
         except (BlockingIOError, InterruptedError):
             return
         except ProxyHeaderError as error:
-            self._reject(str(error))
+            self._header_missing(str(error))
             return
         except OSError as error:
-            self._reject(os.strerror(error.errno or 0))
+            self._abandoned(os.strerror(error.errno or 0).lower())
             return
         if header is None:
             self._header += seen
@@ -121,7 +125,7 @@ class PendingConnection:
 
     def _header_timed_out(self) -> None:
         self._timer = None
-        self._reject("no PROXY header came in time")
+        self._header_missing("none came in time")
 
     def _stop_reading(self) -> None:
         self._reactor.removeReader(self)
@@ -149,10 +153,10 @@ class PendingConnection:
         def finished(error: Exception | None) -> None:
             self._handshake = None
             if error is not None:
-                self._reject(tls_reason(error) if isinstance(error, SSL.Error) else str(error) or type(error).__name__)
+                self._handshake_failed(error)
             elif store.needs_alpn and not connection.get_alpn_proto_negotiated():
                 _end_tls(connection)
-                self._reject("the client has no ALPN, and the listener speaks HTTP/2 alone")
+                self._refuse_tls("the client has no ALPN, and the listener speaks HTTP/2 alone")
             else:
                 self._tls_ready(connection)
 
@@ -177,17 +181,60 @@ class PendingConnection:
     def _ready(self, stream: Stream) -> None:
         self._listener.connect(self, stream)
 
-    def _reject(self, why: str) -> None:
-        """Close the connection; at debug level, since a peer can cause this at will."""
-        peer = str(address_of(self._socket.family, self._name))
-        log.debug(
-            "{bind}: a connection of {peer} was refused: {cause}",
-            event="connection_refused",
-            bind=str(self._listener.bind),
-            peer=peer,
-            cause=why,
+    # -- connections that come to nothing ----------------------------------------------------------------------
+
+    def _header_missing(self, cause: str) -> None:
+        """Close the connection of a load balancer that sends no PROXY header, or a wrong one."""
+        log.info(
+            "a connection has no valid PROXY header",
+            event="proxy_header_missing",
+            listener=self._listener.name,
+            client=self._peer_host(),
+            cause=cause,
+            todo="let the load balancer send one (send-proxy-v2), or take its address out of proxyProtocol.from",
         )
         self.close()
+
+    def _handshake_failed(self, error: Exception) -> None:
+        reason = tls_reason(error) if isinstance(error, SSL.Error) else str(error.args[0] if error.args else error)
+        if reason in _GONE:  # a load balancer that looks whether the port is open, for example
+            self._abandoned(reason)
+        else:
+            self._refuse_tls(tls_words.of_client(reason))
+
+    def _refuse_tls(self, cause: str) -> None:
+        """Close the connection of a client with which TLS could not be agreed on."""
+        log.info(
+            "the TLS handshake of a client failed",
+            event="tls_handshake_failed",
+            listener=self._listener.name,
+            client=self._client_host(),
+            cause=cause,
+            todo=tls_words.remedy_of_client(cause),
+        )
+        self.close()
+
+    def _abandoned(self, cause: str) -> None:
+        """Close a connection that has ended before anything could be said about it."""
+        log.debug(
+            "a connection ended before its first request",
+            event="connection_abandoned",
+            listener=self._listener.name,
+            client=self._peer_host(),
+            cause=cause,
+        )
+        self.close()
+
+    def _client_host(self) -> str:
+        """Return the client's address, as far as it is known; "unix:" for a unix socket."""
+        return self._peer_host() if self._peer is None else _host(self._peer)
+
+    def _peer_host(self) -> str:
+        return _host(address_of(self._socket.family, self._name))
+
+
+def _host(address: Address) -> str:
+    return str(getattr(address, "host", UNIX))
 
 
 def _end_tls(connection: SSL.Connection) -> None:

@@ -104,7 +104,11 @@ EVENTS: Mapping[str, Event] = {
     "config_warning": Event(
         "warn", "The configuration is valid, but something in it is probably not meant.", "See `cause`."
     ),
-    "connection_refused": Event("debug", "A new connection was closed before its first request."),
+    "connection_abandoned": Event(
+        "debug",
+        "A connection ended before its handshake was complete, without a word (a load balancer that looks whether the"
+        " port is open, for example).",
+    ),
     "connection_send_failed": Event("debug", "A peer has ended a connection while something was sent to it."),
     "connection_tls_failed": Event("debug", "The TLS layer of an open connection failed."),
     "control_connections_limit_reached": Event(
@@ -299,6 +303,11 @@ EVENTS: Mapping[str, Event] = {
         "The program was replaced on the disk under a running daemon, so its processes have different versions.",
         "Run `mcproxy upgrade`, which replaces all of it.",
     ),
+    "proxy_header_missing": Event(
+        "info",
+        "A connection from an address in `proxyProtocol.from` did not begin with a valid PROXY header and was closed.",
+        "Let the load balancer send one (send-proxy-v2), or take its address out of `proxyProtocol.from`.",
+    ),
     "reflector_out": Event(
         "warn",
         "A resource of a member is not followed: the aggregate answers from what it last knew of it.",
@@ -378,6 +387,11 @@ EVENTS: Mapping[str, Event] = {
     "systemd_not_notified": Event("warn", "A change of state could not be told to systemd.", "See `cause`."),
     "takeover_cancelled": Event(
         "error", "During an upgrade the old daemon decided to go on; the new one ends.", "See the old daemon's lines."
+    ),
+    "tls_handshake_failed": Event(
+        "info",
+        "A client and a listener could not agree on TLS, or the client rejects the listener's certificate.",
+        "See `cause` and `todo`.",
     ),
     "token_file_unusable": Event(
         "warn",

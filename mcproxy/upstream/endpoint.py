@@ -25,6 +25,7 @@ from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
 from mcproxy.upstream.endpoint_log import EndpointLog
 from mcproxy.upstream.health_exchange import EndpointState
 from mcproxy.upstream.health_state import Health, HealthState
+from mcproxy.upstream.remedies import keys_of
 from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import EndpointTLS
 
@@ -63,6 +64,7 @@ class Endpoint:
         self.connection_key = key
         self.setup = setup
         self.cluster_name = cluster.name
+        self.keys = keys_of(cluster)
         self.path_prefix = config.path.encode()
         self.authority = authority(config)
         self.in_flight = 0

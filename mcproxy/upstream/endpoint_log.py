@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from mcproxy.upstream.health_state import Health
+from mcproxy.upstream.remedies import remedy
 
 if TYPE_CHECKING:
     from mcproxy.upstream.endpoint import Endpoint
@@ -89,7 +90,7 @@ class EndpointLog:
                 endpoint=name,
                 cluster=cluster,
                 cause=cause,
-                todo="see that the API server runs, can be reached from here, and speaks connections.protocol",
+                todo=remedy(cause, endpoint.keys),
                 log_subject=subject,
                 log_state=what[1] if what else "out",
             )

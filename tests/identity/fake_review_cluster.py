@@ -6,12 +6,14 @@ from typing import Any, cast
 
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.control import ControlError, ControlResponse
+from mcproxy.upstream.remedies import Keys
 from tests.upstream.fakes import FakeReactor
 
 
 class Endpoint:
     def __init__(self, name: str) -> None:
         self.name = name
+        self.keys = Keys()
         self.checks_requested = 0
 
     def request_check(self) -> None:

@@ -7,6 +7,7 @@ import errno
 import pytest
 from OpenSSL import SSL
 
+from mcproxy.net import tls_words
 from mcproxy.net.errors import (
     ConnectError,
     ConnectFailed,
@@ -41,12 +42,12 @@ def test_system_errors(number: int, kind: type[ConnectError], cause: str) -> Non
         (SSL.ZeroReturnError(), "the peer closed the connection"),
         (SSL.Error([("SSL routines", "", "wrong version number")]), "wrong version number"),
         (SSL.Error([("x", "", "a"), ("y", "", "a"), ("z", "", "b")]), "a; b"),
-        (SSL.Error([]), "Error"),
-        (SSL.Error(), "Error"),
+        (SSL.Error([]), "the TLS layer failed"),
+        (SSL.Error(), "the TLS layer failed"),
     ],
 )
 def test_openssl_errors(error: SSL.Error, reason: str) -> None:
     assert tls_reason(error) == reason
     made = from_handshake(error, "x:1")
     assert isinstance(made, TLSError)
-    assert made.cause == f"TLS handshake with x:1 failed: {reason}"
+    assert made.cause == f"TLS handshake with x:1 failed: {tls_words.of_server(reason)}"

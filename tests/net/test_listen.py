@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from twisted.internet.address import IPv4Address
 from twisted.internet.testing import EventLoggingObserver
-from twisted.logger import globalLogPublisher
+from twisted.logger import LogLevel, capturedLogs, globalLogPublisher
 
 from mcproxy.config.model import Limits, TCPBind, UnixBind
 from mcproxy.net.certificates import CertificateStore
@@ -169,6 +169,41 @@ async def test_a_header_of_other_peers_is_refused(serve: Serve, recorders: Recor
     assert recorders.all == []
 
 
+# -- what is logged of connections that come to nothing -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "settings", "event", "cause"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", {}, "tls_handshake_failed", "the client speaks HTTP without TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", {"proxy_protocol_from": LOCALHOST}, "proxy_header_missing", "no PROXY header"),
+        (b"", {}, "connection_abandoned", "the peer closed the connection"),
+        (b"", {"proxy_protocol_from": LOCALHOST}, "connection_abandoned", "the peer closed the connection"),
+    ],
+)
+async def test_a_connection_that_comes_to_nothing_has_a_line(
+    serve: Serve, first: bytes, settings: dict[str, Any], event: str, cause: str
+) -> None:
+    listener = serve(ListenerSettings(name="public", certificates=store(), **settings))
+    with capturedLogs() as events, raw(listener) as sock:
+        sock.sendall(first)
+        sock.shutdown(socket.SHUT_WR)
+        await until(lambda: len(events) > 0)
+    (line,) = events
+    assert (line["event"], line["listener"], line["client"], line["cause"]) == (event, "public", "127.0.0.1", cause)
+    assert line["log_level"] is (LogLevel.debug if event == "connection_abandoned" else LogLevel.info)
+    assert ("todo" in line) is (event != "connection_abandoned")
+
+
+async def test_a_handshake_that_takes_too_long_has_a_line(serve: Serve) -> None:
+    listener = serve(ListenerSettings(name="public", certificates=store(), limits=Limits(handshake_timeout=0.05)))
+    with capturedLogs() as events, raw(listener):
+        await until(lambda: len(events) > 0)
+    assert [(line["event"], line["cause"]) for line in events] == [
+        ("tls_handshake_failed", "the TLS handshake took too long")
+    ]
+
+
 # -- limits --------------------------------------------------------------------------------------------------
 
 
@@ -184,7 +219,7 @@ async def test_connections_beyond_the_limit_are_closed_and_logged_once(serve: Se
     finally:
         globalLogPublisher.removeObserver(observer)
     assert listener.connections == 2
-    assert len([event for event in observer if "its limit" in (event["log_format"] or "")]) == 1
+    assert len([event for event in observer if event.get("event") == "listener_limit_reached"]) == 1
     clients[0].stream.abortConnection()
     await until(lambda: listener.connections == 1)
     clients.append(await dial(listener))

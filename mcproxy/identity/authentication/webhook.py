@@ -14,6 +14,7 @@ from mcproxy.net.errors import ConnectError
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.external_server import ExternalServer
+from mcproxy.upstream.remedies import of_kubeconfig, remedy
 from mcproxy.upstream.shared import Shared
 
 
@@ -36,12 +37,12 @@ class _WebhookServer:
         self._url = config.endpoint.url
         self._path = config.endpoint.path or "/"
         self._file = config.kubeconfig.file
+        self._keys = of_kubeconfig(config.kubeconfig, "the webhook's server")
         self._server = ExternalServer(
             "of the webhook", config.endpoint, tls=config.tls, credentials=config.credentials, shared=shared
         )
 
     async def send(self, body: bytes) -> ControlResponse:
-        todo = f"see that {self._url} runs and can be reached"
         try:
             sending = self._server.request(
                 "POST", self._path, headers=HEADERS, body=body, timeout=TIMEOUT, max_body=MAX_ANSWER
@@ -50,7 +51,7 @@ class _WebhookServer:
         except CredentialError as error:
             raise UnavailableError("credential", error.cause, f"put a usable credential into {self._file}") from None
         except (ConnectError, ControlError) as error:
-            raise UnavailableError("connection", error.cause, todo) from None
+            raise UnavailableError("connection", error.cause, remedy(error.cause, self._keys)) from None
         if response.status in (401, 403):
             raise UnavailableError(
                 str(response.status),

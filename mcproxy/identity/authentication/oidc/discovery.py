@@ -12,8 +12,10 @@ from mcproxy.identity.strict_json import json_object
 from mcproxy.net.errors import ConnectError
 from mcproxy.upstream.control import ControlError
 from mcproxy.upstream.external_server import ExternalServer, split_url
+from mcproxy.upstream.remedies import Keys, remedy
 from mcproxy.upstream.shared import Shared
 
+_KEYS = Keys("the issuer", ca="`oidc[].caFile`")
 _WITHIN = 10.0  # seconds for one document
 _MAX_DOCUMENT = 1024 * 1024  # bytes
 
@@ -53,9 +55,7 @@ async def _get(url: str, config: model.OIDC, shared: Shared) -> bytes:
             "GET", target, headers=(("accept", "application/json"),), timeout=_WITHIN, max_body=_MAX_DOCUMENT
         )
     except (ConnectError, ControlError) as error:
-        raise UnavailableError(
-            "connection", error.cause, f"see that {url} can be reached, or give a jwksFile"
-        ) from None
+        raise UnavailableError("connection", error.cause, f"{remedy(error.cause, _KEYS)}; or give a jwksFile") from None
     finally:
         server.close()
     if response.status != 200:

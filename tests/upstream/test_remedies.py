@@ -1,0 +1,99 @@
+"""The remedy fits the cause; causes are made by the code that makes them in the daemon."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+from OpenSSL import SSL
+
+from mcproxy.config import model
+from mcproxy.net.contexts import verify_reason
+from mcproxy.net.errors import from_errno, from_handshake
+from mcproxy.upstream.health_probe import failure_message
+from mcproxy.upstream.remedies import CLUSTER, Keys, keys_of, of_kubeconfig, remedy
+
+WHERE = "10.0.0.1:6443"
+_CODES = SSL.X509VerificationCodes
+
+
+def untrusted(number: int) -> str:
+    return f"the certificate of {WHERE} is not trusted: {verify_reason(number)}"
+
+
+def handshake(reason: str) -> str:
+    return from_handshake(SSL.Error([("SSL routines", "", reason)]), WHERE).cause
+
+
+@pytest.mark.parametrize(
+    ("cause", "part"),
+    [
+        (untrusted(_CODES.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY), "into `tls.caFile`"),
+        (untrusted(_CODES.ERR_DEPTH_ZERO_SELF_SIGNED_CERT), "into `tls.caFile`"),
+        (untrusted(_CODES.ERR_SELF_SIGNED_CERT_IN_CHAIN), "into `tls.caFile`"),
+        (untrusted(_CODES.ERR_CERT_SIGNATURE_FAILURE), "into `tls.caFile`"),
+        (untrusted(_CODES.ERR_CERT_HAS_EXPIRED), "renew"),
+        (untrusted(_CODES.ERR_CERT_NOT_YET_VALID), "clocks"),
+        (untrusted(_CODES.ERR_CERT_REVOKED), "not revoked"),
+        (untrusted(_CODES.ERR_INVALID_PURPOSE), "server authentication"),
+        (untrusted(9999), "another certificate"),
+        ("the certificate is not for a.example; it is for b.example", "`tls.serverName`"),
+        ("the certificate is not for a.example; it is for no name", "subjectAltName"),
+        (handshake("tlsv13 alert certificate required"), "`credentials.certFile`"),
+        (handshake("tlsv1 alert unknown ca"), "`credentials.certFile`"),
+        (handshake("wrong version number"), "port in the URL"),
+        (handshake("tlsv1 unrecognized name"), "`tls.serverName`"),
+        (handshake("unsupported protocol"), "TLS 1.2"),
+        (handshake("unexpected eof while reading"), "log"),
+        (from_errno(errno.ECONNREFUSED, WHERE).cause, "runs, and listens"),
+        (from_errno(errno.ETIMEDOUT, WHERE).cause, "firewall"),
+        (from_errno(errno.EHOSTUNREACH, WHERE).cause, "routes"),
+        (from_errno(errno.ENETUNREACH, WHERE).cause, "routes"),
+        (from_errno(errno.EMFILE, WHERE).cause, "LimitNOFILE="),
+        (from_errno(errno.EADDRNOTAVAIL, WHERE).cause, "`connections.maxConnections`"),
+        (from_errno(errno.EACCES, "unix:/run/x y.sock").cause, "daemon's user"),
+        (from_errno(errno.ENOENT, "unix:/run/x.sock").cause, "where its socket is"),
+        (from_errno(errno.EPERM, WHERE).cause, "firewall of this machine"),
+        (f"{WHERE} took longer than 5 s in connecting", "firewall"),
+        (f"{WHERE} took longer than 5 s in the TLS handshake", "hangs"),
+        ("api.example:6443 took longer than 5 s in resolving its name", "DNS"),
+        ("the name api.example has no address", "DNS"),
+        ("no answer on /readyz within 3 s", "hangs"),
+        ("no answer from a on /version within 3 s", "hangs"),
+        ("a broke off the connection, or its answer, on /version", "log"),
+        ("answered something that is not HTTP", "port and scheme"),
+        (
+            "the upstream answered, but it does not speak HTTP/2 by ALPN: set connections.protocol to Auto or HTTP1",
+            "HTTP1",
+        ),
+        (failure_message(401, b"", "/readyz"), "`credentials`"),
+        (failure_message(403, b"", "/readyz"), "mcproxy rbac"),
+        (failure_message(404, b"", "/x"), "healthCheck.path"),
+        (failure_message(429, b"", "/readyz"), "overloaded"),
+        (failure_message(500, b"[-]etcd failed: reason withheld\n", "/readyz"), "not ready"),
+        (failure_message(302, b"", "/readyz"), "what answers"),
+        ("something new", "runs and can be reached"),
+    ],
+)
+def test_the_remedy_fits_the_cause(cause: str, part: str) -> None:
+    assert part in remedy(cause)
+
+
+def test_what_a_server_can_choose_does_not_choose_the_remedy() -> None:
+    names = f"the certificate of {WHERE} is not trusted: certificate has expired"
+    assert "`tls.serverName`" in remedy(f"the certificate is not for a.example; it is for {names}")
+    failed = failure_message(500, b"[-]10.0.0.1:6443-refused-the-connection failed\n", "/readyz")
+    assert failed is not None
+    assert "not ready" in remedy(failed)
+
+
+def test_the_remedy_names_where_the_configuration_has_it() -> None:
+    cause = untrusted(_CODES.ERR_DEPTH_ZERO_SELF_SIGNED_CERT)
+    endpoint = model.Endpoint(name="a", scheme="https", host="10.0.0.1", port=6443)
+    cluster = model.Cluster(name="east", endpoints=(endpoint,))
+    assert keys_of(cluster) == replace(CLUSTER, rights="grant it what `mcproxy rbac --cluster east` prints")
+    from_file = replace(cluster, kubeconfig=model.KubeconfigReference("/etc/k", "admin"))
+    assert "`certificate-authority-data` in /etc/k" in remedy(cause, keys_of(from_file))
+    assert "context admin in /etc/k" in remedy("answered 401 on /readyz", keys_of(from_file))
+    assert "--cluster east" in remedy("answered 403 on /readyz", keys_of(from_file))
+    assert "the webhook" in remedy(cause, of_kubeconfig(model.KubeconfigReference("/etc/k", "x"), "the webhook"))
+    assert "`oidc[].caFile`" in remedy(cause, Keys("the issuer", ca="`oidc[].caFile`"))
