@@ -42,6 +42,11 @@ class CredentialSource(ABC):
         return True
 
     @property
+    def expires_at(self) -> float | None:
+        """When the credential in use ends, in seconds since 1970; None if that is not known."""
+        return None
+
+    @property
     @abstractmethod
     def certificate(self) -> ClientCertificate | None:
         """The client certificate for new connections."""

@@ -67,6 +67,10 @@ class ExecCredentials(CredentialSource):
         return given or self._configured
 
     @property
+    def expires_at(self) -> float | None:
+        return None if self._status is None else self._status.expires
+
+    @property
     def is_ready(self) -> bool:
         status = self._status
         if status is None or self._refused:

@@ -109,6 +109,20 @@ def test_each_missing_right_is_one_line_with_a_remedy(bench: Bench) -> None:
     assert all(event["purpose"] for event in bench.events)
 
 
+def test_the_status_has_what_is_missing_once_a_cluster_has_answered(bench: Bench) -> None:
+    bench.granted["east"] = {*ALL, UIDS}
+    bench.granted["west"] = "connection"
+    bench.start()
+    assert bench.check.missing("east") is None
+    bench.passes(2)
+    assert bench.check.missing("east") == (REVIEWS,)
+    assert bench.check.missing("west") is None
+    assert bench.check.missing("north") is None
+    bench.granted["west"] = {*ALL, UIDS, REVIEWS}
+    bench.passes(20)
+    assert bench.check.missing("west") == ()
+
+
 def test_a_reload_is_quiet_about_what_it_did_not_change(bench: Bench) -> None:
     bench.granted["east"] = {*ALL, UIDS}
     bench.start()

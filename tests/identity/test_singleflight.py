@@ -52,6 +52,15 @@ def test_turns_are_taken_by_key() -> None:
     assert calls.begun == ["s0", "s1", "a"]
 
 
+def test_calls_that_wait_are_told_from_those_that_run() -> None:
+    calls = Calls(2)
+    for name in ("a", "b", "c"):
+        calls.join(name, "alice")
+    assert (len(calls.singleflight), calls.singleflight.waiting) == (3, 1)
+    calls.running["a"].callback("")
+    assert (len(calls.singleflight), calls.singleflight.waiting) == (2, 0)
+
+
 def test_who_joins_a_call_that_waits_lends_it_a_turn_of_its_own() -> None:
     calls = Calls()
     for number in range(10):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mcproxy.daemon.figures import Figures
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.aggregates import Aggregates
     from mcproxy.aggregate.cache.store import Store
 
-MAX_REFLECTORS = 2000
+MAX_REFLECTORS = 1000
 """Entries of one aggregate; more than that are counted only: 500 members have 50,000 caches."""
 
 _STATES = ("unavailable", "syncing", "stale", "synced")
@@ -33,14 +33,26 @@ def of_aggregates(owner: Aggregates) -> list[Figures]:
 
 
 def _of_stores(stores: Iterable[Store], now: float) -> Figures:
-    entries = [_of_store(store, now) for store in stores]
-    entries.sort(key=lambda entry: _STATES.index(entry["state"]))
+    """Return the figures of caches; all are counted, the worst are shown."""
+    by_state: dict[str, list[Store]] = {state: [] for state in _STATES}
+    objects = size = 0
+    for store in stores:
+        by_state[_state(store)].append(store)
+        objects += len(store)
+        size += store.size
+    shown = islice((store for state in _STATES for store in by_state[state]), MAX_REFLECTORS)
     return {
-        "reflectors": entries[:MAX_REFLECTORS],
-        "reflectorCounts": dict(Counter(entry["state"] for entry in entries)),
-        "objects": sum(entry["objects"] for entry in entries),
-        "bytes": sum(entry["bytes"] for entry in entries),
+        "reflectors": [_of_store(store, now) for store in shown],
+        "reflectorCounts": {state: len(found) for state, found in by_state.items() if found},
+        "objects": objects,
+        "bytes": size,
     }
+
+
+def _state(store: Store) -> str:
+    if store.unavailable_since is None:
+        return "synced" if store.synced else "syncing"
+    return "stale" if store.synced else "unavailable"
 
 
 def _of_store(store: Store, now: float) -> Figures:
@@ -48,15 +60,13 @@ def _of_store(store: Store, now: float) -> Figures:
 
     `lagSeconds` is the time since the last event, bookmark or list: a member that is followed gives one each minute.
     """
-    away = store.unavailable_since is not None
-    state = ("stale" if away else "synced") if store.synced else ("unavailable" if away else "syncing")
     changed, gvr = store.last_event, store.resource.gvr
     return {
         "cluster": store.member,
         "resource": str(gvr),
         "version": gvr.version,
         "namespace": store.namespace,
-        "state": state,
+        "state": _state(store),
         "objects": len(store),
         "bytes": store.size,
         "lists": store.lists,

@@ -30,11 +30,7 @@ def of_clusters(
             "name": name,
             **by_version(endpoint.pool.counts() for endpoint in cluster.endpoints),
             "endpoints": [of_endpoint(endpoint, wall) for endpoint in cluster.endpoints],
-            "credentials": {
-                "kind": credential_kind(cluster.config.credentials),
-                "identity": str(cluster.config.identity),
-                "ready": cluster.credentials.is_ready,
-            },
+            "credentials": _of_credentials(cluster),
             "rightsMissing": _listed(missing(name)),
         }
         for name, cluster in clusters.items()
@@ -60,6 +56,17 @@ def of_endpoint(endpoint: Endpoint, wall: float) -> Figures:
         "connections": endpoint.pool.connections,
         "idle": endpoint.pool.idle,
         "latencySeconds": endpoint.check_seconds,
+    }
+
+
+def _of_credentials(cluster: Cluster) -> Figures:
+    """Return the state of the proxy's own credential; `expiresAt` is that of what an exec plugin has given."""
+    expires_at = cluster.credentials.expires_at
+    return {
+        "kind": credential_kind(cluster.config.credentials),
+        "identity": str(cluster.config.identity),
+        "ready": cluster.credentials.is_ready,
+        "expiresAt": None if expires_at is None else rfc3339(expires_at),
     }
 
 

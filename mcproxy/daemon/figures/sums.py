@@ -7,8 +7,7 @@ first process that knows them is believed: callers put the leader first, who che
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from mcproxy.daemon.figures import Figures
 
@@ -32,46 +31,48 @@ _FACTS = frozenset({"ready", "limits", "latencySeconds", "lagSeconds", "lastEven
 """Numbers and objects that are the same in each process, or that one process alone knows."""
 
 
-def summed(processes: Sequence[Figures]) -> Figures:
+def summed(processes: Iterable[Figures]) -> Figures:
     """Return the sums of the figures of processes: each listener, server, cluster … once.
 
-    Nothing that is given is changed. The lists that always are in the status document are there, if empty.
+    The objects are taken over and changed: 500 clusters of four processes are summed in a few milliseconds. The lists
+    that always are in the status document are there, if empty.
     """
     total: Figures = {"listeners": [], "clusters": []}
     for process in processes:
-        total = _object(total, process)
+        _add(total, process)
     return total
 
 
-def _object(one: Mapping[str, Any], other: Mapping[str, Any]) -> Figures:
-    """Sum two objects, key by key; a key that one of both has alone stays as it is."""
-    found = dict(one)
+def _add(total: Figures, other: Figures) -> None:
+    """Add an object to another, key by key; a key that one of both has alone stays as it is."""
     for key, value in other.items():
-        found[key] = _value(key, one[key], value) if key in one else value
-    return found
+        one = total.get(key)
+        kind = type(value)  # of JSON: there are no subclasses
+        if one is None:
+            total[key] = value
+        elif kind is str or value is None or key in _FACTS:
+            continue
+        elif kind is int or kind is float:
+            total[key] = one + value
+        elif kind is dict:
+            _add(one, value)
+        elif kind is list and key in _IDENTITY:
+            _add_all(one, value, _IDENTITY[key])
+        elif kind is bool and key in _ANY:
+            total[key] = one or value
 
 
-def _value(key: str, one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return other if one is None else one
-    if key in _ANY:
-        return one or other
-    if key in _FACTS or type(one) is bool:
-        return one
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return _object(one, other)
-    if isinstance(one, list):
-        return _list(key, one, other) if key in _IDENTITY else one
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one + other
-    return one
-
-
-def _list(key: str, one: Sequence[Figures], other: Sequence[Figures]) -> list[Figures]:
-    """Put two lists of objects together: those with the same identity are summed."""
-    identity = _IDENTITY[key]
-    found: dict[tuple[Any, ...], Figures] = {}
-    for entry in (*one, *other):
-        name = tuple(entry.get(part) for part in identity)
-        found[name] = _object(found[name], entry) if name in found else entry
-    return list(found.values())
+def _add_all(total: list[Figures], others: list[Figures], identity: tuple[str, ...]) -> None:
+    """Add a list of objects to another: those with the same identity are summed."""
+    if not total:
+        total += others
+        return
+    known = {tuple(map(entry.get, identity)): entry for entry in total}
+    for other in others:
+        name = tuple(map(other.get, identity))
+        entry = known.get(name)
+        if entry is None:
+            known[name] = other
+            total.append(other)
+        else:
+            _add(entry, other)

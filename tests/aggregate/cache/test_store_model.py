@@ -130,6 +130,7 @@ class StoreModel(RuleBasedStateMachine):
         for store, follower in zip(self.stores, self.followers, strict=True):
             present = self.member.states[store.version]
             assert state_of(store.snapshot()) == present == follower.state
+            assert store.size == sum(item.size for item in store.snapshot())
             for version, state in self.member.states.items():
                 if version > store.version:
                     break
