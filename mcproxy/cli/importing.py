@@ -129,6 +129,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make and write it; 0 done, 3 something was left out, 78 what was read is wrong, 1 any other failure."""
     from mcproxy.config.problem import ConfigErrors
+    from mcproxy.importing import output
     from mcproxy.importing.live import LiveError
     from mcproxy.importing.objects import UnusableError
 
@@ -139,7 +140,8 @@ def run(args: argparse.Namespace) -> int:
         with progress(f"importing {args.what}") as shown:
             fragments, left_out, complete = _MAKERS[args.what](args)
             shown.say("checking what was made")
-            return _finish(args, fragments, left_out, complete)
+            checked = output.check(fragments, complete)
+        return _finish(args, checked, left_out)
     except ConfigErrors as errors:
         for problem in errors.problems:
             print(problem, file=sys.stderr)
@@ -219,13 +221,10 @@ def _objects(args: argparse.Namespace, wanted: Sequence[tuple[str, str, str]]) -
     return live.read(args.kubeconfig, args.context, wanted) if args.live else read_objects(args.files)
 
 
-def _finish(
-    args: argparse.Namespace, fragments: Sequence[Fragment], left_out: Sequence[Note], complete: Complete
-) -> int:
-    """Check and write what was made. Raises OSError, UnusableError."""
+def _finish(args: argparse.Namespace, checked: Checked, left_out: Sequence[Note]) -> int:
+    """Write what was made, and say what was not carried over. Raises OSError, UnusableError."""
     from mcproxy.importing import output
 
-    checked = output.check(fragments, complete)
     notes = [*left_out, *checked.notes]
     if not any("clusters" in fragment.sections for fragment in checked.fragments):
         for note in notes:

@@ -6,6 +6,8 @@ What the cluster answers is hostile as a file is: it is read in pages, each boun
 from __future__ import annotations
 
 import json
+import logging
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -34,8 +36,10 @@ def read(kubeconfig: str | None, context: str | None, wanted: Sequence[tuple[str
             "--live needs the kubernetes package: pip install 'mcproxy[import]'; or save the objects with kubectl get "
             "-o yaml, and give the files"
         ) from None
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it would tell of each attempt, beside the error
     try:
-        api: Any = config.new_client_from_config(config_file=kubeconfig, context=context)  # type: ignore[no-untyped-call]
+        file = kubeconfig or os.environ.get("KUBECONFIG") or None
+        api: Any = config.new_client_from_config(config_file=file, context=context)  # type: ignore[no-untyped-call]
     except (config.ConfigException, OSError) as error:
         raise LiveError(f"the kubeconfig cannot be used: {error}") from None
     with api:
@@ -116,7 +120,7 @@ def _answer(method: Any, what: str, *args: Any, **options: Any) -> dict[str, Any
         kind = _NotFoundError if error.status == 404 else LiveError
         raise kind(f"{what}: {error.status} {error.reason}{_advice(error.status)}") from None
     except (HTTPError, OSError, ValueError) as error:
-        raise LiveError(f"{what}: {error}") from None
+        raise LiveError(f"{what}: {getattr(error, 'reason', error)}") from None
     if len(data) > _MAX_PAGE:
         raise UnusableError(f"{what}: the answer is larger than {_MAX_PAGE // 2**20} MiB")
     try:

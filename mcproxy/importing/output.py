@@ -49,6 +49,8 @@ def check(fragments: Sequence[Fragment], complete: Complete = tuple) -> Checked:
     left_out: list[Note] = []
     good = list(fragments)
     if problems_of(complete(good)):
+        if found := problems_of(complete([])):
+            raise UnusableError("\n".join(found))
         good = [fragment for fragment in fragments if _loads(complete([fragment]), fragment, left_out)]
     if problems_of(complete(good)):  # what two of them have alike
         apart, good = good, []

@@ -247,3 +247,17 @@ def test_hostile_text_stays_in_its_line(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["import", "upstreamcluster", file, "--output", str(tmp_path / "m.yaml")]) == 0
     assert "\x1b" not in capsys.readouterr().err
     assert len(yaml.safe_load((tmp_path / "m.yaml").read_text())["servers"]) == 1
+
+
+def test_a_gateway_certificate_that_is_wrong_is_no_fault_of_the_objects(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gw.pem").write_text("no PEM")
+    file = write(tmp_path / "objects.yaml", upstream_cluster())
+    pem = str(tmp_path / "gw.pem")
+    command = ["import", "upstreamcluster", file, "--certificate", pem, pem, "--output", str(tmp_path / "m.yaml")]
+    assert main(command) == 78
+    captured = capsys.readouterr()
+    assert "certificates[0].certFile" in captured.err
+    assert "UpstreamCluster" not in captured.err
+    assert not (tmp_path / "m.yaml").exists()

@@ -20,6 +20,8 @@ VERSION = "v1alpha1"
 KIND = "UpstreamCluster"
 PLURAL = "upstreamclusters"
 LISTENER = "kubegateway"
+_OWN = "kubegateway_own"
+"""The certificate that was the gateway's own; no cluster has such a name."""
 
 _SPEC = ("servers", "clientConfig", "secureServing", "flowControl", "dispatchPolicies", "logging")
 _CLIENT = (
@@ -54,9 +56,9 @@ def listener(fragments: Sequence[Fragment], options: Options) -> Fragment:
     if options.certificate is not None:
         chain, key = options.certificate
         made.files |= {"gateway.crt": chain, "gateway.key": key}
-        certificate = {"name": "gateway", "certFile": FileName("gateway.crt"), "keyFile": FileName("gateway.key")}
+        certificate = {"name": _OWN, "certFile": FileName("gateway.crt"), "keyFile": FileName("gateway.key")}
         made.add("certificates", certificate)
-        names.insert(0, "gateway")
+        names.insert(0, _OWN)
     entry: dict[str, Any] = {"name": LISTENER, "serves": "API", "bind": options.bind}
     if names:
         entry["tls"] = {"certificates": names}

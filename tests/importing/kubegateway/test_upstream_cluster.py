@@ -170,7 +170,7 @@ def test_what_was_in_the_flags_of_the_gateway() -> None:
     fragment = made(options=options, secureServing=None)
     front = listener([fragment], options)
     assert fragment.sections["authentication"][0]["clientCertificates"]["caFile"] == f"{NAME}_clients-ca.crt"
-    assert front.sections["listeners"][0]["tls"] == {"certificates": ["gateway"]}
+    assert front.sections["listeners"][0]["tls"] == {"certificates": ["kubegateway_own"]}
     assert problems_of([fragment, front]) == []
     alone = made(secureServing=None)
     assert "--certificate" in notes(alone)
