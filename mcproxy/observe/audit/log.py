@@ -6,7 +6,7 @@ reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -26,6 +26,10 @@ LONGEST_BACKLOG = 16 * 1024 * 1024
 CLOSE_TIMEOUT = 5.0
 """Seconds for writing what is queued at the end of the process."""
 _TODO = "free space or check the disk; events are kept in memory up to 16 MiB and written as soon as that works again"
+
+
+encode: Callable[[Sequence[Event]], bytes] = msgspec.json.Encoder().encode_lines
+"""Returns events as lines of JSON."""
 
 
 class AuditLog(BatchedLog[Event]):
@@ -55,7 +59,7 @@ class AuditLog(BatchedLog[Event]):
         self.micro_time = values.MicroTime()
         self._successor = successor
         writer = FileWriter(config.file, keep=True)
-        super().__init__(clock, writer, msgspec.json.Encoder().encode_lines, LONGEST_BACKLOG)
+        super().__init__(clock, writer, encode, LONGEST_BACKLOG)
 
     def next_log(self) -> BatchedLog[Event] | None:
         return self._successor()
