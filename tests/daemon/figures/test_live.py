@@ -26,7 +26,7 @@ from mcproxy.net.errors import ConnectionRefused
 from mcproxy.upstream.cluster import Cluster
 from tests.aggregate.cache.objects import PODS, cached
 from tests.dispatch.flow_controls import admit, bucket, exempt, held, inflight
-from tests.upstream.fakes import FakeConnector, FakeReactor, cluster_config, endpoint_config
+from tests.upstream.fakes import FakeConnector, FakeReactor, FakeRunner, cluster_config, endpoint_config
 
 WALL = 1_790_000_000.0
 
@@ -37,7 +37,8 @@ class Bench:
     def __init__(self, **fields: Any) -> None:
         self.clock = FakeReactor()
         self.net = FakeConnector(self.clock)
-        shared = replace(make_shared(self.clock, Deadlines(self.clock), lambda endpoint: None), connect=self.net)
+        shared = make_shared(self.clock, Deadlines(self.clock), lambda endpoint: None)
+        shared = replace(shared, connect=self.net, plugins=cast(Any, FakeRunner()))
         check = model.HealthCheck(interval=5.0, timeout=3.0, unhealthy_after=1)
         endpoints = (endpoint_config(), endpoint_config(name="b", host="10.0.0.2", disabled=True))
         self.cluster = Cluster(cluster_config(*endpoints, health_check=check, **fields), shared)
