@@ -43,7 +43,7 @@ from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import BindError, SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver
 from mcproxy.net.wall_time import wall_clock
-from mcproxy.observe.metrics.families import DURATION_BOUNDS
+from mcproxy.observe.metrics.families import DURATION_BOUNDS, RELOADS
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.changes import Change
@@ -391,6 +391,7 @@ class Daemon:
             self._dependencies.observer.configure(config.logging)
 
     def _report_reload(self, reload: ReloadResult) -> None:
+        self._service.metrics.counts.increase(RELOADS, ("accepted" if reload.ok else "refused",))
         for warning in reload.warnings:
             log.warn("configuration warning", event="config_warning", cause=warning)
         if reload.ok:

@@ -28,6 +28,7 @@ from mcproxy.daemon.figures.listeners import of_listener
 from mcproxy.daemon.figures.process import of_process
 from mcproxy.daemon.figures.reviews import of_reviews
 from mcproxy.daemon.figures.servers import of_servers
+from mcproxy.daemon.listener_counts import ListenerCounts
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.readiness import checks_of
 from mcproxy.daemon.rights_check import RightsCheck, RightsCheckOfLeader
@@ -174,6 +175,8 @@ class Service:
             RightsCheck(reactor) if parts.health is None else RightsCheckOfLeader(reactor, parts.health)
         )
         self._listeners: dict[str, LiveListener] = {}  # by address
+        self._listener_counts = ListenerCounts(parts.metrics.counts)
+        parts.metrics.read_at_flush(lambda: self._listener_counts.add(self._all_listeners()))
         self._retired: set[LiveListener] = set()
 
     @property
@@ -363,6 +366,7 @@ class Service:
     async def _end_removed(self, requests: list[Request], gone: list[LiveListener], timeout: float) -> None:
         await self._in_flight.end_removed(requests, timeout)
         await self._flushed(gone)
+        self._listener_counts.add(gone)
         for live in gone:
             live.abort()
             self._retired.discard(live)

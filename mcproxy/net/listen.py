@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -105,6 +106,9 @@ class Listener:
         self._clients: ClientTable[PendingConnection | Stream] = ClientTable() if clients is None else clients
         self._resume_timer: Any = None
         self._quiet = Quiet()
+        self.counts: Counter[str] = Counter()
+        """Since it was opened: connections `accepted`; those refused (`connections`, `connectionsPerClient`: by the
+        limit; `proxy`: by their PROXY header); handshakes (`full`, `resumed`, `failed`, `abandoned`)."""
 
     # -- lifecycle --------------------------------------------------------------------------------------------
 
@@ -297,7 +301,9 @@ class Listener:
 
     def _accept(self, sock: socket.socket, name: Any) -> None:
         limit = self.settings.limits.connections
+        self.counts["accepted"] += 1
         if limit and self._clients.is_full(limit) and not self._make_room(limit):
+            self.counts["connections"] += 1
             sock.close()
             return
         tune(sock)
@@ -353,6 +359,7 @@ class Listener:
             todo="see why it leaves connections open, or raise limits.connectionsPerClient",
         )
         if idle is None:
+            self.counts["connectionsPerClient"] += 1
             return False
         idle.close()
         return True

@@ -27,7 +27,7 @@ from mcproxy.net.plain import PlainStream
 from mcproxy.net.proxy_protocol import MAX_2, ProxyHeader, ProxyHeaderError, parse
 from mcproxy.net.sockets import Address, address_of
 from mcproxy.net.stream import Stream
-from mcproxy.net.tls import Handshake, TLSStream
+from mcproxy.net.tls import Handshake, TLSStream, is_resumed
 from mcproxy.net.types import Reactor
 
 if TYPE_CHECKING:
@@ -158,6 +158,7 @@ class PendingConnection:
                 _end_tls(connection)
                 self._refuse_tls("the client has no ALPN, and the listener speaks HTTP/2 alone")
             else:
+                self._listener.counts["resumed" if is_resumed(connection) else "full"] += 1
                 self._tls_ready(connection)
 
         self._handshake = Handshake(
@@ -185,6 +186,7 @@ class PendingConnection:
 
     def _header_missing(self, cause: str) -> None:
         """Close the connection of a load balancer that sends no PROXY header, or a wrong one."""
+        self._listener.counts["proxy"] += 1
         log.info(
             "a connection has no valid PROXY header",
             event="proxy_header_missing",
@@ -198,12 +200,14 @@ class PendingConnection:
     def _handshake_failed(self, error: Exception) -> None:
         reason = tls_reason(error) if isinstance(error, SSL.Error) else str(error.args[0] if error.args else error)
         if reason in _GONE:  # a load balancer that looks whether the port is open, for example
+            self._listener.counts["abandoned"] += 1
             self._abandoned(reason)
         else:
             self._refuse_tls(tls_words.of_client(reason))
 
     def _refuse_tls(self, cause: str) -> None:
         """Close the connection of a client with which TLS could not be agreed on."""
+        self._listener.counts["failed"] += 1
         log.info(
             "the TLS handshake of a client failed",
             event="tls_handshake_failed",

@@ -24,6 +24,7 @@ from mcproxy.daemon.systemd import Notifier
 from mcproxy.kube.healthz import Check
 from mcproxy.net.contexts import PairError
 from mcproxy.observe.access import AccessLogs
+from mcproxy.observe.metrics.families import RELOADS
 from mcproxy.observe.metrics.metrics import Metrics
 
 
@@ -350,6 +351,7 @@ def test_dump_is_of_what_is_in_force(world: World) -> None:
     before = ask(world, "dump", format="json")
     assert json.loads(before["configuration"])["daemon"]["drainTimeout"] == "20s"
     world.daemon.reload()
+    assert dict(world.service.metrics.counts.of(RELOADS)) == {("accepted",): [1]}
     assert "drainTimeout: 7s" in ask(world, "dump")["configuration"]
     assert ask(world, "dump", format="xml")["errors"] == ["unknown format; known are: yaml, json"]
     refused = ask(world, "dump", file="/etc/other.yaml")
@@ -368,6 +370,7 @@ def test_reload_that_would_make_several_processes_of_one_is_refused_and_diff_say
         told[0].errors[0].startswith("a reload cannot change the number of workers from 1 to 2; run `mcproxy upgrade`")
     )
     assert (told[0].invalid, world.service.calls) == (False, ["started"])
+    assert dict(world.service.metrics.counts.of(RELOADS)) == {("refused",): [1]}
     told.append(diff(world))
     assert (told[1]["ok"], told[1]["refusal"]) == (True, told[0].errors[0])
     world.next = world.same

@@ -173,16 +173,22 @@ async def test_a_header_of_other_peers_is_refused(serve: Serve, recorders: Recor
 
 
 @pytest.mark.parametrize(
-    ("first", "settings", "event", "cause"),
+    ("first", "settings", "event", "cause", "counted"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", {}, "tls_handshake_failed", "the client speaks HTTP without TLS"),
-        (b"GET / HTTP/1.1\r\n\r\n", {"proxy_protocol_from": LOCALHOST}, "proxy_header_missing", "no PROXY header"),
-        (b"", {}, "connection_abandoned", "the peer closed the connection"),
-        (b"", {"proxy_protocol_from": LOCALHOST}, "connection_abandoned", "the peer closed the connection"),
+        (b"GET / HTTP/1.1\r\n\r\n", {}, "tls_handshake_failed", "the client speaks HTTP without TLS", "failed"),
+        (
+            b"GET / HTTP/1.1\r\n\r\n",
+            {"proxy_protocol_from": LOCALHOST},
+            "proxy_header_missing",
+            "no PROXY header",
+            "proxy",
+        ),
+        (b"", {}, "connection_abandoned", "the peer closed the connection", "abandoned"),
+        (b"", {"proxy_protocol_from": LOCALHOST}, "connection_abandoned", "the peer closed the connection", ""),
     ],
 )
 async def test_a_connection_that_comes_to_nothing_has_a_line(
-    serve: Serve, first: bytes, settings: dict[str, Any], event: str, cause: str
+    serve: Serve, first: bytes, settings: dict[str, Any], event: str, cause: str, counted: str
 ) -> None:
     listener = serve(ListenerSettings(name="public", certificates=store(), **settings))
     with capturedLogs() as events, raw(listener) as sock:
@@ -193,6 +199,7 @@ async def test_a_connection_that_comes_to_nothing_has_a_line(
     assert (line["event"], line["listener"], line["client"], line["cause"]) == (event, "public", "127.0.0.1", cause)
     assert line["log_level"] is (LogLevel.debug if event == "connection_abandoned" else LogLevel.info)
     assert ("todo" in line) is (event != "connection_abandoned")
+    assert listener.counts == {"accepted": 1, **({counted: 1} if counted else {})}
 
 
 async def test_a_handshake_that_takes_too_long_has_a_line(serve: Serve) -> None:
@@ -219,6 +226,7 @@ async def test_connections_beyond_the_limit_are_closed_and_logged_once(serve: Se
     finally:
         globalLogPublisher.removeObserver(observer)
     assert listener.connections == 2
+    assert listener.counts == {"accepted": 4, "full": 2, "connections": 2}
     assert len([event for event in observer if event.get("event") == "listener_limit_reached"]) == 1
     clients[0].stream.abortConnection()
     await until(lambda: listener.connections == 1)

@@ -157,7 +157,7 @@ HEALTH_CHECKS = Family(
 HANDSHAKES = Family(
     "mcproxy_tls_handshakes_total",
     "counter",
-    "TLS handshakes of clients, by result: full, resumed, failed.",
+    "TLS handshakes of clients, by result: full, resumed, failed, or abandoned (the client closed the connection).",
     ("listener", "result"),
 )
 CONNECTIONS = Family(
@@ -166,7 +166,7 @@ CONNECTIONS = Family(
     "Connections of clients that were accepted by a listener.",
     ("listener",),
 )
-CONNECTIONS_CLOSED = Family(
+CONNECTIONS_REFUSED = Family(
     "mcproxy_connections_refused_total",
     "counter",
     "Connections of clients that were closed at once, by the limit that was reached (connections, "
@@ -220,7 +220,7 @@ COUNTED = (
     CONNECT_DURATION,
     HEALTH_CHECKS,
     CONNECTIONS,
-    CONNECTIONS_CLOSED,
+    CONNECTIONS_REFUSED,
     HANDSHAKES,
     FLOODS,
     RELOADS,
