@@ -13,7 +13,7 @@ ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED = $(INSTALL) --require-hashes --no-build-isolation
 
-.PHONY: help demo test suite lint soak bench format lock clean
+.PHONY: help demo test suite lint soak bench format lock dist binary deb package-test clean
 
 help:
 	@echo "make demo  [ARGS='--dir DIR --workers N'] two simulated clusters behind mcproxy"
@@ -23,6 +23,10 @@ help:
 	@echo "make soak  [TIME=1m ARGS='--seed N']     load with faults by chance, and what must hold all the time"
 	@echo "make bench [ARGS=...]                    measure against nginx, Go and Twisted; writes bench/RESULTS.md"
 	@echo "make format                              format the code with ruff"
+	@echo "make dist                                wheel and source distribution, in dist/"
+	@echo "make binary [LEVEL=19]                   one file with Python and all dependencies, in dist/"
+	@echo "make deb                                 a Debian package of the same, in dist/"
+	@echo "make package-test [ARGS=...]             build these and test them in empty roots; takes minutes"
 	@echo "make lock  [ARGS=--upgrade]              write requirements/*.lock anew, from pyproject.toml"
 	@echo "make clean                               remove everything that the other targets created"
 
@@ -32,7 +36,7 @@ demo: $(VENV)/made-for-demo
 test: lint suite
 
 suite: $(VENV)/made-for-test
-	@.ci/tools kubectl chromium redis-server zsh fish || echo "make $@: going on without; the tests that need it will fail" >&2
+	@.ci/tools kubectl chromium redis-server zsh fish systemd-analyze || echo "make $@: going on without; the tests that need it will fail" >&2
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15 $(ARGS)
 
 lint: $(VENV)/made-for-test
@@ -51,6 +55,40 @@ bench: $(VENV)/made-for-test
 format: $(VENV)/made-for-test
 	$(BIN)/ruff check --fix mcproxy tests bench man packaging
 	$(BIN)/ruff format mcproxy tests bench man packaging
+
+dist: $(VENV)/made-for-package
+	$(BIN)/hatchling build --directory dist
+
+# The interpreter, mcproxy and all that it needs, which binary and Debian package hold.
+TREE := build/tree
+SOURCES = $(shell find mcproxy man etc systemd packaging schema -type f -not -path '*/__pycache__/*') pyproject.toml
+LEVEL ?= 12
+
+$(TREE)/made: $(VENV)/made-for-package requirements/all.lock $(SOURCES)
+	@.ci/tools strip ldd
+	$(BIN)/python packaging/tree.py $(TREE)
+	@touch $@
+
+binary: $(TREE)/made
+	@.ci/tools cc libzstd.a
+	@mkdir -p dist
+	$(BIN)/python packaging/binary.py $(TREE) dist $(LEVEL)
+
+deb: $(TREE)/made
+	@.ci/tools dpkg-deb
+	@mkdir -p dist
+	$(BIN)/python packaging/deb.py $(TREE) dist
+
+# A Debian with nothing but what each has, for the tests of the package.
+build/debian.tar: packaging/debian.sh
+	@.ci/tools debootstrap
+	@mkdir -p build
+	packaging/debian.sh $@
+
+# In a network namespace of its own, in which nothing but loopback is.
+package-test: $(VENV)/made-for-test dist binary deb build/debian.tar
+	@.ci/tools cc ip lintian unshare
+	unshare --net --mount sh -c 'ip link set lo up && exec $(BIN)/python -m pytest --durations=15 packaging/tests $(ARGS)'
 
 lock:
 	@$(MAKE) --no-print-directory VENV=.venv-lock .venv-lock/made-for-lock
@@ -72,7 +110,7 @@ $(VENV)/made-for-%: requirements/%.lock requirements/build.lock | $(BIN)/python
 	$(INSTALL) --no-build-isolation --no-deps --no-index --editable .
 	@touch $@
 
-# What writes the lock files needs nothing of what they hold.
-$(VENV)/made-for-lock: requirements/lock.lock | $(BIN)/python
+# What writes the lock files, and what builds packages, does not run mcproxy.
+$(VENV)/made-for-lock $(VENV)/made-for-package: $(VENV)/made-for-%: requirements/%.lock | $(BIN)/python
 	$(LOCKED) --requirement $<
 	@touch $@

@@ -23,6 +23,7 @@ LOCKS: dict[str, tuple[str, ...]] = {
     "demo": ("--extra=demo", "pyproject.toml"),
     "run": ("pyproject.toml",),
     "build": ("requirements/build.in",),
+    "package": ("requirements/package.in",),
     "lock": ("requirements/lock.in",),
 }
 """By name: what is locked, as arguments of `uv pip compile`; `all` is every extra that an operator can use."""

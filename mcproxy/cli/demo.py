@@ -30,6 +30,7 @@ from mcproxy.cli import FAILED, OK, demo_files, demo_redis
 from mcproxy.cli.demo_directory import DemoDirectory, DemoError, open_directory
 from mcproxy.cli.progress import Progress, progress
 from mcproxy.config.model import AUTO, MAX_WORKERS
+from mcproxy.daemon import fresh_interpreter
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -292,7 +293,7 @@ class Proxy:
         self._stopped = False
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "mcproxy.cli.demo_proxy"],
+                fresh_interpreter.command("mcproxy.cli.demo_proxy"),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -27,6 +27,7 @@ COMMANDS = {
     "kubeconfig": "print a kubeconfig for clients of a server",
     "import": "make a configuration from kubeconfigs, KubeGateway's or Karmada's objects",
     "schema": "print the JSON Schema of the configuration file",
+    "files": "find or copy the manual pages, the systemd unit and the examples that come with the program",
     "completion": "print a script by which a shell completes mcproxy's commands",
     "version": "print the versions of mcproxy, Python, OpenSSL and the libraries",
     "demo": "start two simulated clusters and a proxy in front of them",

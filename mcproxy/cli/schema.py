@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcproxy.cli import FAILED, OK
+from mcproxy.daemon.fresh_interpreter import single_file
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -69,6 +70,6 @@ def schema_text() -> str:
 
 
 def schema_path() -> Path | None:
-    """Return the schema's file; None where it is gone when the program ends (a single-file program unpacks itself)."""
+    """Return the schema's file; None where the next version has none there (a single-file program unpacks itself)."""
     path = Path(__file__).parents[1] / "config" / "mcproxy.schema.json"
-    return path.resolve() if path.is_file() and not getattr(sys, "frozen", False) else None
+    return path.resolve() if path.is_file() and single_file() is None else None

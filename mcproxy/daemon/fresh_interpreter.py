@@ -16,6 +16,14 @@ def command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, *_flags(), "-m", module, *arguments]
 
 
+def single_file() -> str | None:
+    """Return the single-file program of which this interpreter was unpacked (packaging/launcher.c), if it was.
+
+    Children of such a process run its interpreter directly, so they do not know.
+    """
+    return str(sys._xoptions["mcproxy_program"]) if "mcproxy_program" in sys._xoptions else None
+
+
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return `environ`; with the folder of this package in PYTHONPATH if it is not installed (run from its source)."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(mcproxy.__file__)))

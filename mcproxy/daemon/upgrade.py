@@ -27,6 +27,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from mcproxy.daemon import fresh_interpreter
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.fresh_interpreter import describe_end
 from mcproxy.daemon.handover import PROTOCOL, VARIABLE
@@ -266,8 +267,10 @@ class Upgrade:
 def command_line() -> list[str]:
     """Return what starts this program as it was started: by its script, whose first line names the interpreter.
 
-    A script that was replaced since may name that of another version.
+    A script, or the single file, that was replaced since may name or hold that of another version.
     """
+    if program := fresh_interpreter.single_file():
+        return [program, *sys.argv[1:]]
     words = sys.orig_argv
     script = words[1] if len(words) > 1 else ""
     try:

@@ -36,6 +36,6 @@ def test_modeline_is_what_editors_look_for_and_no_change_of_the_file(
 def test_a_single_file_program_has_no_lasting_path(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setitem(sys._xoptions, "mcproxy_program", "/usr/local/bin/mcproxy")
     assert main(["schema", "--path"]) == 1
     assert "mcproxy schema > " in capsys.readouterr().err

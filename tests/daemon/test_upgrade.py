@@ -196,6 +196,14 @@ def test_it_is_started_by_its_script_whose_interpreter_may_be_another_one_now(
     assert command_line() == ["python", "-m", "mcproxy", "run"]
 
 
+def test_a_single_file_program_is_started_anew_and_not_the_interpreter_that_it_has_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys._xoptions, "mcproxy_program", "/usr/local/bin/mcproxy")
+    monkeypatch.setattr(sys, "argv", ["/var/cache/mcproxy/unpacked-1/…/mcproxy/__main__.py", "run", "-c", "x"])
+    assert command_line() == ["/usr/local/bin/mcproxy", "run", "-c", "x"]
+
+
 def test_a_variable_that_nobody_has_set_for_this_process_is_an_error_of_the_operator() -> None:
     environ = {"MCPROXY_HANDOVER": "soon"}
     with pytest.raises(DaemonError, match="invalid literal") as caught:
