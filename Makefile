@@ -13,7 +13,7 @@ ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED = $(INSTALL) --require-hashes --no-build-isolation
 
-.PHONY: help demo test suite lint soak bench format lock dist binary deb package-test clean
+.PHONY: help demo test suite lint soak fuzz bench format lock dist binary deb package-test clean
 
 help:
 	@echo "make demo  [ARGS='--dir DIR --workers N'] two simulated clusters behind mcproxy"
@@ -21,6 +21,7 @@ help:
 	@echo "make suite [PYTHON=P VENV=DIR]           all tests, on another Python in a virtual environment of its own"
 	@echo "make lint                                ruff, mypy, import-linter"
 	@echo "make soak  [TIME=1m ARGS='--seed N']     load with faults by chance, and what must hold all the time"
+	@echo "make fuzz  [RUNS=1000000 ARGS='-k name'] hostile input for every parser that strangers reach"
 	@echo "make bench [ARGS=...]                    measure against nginx, Go and Twisted; writes bench/RESULTS.md"
 	@echo "make format                              format the code with ruff"
 	@echo "make dist                                wheel and source distribution, in dist/"
@@ -47,6 +48,9 @@ lint: $(VENV)/made-for-test
 
 soak: $(VENV)/made-for-test
 	$(BIN)/python -m tests.soak --time $(or $(TIME),1m) $(ARGS)
+
+fuzz: $(VENV)/made-for-test
+	$(BIN)/python -m tests.fuzz --runs $(or $(RUNS),1000000) $(ARGS)
 
 bench: $(VENV)/made-for-test
 	@.ci/tools nginx wrk h2load redis-server

@@ -113,6 +113,7 @@ def test_each_python_has_its_suite_and_a_failure_keeps_none_from_running(
     done = run(checkout, environ)
     assert (checkout / "calls").read_text().splitlines() == [
         "test ARGS=--junit-xml .ci/results/default.xml",
+        "soak TIME=1m",
         f"suite VENV=.venv-3.12 PYTHON={tmp_path}/bin/python3.12 ARGS=--junit-xml .ci/results/3.12.xml",
         f"suite VENV=.venv-3.13 PYTHON={tmp_path}/bin/python3.13 ARGS=--junit-xml .ci/results/3.13.xml",
     ]

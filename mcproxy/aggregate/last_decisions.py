@@ -112,7 +112,7 @@ class LastDecisions:
             return
         try:
             entries = msgspec.msgpack.decode(payload, type=list[tuple[bytes, bytes, _Last]])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             state_file.put_aside(path, f"its contents have another form: {error}")
             return
         for user, key, last in entries:

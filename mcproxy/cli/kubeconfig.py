@@ -237,7 +237,7 @@ def _certificates_in(file: str) -> list[x509.Certificate]:
             return x509.load_pem_x509_certificates(pem.read())
     except OSError as error:
         raise _UnknownError(f"--ca {file}: {error.strerror or error}") from error
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         raise _UnknownError(f"--ca {file} holds no PEM certificate") from None
 
 

@@ -20,6 +20,7 @@ from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import adopted_processes, collector, signals
 from mcproxy.daemon.admin import DaemonAdmin
 from mcproxy.daemon.config_process import ConfigProcessError
+from mcproxy.daemon.descriptor_limit import raise_limit
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.lifecycle import Daemon, Dependencies
 from mcproxy.daemon.log_formats import with_priority
@@ -66,6 +67,7 @@ def run(
         return 1
     signals.ignore_until_ready()
     collector.set_thresholds()
+    raise_limit()
     path = os.path.abspath(path)
     try:
         takeover = _takeover()

@@ -47,7 +47,7 @@ def load_pair(chain: bytes, key: bytes) -> tuple[list[x509.Certificate], Private
     """Parse a PEM chain (leaf first) and the unencrypted PEM key of the leaf. Raises PairError."""
     try:
         certificates = x509.load_pem_x509_certificates(chain)
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise PairError("no PEM certificate can be read") from error
     try:
         private = load_pem_private_key(key, None)
@@ -57,7 +57,11 @@ def load_pair(chain: bytes, key: bytes) -> tuple[list[x509.Certificate], Private
         raise PairError("no PEM private key can be read") from error
     if not isinstance(private, PrivateKey):
         raise PairError("the key is neither RSA nor ECDSA nor EdDSA")
-    if _public_bytes(private) != _public_bytes(certificates[0]):
+    try:
+        belongs = _public_bytes(private) == _public_bytes(certificates[0])
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise PairError("the certificate's public key cannot be read") from error
+    if not belongs:
         raise PairError("the key does not belong to the first certificate")
     return certificates, private
 

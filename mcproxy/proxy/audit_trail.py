@@ -7,7 +7,6 @@ accepts has one event alone, ResponseStarted with 401. A CORS preflight that the
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, UnsetType
@@ -68,7 +67,7 @@ class AuditTrail:
         self._log = log
         self._info = info
         self._first_byte = False  # ResponseStarted was written
-        self._received_at = time.time() - (exchange.connection.seconds() - exchange.started_at)
+        self._received_at = exchange.connection.wall_seconds() - (exchange.connection.seconds() - exchange.started_at)
         head, server, target = exchange.head, request.server, exchange.head.target
         caller = request.caller.user if server is not None and server.authenticates else None
         self.first = received(

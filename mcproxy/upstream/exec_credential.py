@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from mcproxy.config import model
@@ -78,6 +79,8 @@ def _text(status: dict[str, Any], key: str, origin: str) -> str:
         return ""
     if not isinstance(value, str):
         raise CredentialError(f"{origin}: status.{key} is not a string")
+    if not value.isascii():  # tokens, PEM and times are; JSON may hold half a character
+        raise CredentialError(f"{origin}: status.{key} has other characters than ASCII")
     return value
 
 
@@ -92,7 +95,7 @@ def _certificate(status: dict[str, Any], origin: str) -> ClientCertificate | Non
         private = load_pem_private_key(key, None)
         shape = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         fits = leaf.public_key().public_bytes(*shape) == private.public_key().public_bytes(*shape)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, x509.InvalidVersion, UnsupportedAlgorithm):
         raise CredentialError(f"{origin} gave a client certificate or key that is not PEM, or encrypted") from None
     if not fits:
         raise CredentialError(f"{origin} gave a client certificate and a key that do not belong together")

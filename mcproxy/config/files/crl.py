@@ -51,7 +51,7 @@ def parse(data: bytes) -> list[x509.CertificateRevocationList]:
             return [x509.load_der_x509_crl(data)]
         blocks = data.split(_BEGIN)[1:]
         return [x509.load_pem_x509_crl(_BEGIN + block.partition(_END)[0] + _END + b"\n") for block in blocks]
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         return []
 
 

@@ -139,7 +139,7 @@ def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
 def _certificates(context: Context, place: Place, pem: PEMFile) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem.data)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         if b"PRIVATE KEY-----" in pem.data and b"BEGIN CERTIFICATE-----" not in pem.data:
             context.error(place, f"{pem.path} holds a key, no certificate", "name the certificate's file")
         else:

@@ -279,7 +279,8 @@ class _Composer:
         if at is None:
             return None
         if "mapping values are not allowed" in found:
-            if (dash := _DASH.match(lines[at.line])) is not None:
+            # YAML ends lines at a carriage return too; then its numbers are not those of these lines.
+            if at.line < len(lines) and (dash := _DASH.match(lines[at.line])) is not None:
                 mark = yaml.Mark(at.name, 0, at.line, dash.end() - 1, None, 0)
                 return "a dash without a space behind it", "put a space after the dash", mark
             number = at.line - 1

@@ -121,7 +121,7 @@ def _of_authentication(chosen: model.Authentication) -> Iterator[tuple[str, str,
 def _parsed(pem: model.PEMFile) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem.data)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         return []
 
 

@@ -155,7 +155,7 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
     def decoded(payload: bytes) -> T:
         try:
             return decode(payload)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise FrameError(f"a payload is no {kind}: {error}") from None
 
     return decoded
