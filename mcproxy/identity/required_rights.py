@@ -77,7 +77,11 @@ def _impersonation(config: model.Config, cluster: model.Cluster) -> Iterator[Rig
 
 
 def _token_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
-    names = sorted({server.authentication or "" for server in config.servers if _reviews(config, server, cluster)})
+    found = {server.authentication or "" for server in config.servers if _reviews(config, server, cluster)}
+    # An Admin listener has no cluster of its own, so its set and its authorizer name theirs.
+    used = {listener.authentication for listener in config.listeners}
+    found |= {each.name for each in config.authentication if each.name in used and _names(each.token_review, cluster)}
+    names = sorted(found)
     if names:
         yield Right(f"reviews tokens (authentication {', '.join(names)})", "create", "tokenreviews", _AUTHENTICATION)
 
@@ -92,6 +96,9 @@ def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Ri
         if review is not None and (server in reached if review.cluster is None else review.cluster == cluster.name):
             names.add(server.authorization or "")
         impersonation |= server in reached and _asks_about_impersonation(server, cluster, authorization)
+    used = {listener.authorization for listener in config.listeners}
+    reviewed = (each for each in config.authorization if _names(each.subject_access_review, cluster))
+    names |= {each.name for each in reviewed if each.name in used}
     purposes = [f"reviews requests (authorization {', '.join(sorted(names))})"] if names else []
     asked = [
         aggregate.name
@@ -205,6 +212,10 @@ def _reviews(config: model.Config, server: model.Server, cluster: model.Cluster)
         return False
     reviewer = used.token_review.cluster
     return server.clusters == (cluster.name,) if reviewer is None else reviewer == cluster.name
+
+
+def _names(review: model.TokenReview | model.SubjectAccessReview | None, cluster: model.Cluster) -> bool:
+    return review is not None and review.cluster == cluster.name
 
 
 def _authorization(config: model.Config, server: model.Server) -> model.Authorization | None:

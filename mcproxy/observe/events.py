@@ -39,6 +39,12 @@ EVENTS: Mapping[str, Event] = {
         "After SIGUSR1 an access log could not be opened by its name; lines go on to the file that was open before.",
         "See `cause`. Let the daemon's user create the file (the `create` line of logrotate), and send SIGUSR1 again.",
     ),
+    "admin_request_refused": Event(
+        "info",
+        "An Admin listener refused a request: without a good credential, for what the user may not see, with a `Host` "
+        "that is not of this machine, from a web page of another site, or beyond the limit of what it answers at once.",
+        "Nothing, unless it should have been answered: `cause` says which it was.",
+    ),
     "audit_log_incomplete": Event(
         "error",
         "Events of the audit log were dropped because the queue for its file was full, or could not be written at the "

@@ -444,6 +444,25 @@ def test_token_reviews_are_those_of_used_servers(reviewer: str | None, used: mod
     assert ("create tokenreviews" in rights(config)) is expected
 
 
+def test_an_admin_listener_has_its_users_and_their_requests_reviewed() -> None:
+    review = model.SubjectAccessReview(cluster="east")
+    config = model.Config(
+        clusters=(cluster_config(identity=model.Identity.PROXY),),
+        authentication=(model.Authentication(name="users", token_review=model.TokenReview(cluster="east")),),
+        authorization=(model.Authorization(name="scrapers", subject_access_review=review),),
+    )
+    assert rights(config) == ["get /readyz"]
+    bind = model.TCPBind("127.0.0.1", 9901)
+    admin = model.Listener(
+        name="admin", bind=bind, serves=model.Serves.ADMIN, authentication="users", authorization="scrapers"
+    )
+    assert rights(replace(config, listeners=(admin,))) == [
+        "get /readyz",
+        "create tokenreviews",
+        "create subjectaccessreviews",
+    ]
+
+
 def test_a_health_check_of_a_resource_is_a_right_on_it() -> None:
     checked = cluster_config(health_check=model.HealthCheck(path="/api/v1/namespaces/default/services/x/status"))
     grant = required_rights(model.Config(clusters=(checked,)), checked)[0]

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from twisted.logger import Logger
 
 from mcproxy.config import model
-from mcproxy.config.urls import is_open
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.cross_site import is_foreign
 from mcproxy.kube import healthz
 from mcproxy.kube.healthz import Check
 from mcproxy.kube.status import StatusError, retry_after
@@ -45,6 +45,7 @@ log = Logger()
 MAX_AT_ONCE = 16
 """Answers, other than of probes, that one process makes at the same time; beyond it 429."""
 _METHODS = (b"GET", b"HEAD")
+_LOGGED = (401, 403, 429)
 _TEXT = b"text/plain; charset=utf-8"
 _JSON = b"application/json"
 _HTML = b"text/html; charset=utf-8"
@@ -93,7 +94,7 @@ class AdminPipeline:
         bind = listener.bind
         self._bound = bind.host.lower() if isinstance(bind, model.TCPBind) else ""
         # An open listener is reached without any trick, and with TLS a page would need a certificate for its name.
-        self._checks_host = listener.tls is None and isinstance(bind, model.TCPBind) and not is_open(bind)
+        self._checks_host = listener.tls is None and isinstance(bind, model.TCPBind) and not is_foreign(self._bound)
 
     def handle(self, exchange: Exchange) -> None:
         """Handle a request of the HTTP engine."""
@@ -109,6 +110,15 @@ class AdminPipeline:
             requested = await self._admitted(exchange, client)
             await self._answer(exchange, requested)
         except StatusError as refusal:
+            if refusal.code in _LOGGED:
+                log.info(
+                    "a request to an Admin listener was refused",
+                    event="admin_request_refused",
+                    client=client.log_address,
+                    listener=self._listener.name,
+                    cause=refusal.message,
+                    status=refusal.code,
+                )
             self._refuse(exchange, refusal)
         except Exception:
             log.failure("a bug in an answer of an Admin listener; please report it", event="internal_error")

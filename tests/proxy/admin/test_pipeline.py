@@ -247,6 +247,23 @@ async def test_without_a_good_credential_nothing_is_told(harness: Harness, sourc
     assert (await ask(harness, b"/metrics", b"Authorization: Bearer " + SECRET.encode()))[0] == 200
 
 
+async def test_who_is_refused_is_logged_without_the_credential(harness: Harness) -> None:
+    await serve(harness, authentication="users", authorization="readers")
+    with capturedLogs() as logged:
+        await ask(harness, b"/metrics")
+        await ask(harness, b"/config?secret", b"Authorization: Bearer others-token")
+        await ask(harness, b"/metrics", host=b"evil.example")
+        await ask(harness, b"/nothing", b"Authorization: Bearer others-token")
+    lines = [event for event in logged if event.get("event") == "admin_request_refused"]
+    assert [(each["status"], each["client"], each["listener"]) for each in lines] == [
+        (401, "127.0.0.1", "admin"),
+        (403, "127.0.0.1", "admin"),
+        (403, "127.0.0.1", "admin"),
+    ]
+    assert "somebody" in lines[1]["cause"]
+    assert not any("others-token" in str(each) or "secret" in str(each) for each in lines)
+
+
 async def test_headers_name_no_user(harness: Harness) -> None:
     await serve(harness, authentication="users")
     token = b"Authorization: Bearer others-token"
