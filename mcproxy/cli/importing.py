@@ -88,11 +88,18 @@ def add_parser(subparsers: Subparsers) -> None:
     upstream.add_argument(
         "--client-ca", metavar="FILE", help="authorities, PEM, for clusters without clientCAData: the gateway's own"
     )
-    upstream.add_argument(
+    inverted = upstream.add_mutually_exclusive_group()
+    inverted.add_argument(
+        "--as-written",
+        action="store_true",
+        help="carry inverted lists over as KubeGateway's documents have them: they exclude what they say. That is the "
+        "default where no request gets another limit or other endpoints by it",
+    )
+    inverted.add_argument(
         "--as-run",
         action="store_true",
-        help="carry inverted lists over as KubeGateway runs them, not as its documents say: several inverted items, "
-        "and an inverted group, match everything there",
+        help="carry inverted lists over as KubeGateway runs them: several inverted items, and an inverted group, match "
+        "everything",
     )
     registry = _add(below, "resourceregistry", "clusters and an aggregate from Karmada", _RESOURCE_REGISTRY)
     _add_sources(registry)
@@ -194,7 +201,7 @@ def _options(args: argparse.Namespace) -> Options:
         if args.certificate
         else None,
         client_ca=read_bounded(args.client_ca) if args.client_ca else b"",
-        mode=Mode.AS_RUN if args.as_run else Mode.AS_WRITTEN,
+        mode=Mode.AS_RUN if args.as_run else Mode.AS_WRITTEN if args.as_written else None,
     )
 
 

@@ -55,6 +55,10 @@ LINES = {
     "mcproxy demo --dir fo": {"folder"},
     "mcproxy check --explain GET /api --qu": {"--quiet"},
     "mcproxy completion ": {"bash", "zsh", "fish"},
+    "mcproxy import kube": {"kubeconfig"},
+    "mcproxy import upstreamcluster --as-run --se": {"--secrets"},
+    "mcproxy import resourceregistry --force mo": {"more.yaml"},
+    "mcproxy import kubeconfig x --secrets fo": {"folder"},
 }
 """Command lines, and what is offered for their last word."""
 

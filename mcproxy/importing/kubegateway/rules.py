@@ -10,8 +10,8 @@ not do what its API says:
   where KubeGateway takes them literally;
 - items that match nothing there (a verb in capitals, `pods/*`) are errors of mcproxy's.
 
-So a rule is carried over AS_WRITTEN, which is what the API says, and never more than the matcher allows; or AS_RUN,
-which matches all that the matcher does. The second is for rules that refuse.
+So a rule is carried over AS_WRITTEN, which is what the API says, and never matches more than the matcher does; or
+AS_RUN, which matches what the matcher does.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ _PATTERNS = frozenset(("users", "nonResourceURLs"))
 class Translation:
     """A rule of mcproxy's; None where it matches nothing, or cannot be said.
 
-    `narrower`: requests that the original matches do not match this one. `refused`: it matches some, but what it does
-    cannot be said, so that its requests are to be refused.
+    `differing` are its inverted lists that match more there than is documented: AS_WRITTEN excludes what they say,
+    AS_RUN matches everything. `refused`: it matches some requests, but which cannot be said, so that all that it may
+    match are to be refused.
     """
 
     rule: dict[str, Any] | None = None
     notes: list[tuple[str, str]] = field(default_factory=list)  # path, what
-    narrower: bool = False
+    differing: list[tuple[str, str]] = field(default_factory=list)  # path, why
     refused: bool = False
 
 
@@ -130,7 +131,6 @@ class _List:
                     return ["*"]
             elif "*" in item and self.key not in ("resources",):
                 self._note(f'"{item}" is no pattern there, and matches only what is called so; it is left out')
-                self.made.narrower = True
                 continue
             wrong = fault(text, self.kind)
             if wrong is not None:
@@ -144,13 +144,11 @@ class _List:
             wrong = fault(item, self.kind)
             if wrong is not None:
                 raise _UntranslatableError(self.where, f'"{item}" {wrong[0]}, and cannot be carried over')
-        why = self._why_narrower(items)
-        if why:
-            self._note(f"{why}; here it excludes what it says")
-            self.made.narrower = True
+        if why := self._why_more(items):
+            self.made.differing.append((self.where, why))
         return list(items)
 
-    def _why_narrower(self, items: Sequence[str]) -> str:
+    def _why_more(self, items: Sequence[str]) -> str:
         if len(items) > 1:
             return "KubeGateway matched everything with several inverted items"
         if self.key == "userGroups":
@@ -162,8 +160,10 @@ class _List:
         return ""
 
     def _as_run(self, items: Sequence[str]) -> list[str]:
-        exact = len(items) == 1 and not self._why_narrower(items) and fault(items[0], self.kind) is None
-        return list(items) if exact else ["*"]
+        why = self._why_more(items)
+        if why:
+            self.made.differing.append((self.where, why))
+        return list(items) if not why and fault(items[0], self.kind) is None else ["*"]
 
     def _note(self, what: str) -> None:
         self.made.notes.append((self.where, what))

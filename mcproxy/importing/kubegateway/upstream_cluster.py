@@ -41,7 +41,8 @@ class Options:
     """PEM of the chain and the key that clusters without a serving certificate use."""
     client_ca: bytes = b""
     """PEM of the authorities that clusters without clientCAData use."""
-    mode: Mode = Mode.AS_WRITTEN
+    mode: Mode | None = None
+    """How inverted lists are carried over; None: AS_WRITTEN where no request gets more by it, else AS_RUN."""
 
 
 def translate(found: Object, options: Options) -> Fragment:
@@ -256,4 +257,4 @@ class _Translator:
         if wanted not in _TRUE and wanted in ("0", "f", "F", "FALSE", "false", "False"):
             return None
         self._made.note(where, "DenyAllRequests: every request is refused; take the first policy out to serve again")
-        return Reject(429, "all requests are denied", "")
+        return Reject(429, "all requests are denied")

@@ -92,7 +92,7 @@ REQUESTS = [
 """What is asked of each list of policies."""
 
 
-def translated(policies: Sequence[dict[str, Any]], mode: Mode = Mode.AS_WRITTEN) -> list[dict[str, Any]]:
+def translated(policies: Sequence[dict[str, Any]], mode: Mode | None = None) -> list[dict[str, Any]]:
     """Return the policies of the server that is made."""
     flow_control = {"flowControlSchemas": SCHEMAS}
     found = one(upstream_cluster(dispatchPolicies=policies, flowControl=flow_control))
@@ -139,6 +139,18 @@ def test_what_was_refused_is_never_allowed(policies: list[dict[str, Any]]) -> No
     made = translated(policies)
     assert made, "a server without policies lets everything pass"
     for request, policy in outcomes(made):
+        if policy is not None and "reject" not in policy:
+            place = policy_of(policies, request)
+            assert place is not None, (request, policy)
+            assert not refuses(policies[place]), (request, policy)
+            control = policies[place].get("flowControlSchemaName", "")
+            assert policy.get("flowControl", "").rpartition("_")[2] == control, "another limit than before"
+
+
+@settings(max_examples=40, deadline=None)
+@given(POLICIES)
+def test_as_written_nothing_is_allowed_that_was_refused(policies: list[dict[str, Any]]) -> None:
+    for request, policy in outcomes(translated(policies, Mode.AS_WRITTEN)):
         if policy is not None and "reject" not in policy:
             place = policy_of(policies, request)
             assert place is not None, (request, policy)
@@ -191,7 +203,7 @@ def test_lists(key: str, items: list[str], written: list[str], run: list[str], n
     as_written, as_run = rule(**lists), rule(Mode.AS_RUN, **lists)
     assert as_written.rule[key] == written
     assert as_run.rule[key] == run
-    notes = " ".join(what for _, what in as_written.notes)
+    notes = " ".join(what for _, what in [*as_written.notes, *as_written.differing])
     assert note in notes
     assert bool(notes) == bool(note)
 
@@ -222,6 +234,23 @@ def test_what_cannot_be_said_is_refused(lists: dict[str, Any]) -> None:
     assert (made.rule, made.refused) == (None, True)
     policies = translated([{"rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], **lists}]}])
     assert [policy["reject"]["code"] for policy in policies] == [403]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verbs"),
+    [("some", "some", ["-get", "-list"]), ("some", "none", ["-get", "-list"]), ("some", "bucket", ["*"]),
+     ("some", "", ["*"]), ("", "some", ["*"]), ("", "", ["-get", "-list"])],
+)  # fmt: skip
+def test_an_inverted_list_is_as_written_where_no_request_gets_another_limit(
+    first: str, second: str, verbs: list[str]
+) -> None:
+    policies = translated(
+        [
+            {"rules": [{**ALL, "verbs": ["-get", "-list"]}], "flowControlSchemaName": first},
+            {"rules": [ALL], "flowControlSchemaName": second},
+        ]
+    )
+    assert policies[0]["rules"][0]["verbs"] == verbs
 
 
 def test_a_rule_that_refuses_does_not_become_narrower() -> None:
