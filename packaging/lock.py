@@ -19,7 +19,7 @@ FOLDER = Path("requirements")
 
 LOCKS: dict[str, tuple[str, ...]] = {
     "test": ("--extra=test", "pyproject.toml"),
-    "all": ("--extra=demo", "--extra=import", "pyproject.toml"),
+    "all": ("--extra=demo", "--extra=import", "--extra=otel", "pyproject.toml"),
     "demo": ("--extra=demo", "pyproject.toml"),
     "run": ("pyproject.toml",),
     "build": ("requirements/build.in",),

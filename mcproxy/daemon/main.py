@@ -148,7 +148,7 @@ def _make_service(
 ) -> tuple[Service, LogFiles]:
     """Return the proxy in this process, or in several, with the log files of either."""
     if worker_count(config.daemon) == 1:
-        request_logs = RequestLogs(reactor)
+        request_logs = RequestLogs(reactor, environ=os.environ)
         tables = OneProcessTables(reactor)
         parts = ProcessParts(
             sockets=LocalSockets(systemd, handed_over),

@@ -37,7 +37,9 @@ from mcproxy.upstream.shared import Shared
 
 if TYPE_CHECKING:
     from mcproxy.observe.audit.log import AuditLog
+    from mcproxy.observe.spans import Spans
     from mcproxy.proxy.audit_trail import Auditor
+    from mcproxy.proxy.request_spans import RequestTracer
 
 
 class PreparedAggregates(Protocol):
@@ -81,6 +83,9 @@ class RequestLogs(Protocol):
     def open_access(self, config: model.AccessLog) -> OpenAccessLog: ...
 
     def open_audit(self, config: model.AuditLog) -> AuditLog: ...
+
+    def spans(self) -> Spans | None:
+        """Return what takes spans, if requests are traced; raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +165,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         else resources.aggregates.prepare(config, clusters, identity.reviewers.as_seen_by)
     )
     access_log, audit_log, auditor = _request_logs(config, previous, resources)
+    tracer = _tracer(config, resources)
     recorders = Recorders.of(resources.metrics, access_log)
     before = {} if previous is None else previous.dispatches
     dispatches = {
@@ -198,6 +204,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
             in_flight=resources.in_flight,
             recorders=recorders,
             auditor=auditor,
+            tracer=tracer,
         )
     return Runtime(
         config,
@@ -284,6 +291,16 @@ def _request_logs(
                     audit_log.close()
                 raise
     return access_log, audit_log, auditor
+
+
+def _tracer(config: model.Config, resources: ProcessResources) -> RequestTracer | None:
+    """Return what traces requests, if they are traced and come to this process."""
+    spans = resources.request_logs.spans() if config.listeners else None
+    if spans is None:
+        return None
+    from mcproxy.proxy.request_spans import RequestTracer
+
+    return RequestTracer(spans)
 
 
 def make_shared(

@@ -409,6 +409,17 @@ EVENTS: Mapping[str, Event] = {
         "A bearer token was refused (401); `cause` has the reason of each authenticator.",
         "The client needs a valid token; compare `cause` with the `authentication` of the server.",
     ),
+    "spans_not_exported": Event(
+        "warn",
+        "The collector does not take the spans of requests; those that its queue cannot hold are lost.",
+        "See `cause`, and that the collector runs and takes OTLP over HTTP at `endpoint`.",
+    ),
+    "tracing_started": Event("info", "Requests are traced: their spans go to `endpoint`."),
+    "tracing_unavailable": Event(
+        "warn",
+        "The environment asks for spans (`OTEL_EXPORTER_OTLP_ENDPOINT`), but requests are not traced.",
+        "See `cause`: install `mcproxy[otel]`, or correct or unset the variables that begin with `OTEL_`.",
+    ),
     "upgrade_draining": Event("info", "The daemon was replaced by a new one and ends what it has."),
     "upgrade_failed": Event(
         "error",

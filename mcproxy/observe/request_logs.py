@@ -1,23 +1,31 @@
-"""The logs of requests of a process: access logs and audit logs, opened by a Runtime, reopened and closed together."""
+"""What a process writes about requests: access logs, audit logs, spans; opened by a Runtime, closed together."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
+from mcproxy.observe import tracing
 from mcproxy.observe.access import AccessLog, AccessLogs
 
 if TYPE_CHECKING:
     from mcproxy.observe.audit.log import AuditLog, AuditLogs
+    from mcproxy.observe.spans import Spans
 
 
 class RequestLogs:
     """Opens logs of requests and keeps them; what audit needs is imported when the first audit log is opened."""
 
-    def __init__(self, clock: IReactorTime, process: str = "") -> None:
-        """`process` is the name of this process in each line; "" for the only one of a daemon."""
+    def __init__(self, clock: IReactorTime, process: str = "", environ: Mapping[str, str] | None = None) -> None:
+        """`process` is the name of this process in each line; "" for the only one of a daemon.
+
+        `environ` says whether requests are traced; None: they are not.
+        """
+        self._environ = environ
+        self._spans: Spans | None = None
         self._clock = clock
         self._process = process
         self.access = AccessLogs(clock, process)
@@ -35,6 +43,13 @@ class RequestLogs:
             self._audit = AuditLogs(self._clock, self._process)
         return self._audit.open(config)
 
+    def spans(self) -> Spans | None:
+        """Return what takes spans, if requests are traced."""
+        environ, self._environ = self._environ, None
+        if environ is not None:
+            self._spans = tracing.start(self._clock, environ, self._process)
+        return self._spans
+
     @property
     def audit(self) -> AuditLogs | None:
         """The audit logs; None if there has been none."""
@@ -51,3 +66,5 @@ class RequestLogs:
         self.access.close()
         if self._audit is not None:
             self._audit.close()
+        if self._spans is not None:
+            self._spans.close()

@@ -48,6 +48,7 @@ class ClientConnectionInfo:
         "log_address",
         "peer",
         "routes",
+        "scheme",
         "server_name",
         "trusted",
     )
@@ -70,7 +71,8 @@ class ClientConnectionInfo:
         self.log_address = self.address or UNIX
         self.server_name = transport.server_name if transport.is_tls else None
         self.trusted = bool(trusted_proxies) and bool(self.address) and _within(self.address, trusted_proxies)
-        self._scheme = b"https" if transport.is_tls else b"http"
+        self.scheme = "https" if transport.is_tls else "http"
+        self._scheme = self.scheme.encode()
         #: the client's certificate, verified again under each Runtime (None without one)
         self.peer = TLSPeer.of(transport) if transport.is_tls else None
         self.foreign_host = False  # see identity.cross_site

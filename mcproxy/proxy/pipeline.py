@@ -46,7 +46,7 @@ from mcproxy.proxy.filters import (
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.reasons import Step
-from mcproxy.proxy.request import Auditor, Request
+from mcproxy.proxy.request import Auditor, Request, RequestTracer
 from mcproxy.proxy.responses import refusal_fields
 from mcproxy.proxy.routes import Routes, VirtualServer
 
@@ -77,13 +77,15 @@ class Pipeline:
         in_flight: InFlightRequests,
         recorders: Recorders,
         auditor: Auditor | None = None,
+        tracer: RequestTracer | None = None,
     ) -> None:
-        """`auditor` audits each request, if there is an audit log."""
+        """`auditor` audits each request, if there is an audit log; `tracer` makes spans, if they are exported."""
         self.routes = routes
         self.trusted_proxies = tuple(trusted_proxies)
         self._in_flight = in_flight
         self._recorders = recorders
         self._auditor = auditor
+        self._tracer = tracer
         self._cached_info = lru_cache(_CACHE_SIZE)(requestinfo.parse)
 
     def handle(self, exchange: Exchange) -> None:
@@ -96,7 +98,7 @@ class Pipeline:
         if not isinstance(client, ClientConnectionInfo) or client.routes is not self.routes:
             client = ClientConnectionInfo(connection, self.routes, self.trusted_proxies, self.handle)
             connection.facts = client
-        request = Request(exchange, client, in_flight.requests, self._recorders, self._auditor)
+        request = Request(exchange, client, in_flight.requests, self._recorders, self._auditor, self._tracer)
         head = exchange.head
         step = _ROUTING
         try:
@@ -127,6 +129,8 @@ class Pipeline:
                 info = request.info = self._cached_info(head.method, target)
             if self._auditor is not None:
                 self._auditor.begin(request, info)
+            if self._tracer is not None:
+                self._tracer.begin(request, info)
             if info.long_running:
                 exchange.set_long_running()
             if cluster is None:

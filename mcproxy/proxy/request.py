@@ -83,6 +83,24 @@ class Auditor(Protocol):
         """The request is over, however it ended."""
 
 
+class RequestSpan(Protocol):
+    """The span of one request (`proxy.request_spans.RequestSpan`)."""
+
+    fields: bytes
+    trace_id: str
+    span: Any
+
+
+class RequestTracer(Protocol):
+    """Traces requests (`proxy.request_spans.RequestTracer`)."""
+
+    def begin(self, request: Request, info: RequestInfo | None) -> None:
+        """What the request is about is known."""
+
+    def ended(self, request: Request, record: AccessRecord) -> None:
+        """The request is over, however it ended."""
+
+
 class ServedBy:
     """Who answered a request to an aggregate, for the access log: filled in while it is handled."""
 
@@ -112,6 +130,7 @@ class Request:
         "_correlation",
         "_in_flight",
         "_recorders",
+        "_tracer",
         "answered_at",
         "attempts",
         "caller",
@@ -133,6 +152,7 @@ class Request:
         "served",
         "server",
         "sessions",
+        "span",
         "trail",
         "upstream",
         "upstream_status",
@@ -148,6 +168,7 @@ class Request:
         in_flight: set[Request],
         recorders: Recorders,
         auditor: Auditor | None = None,
+        tracer: RequestTracer | None = None,
     ) -> None:
         """`in_flight`: the requests of the process, to which this one belongs until it ends."""
         self.exchange = exchange
@@ -172,8 +193,11 @@ class Request:
         self._audit_id = b""
         self._correlation: Correlation | None = None
         self._auditor = auditor
-        #: of the audit log: what it has of this request; also if it began, before a reload, as another object
-        self.trail: AuditTrail | None = cast("AuditTrail | None", exchange.carried)
+        self._tracer = tracer
+        self.trail: AuditTrail | None = None  # what the audit log has of it
+        self.span: RequestSpan | None = None
+        if exchange.carried is not None:  # it began, before a reload, as another object
+            self.trail, self.span = cast("tuple[AuditTrail | None, RequestSpan | None]", exchange.carried)
         self.refusal: StatusError | None = None  # what it was refused with, here
         self.decision: Decision | None = None  # of the server's authorizer
         self.sessions: SessionRegistry | None = None  # where it is kept as a session whose length is limited
@@ -227,14 +251,16 @@ class Request:
 
     def upstream_fields(self) -> bytes:
         """Return the client's fields as a cluster gets them, with the Audit-ID; none of identity or origin."""
-        noted = self.correlation
-        return noted.fields if noted.audit_id else b"%bAudit-Id: %b\r\n" % (noted.fields, self.audit_id)
+        return self._correlated(self.correlation)
 
     def correlate_head(self) -> None:
         """Put the Audit-ID into the head, for a handler that makes requests of its own from that."""
         head = self.exchange.head
-        found = correlate(head.fields)
-        head.fields = found.fields if found.audit_id else b"%bAudit-Id: %b\r\n" % (found.fields, self.audit_id)
+        head.fields = self._correlated(correlate(head.fields))
+
+    def _correlated(self, noted: Correlation) -> bytes:
+        fields = noted.fields if self.span is None else noted.untraced + self.span.fields
+        return fields if noted.audit_id else b"%bAudit-Id: %b\r\n" % (fields, self.audit_id)
 
     def answer_preflight(self) -> None:
         """Answer a CORS preflight from an allowed origin."""
@@ -274,7 +300,7 @@ class Request:
             if exchange.ended:  # the cancellation was answered
                 return True
         exchange.on_done = None
-        exchange.carried = self.trail
+        exchange.carried = self.trail, self.span
         exchange.detach(body or [])
         self._release()
         handle(exchange)
@@ -355,8 +381,12 @@ class Request:
         shown = self.plan or self.served or self.server
         recorders = self._recorders
         recorder = recorders.logged if shown is None or shown.access_log else recorders.unlogged
-        if recorder is not None:
-            recorder.finished(self._record(exchange))
+        if recorder is not None or self._tracer is not None:
+            record = self._record(exchange)
+            if self._tracer is not None:
+                self._tracer.ended(self, record)
+            if recorder is not None:
+                recorder.finished(record)
         if self._auditor is not None:
             self._auditor.ended(self)
 
@@ -398,6 +428,7 @@ class Request:
             verb=info.request_verb if info and info.is_resource else "",
             resource=_resource(info) if info and info.is_resource else "",
             request_id=self.audit_id.decode("ascii"),
+            trace_id=self.span.trace_id if self.span is not None else "",
             user_agent=self.correlation.user_agent,
             bytes_in=exchange.bytes_in,
             bytes_out=exchange.bytes_out,

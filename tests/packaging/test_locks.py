@@ -25,7 +25,7 @@ MACHINES = ("x86_64", "aarch64")
 EXTRAS: dict[str, tuple[str, ...] | None] = {
     "run": (),
     "demo": ("demo",),
-    "all": ("demo", "import"),
+    "all": ("demo", "import", "otel"),
     "test": ("test",),
     "build": None,
     "package": None,

@@ -291,6 +291,7 @@ class Logs:
     def __init__(self, clock: Any) -> None:
         self.access: list[Log] = []
         self.audit = AuditLogs(clock)
+        self.traced: Any = None  # what takes spans
 
     def open_access(self, _: model.AccessLog) -> Log:
         self.access.append(Log())
@@ -298,6 +299,9 @@ class Logs:
 
     def open_audit(self, config: model.AuditLog) -> AuditLog:
         return self.audit.open(config)
+
+    def spans(self) -> Any:
+        return self.traced
 
 
 class Harness:

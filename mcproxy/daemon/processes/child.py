@@ -12,6 +12,7 @@ successor. Without its supervisor it goes on as an orphan (`processes.orphan`).
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import socket
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ class ChildProcess:
         self._reactor = reactor
         self._channel = channel
         self._observer = observer
-        self._request_logs = RequestLogs(reactor, name)
+        self._request_logs = RequestLogs(reactor, name, os.environ)
         self._sockets = InheritedSockets()
         self._service: Service | None = None
         self._prepared: PreparedConfig | None = None

@@ -1,0 +1,123 @@
+"""Spans for OpenTelemetry, exported by OTLP over HTTP.
+
+This module imports the SDK (the extra `otel`), so it is itself imported only where `tracing.configured` says so. The
+SDK's processor has a bounded queue and a thread: nothing here waits for a collector. What is exported where, and how
+much of it, is said by the SDK's own environment variables.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
+
+from mcproxy import __version__
+
+Attributes = Mapping[str, str | int | bool]
+
+_CLOSE_TIMEOUT = 2.0  # seconds for exporting what is queued at the end of the process
+
+
+class Spans:
+    """The server spans of one process."""
+
+    def __init__(self, environ: Mapping[str, str], process: str, complain: Callable[[str], None]) -> None:
+        """Start exporting, as the SDK's variables say. Raises ValueError for one that it does not understand.
+
+        `process` is the name of this process where there are several. `complain` gets why spans are not exported, in
+        any thread.
+        """
+        _Complaints.take(complain)
+        attributes = {"service.version": __version__}
+        if "OTEL_SERVICE_NAME" not in environ and "service.name=" not in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+            attributes["service.name"] = "mcproxy"
+        if process:
+            attributes["mcproxy.process"] = process
+        self._provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._tracer = self._provider.get_tracer("mcproxy", __version__)
+
+    def start(
+        self, name: str, when: float, parent: tuple[bytes, bytes, int, bytes] | None, attributes: Attributes
+    ) -> Span:
+        """Return a new span of a request that arrived at `when` (seconds since the epoch).
+
+        `parent` is the client's trace context: trace id and span id in hexadecimal, flags, trace state.
+        """
+        context = Context()
+        if parent is not None:
+            trace_id, span_id, flags, state = parent
+            known = SpanContext(
+                int(trace_id, 16),
+                int(span_id, 16),
+                is_remote=True,
+                trace_flags=TraceFlags(flags & 0xFF),
+                trace_state=TraceState.from_header([state.decode("ascii")]) if state else None,
+            )
+            context = set_span_in_context(NonRecordingSpan(known), context)
+        return self._tracer.start_span(
+            name, context, SpanKind.SERVER, attributes, start_time=int(when * 1e9), record_exception=False
+        )
+
+    def end(self, span: Span, when: float, attributes: Attributes, *, failed: bool) -> None:
+        """End a span; `failed`: by a fault of the proxy or the cluster, not of the client."""
+        if span.is_recording():
+            span.set_attributes(attributes)
+            if failed:
+                span.set_status(Status(StatusCode.ERROR))
+            span.end(end_time=int(when * 1e9))
+
+    def close(self) -> None:
+        """Export what is queued, within two seconds."""
+        closing = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_TIMEOUT)
+
+
+def header_of(span: Span) -> bytes:
+    """Return the trace context of a span as a block of fields."""
+    context = span.get_span_context()
+    block = b"Traceparent: 00-%032x-%016x-%02x\r\n" % (context.trace_id, context.span_id, context.trace_flags)
+    state = context.trace_state.to_header()
+    return block + b"Tracestate: %b\r\n" % state.encode("ascii") if state else block
+
+
+def trace_id_of(span: Span) -> str:
+    """Return the id of a span's trace in hexadecimal; "" if it is not sampled."""
+    context = span.get_span_context()
+    return f"{context.trace_id:032x}" if context.trace_flags.sampled else ""
+
+
+class _Complaints(logging.Handler):
+    """Takes what the SDK logs: it would write to stderr, with tracebacks."""
+
+    def __init__(self, complain: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._complain = complain
+
+    @classmethod
+    def take(cls, complain: Callable[[str], None]) -> None:
+        """Hand the SDK's warnings to `complain` from now on."""
+        logger = logging.getLogger("opentelemetry")
+        logger.propagate = False
+        logger.handlers = [cls(complain)]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._complain(record.getMessage())
