@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from mcproxy.cli import DEFAULT_FILE, FAILED, OK
 from mcproxy.cli.control_client import NotRunningError, UnreachableError, send_to_daemon
 from mcproxy.cli.progress import progress
-from mcproxy.cli.status_problems import Problem, problems_of
 from mcproxy.cli.status_sections import SECTIONS, lines_of, seconds_of
 from mcproxy.cli.terminal import Terminal, clean, duration, number, size
+from mcproxy.observe.problems import Problem, problems
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -91,19 +91,19 @@ def run(args: argparse.Namespace) -> int:
     except UnreachableError as error:
         print(f"mcproxy status: {why_unreachable(error)}", file=sys.stderr)
         return FAILED
-    problems = problems_of(status)
+    found = problems(status)
     if args.output == "json":
         print(json.dumps(status, indent=2))
     else:
         terminal = Terminal.of(sys.stdout, os.environ)
         wanted = [section for section in SECTIONS if section.name in args.sections] or SECTIONS
-        blocks = [_problems(problems, terminal)]
+        blocks = [_problems(found, terminal)]
         if not args.quiet:
             wide = args.output == "wide"
             blocks[:0] = [] if args.sections else [_head(status, terminal)]
             blocks += [lines_of(section, status, time.time(), terminal, wide=wide) for section in wanted]
         print("\n\n".join("\n".join(lines) for lines in blocks if lines))
-    return BROKEN if any(problem.broken for problem in problems) else OK
+    return BROKEN if any(problem.broken for problem in found) else OK
 
 
 def ask(config: str, timeout: float) -> tuple[Mapping[str, Any], str]:
@@ -130,8 +130,8 @@ def _head(status: Mapping[str, Any], terminal: Terminal) -> list[str]:
     state = status["state"]
     word = {"serving": "serves"}.get(state, f"is {state},")
     lines = [f"mcproxy {clean(status['version'])} {word} {clean(status['file'])}"]
-    since = f"running for {duration(status['uptimeSeconds'])}, since {status['startedAt']}"
-    lines.append(f"pid {status['pid']}, configuration {status['configHash']}, {since}")
+    up = duration(status["uptimeSeconds"])
+    lines.append(f"pid {status['pid']}, up {up} since {status['startedAt']}, configuration {status['configHash']}")
     lines += _load(status, terminal)
     lines += _reload(status["lastReload"], terminal)
     first, *others = [terminal.cut(line, terminal.width) for line in lines]
@@ -177,9 +177,9 @@ def _reload(reload: Mapping[str, Any] | None, terminal: Terminal) -> list[str]:
     return lines + [f"  warning: {clean(each)}" for each in reload["warnings"][:_CHANGES]]
 
 
-def _problems(problems: Sequence[Problem], terminal: Terminal) -> list[str]:
+def _problems(found: Sequence[Problem], terminal: Terminal) -> list[str]:
     return [
         f"{terminal.styled('broken' if problem.broken else 'warning', 'bad' if problem.broken else 'warn')}: "
-        f"{clean(problem.text)}"
-        for problem in problems
+        f"{clean(problem.words)}"
+        for problem in found
     ]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from mcproxy.cli.status_problems import EXPIRES_SOON, LATE, NEARLY_FULL
 from mcproxy.cli.terminal import Cell, Column, Terminal, duration, number, size
+from mcproxy.observe.problems import EXPIRES_SOON, LATE, NEARLY_FULL
 
 Document = Mapping[str, Any]
 Row = Sequence[Cell | str]
@@ -138,7 +138,7 @@ def _endpoints(status: Document, now: float, wide: bool) -> Table:
     for cluster in status.get("clusters", ()):
         for each in cluster["endpoints"]:
             state = each["state"]
-            row: list[Cell | str] = [cluster["name"], each["name"], Cell(state, _STYLES[state])]
+            row: list[Cell | str] = [cluster["name"], short_name(each["name"]), Cell(state, _STYLES[state])]
             row += [
                 duration(max(0.0, now - seconds_of(each["since"]))),
                 str(each["inFlight"]),
@@ -293,6 +293,11 @@ SECTIONS = tuple(
     )
 )
 """In the order in which they are printed."""
+
+
+def short_name(name: str) -> str:
+    """Return the name of an endpoint; one without a name of its own has its URL, of which the host matters."""
+    return name.removeprefix("https://")
 
 
 def _backend(backend: Mapping[str, Any]) -> str:

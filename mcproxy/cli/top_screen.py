@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcproxy.cli.status_problems import LATE, NEARLY_FULL, problems_of
+from mcproxy.cli.status_sections import short_name
 from mcproxy.cli.terminal import Cell, Column, Terminal, clean, duration, number, size, width_of
+from mcproxy.observe.problems import LATE, NEARLY_FULL, problems
 
 Entry = Mapping[str, Any]
 Row = list[Cell | str]
@@ -84,12 +85,12 @@ def _head(status: Entry, rates: Entry, view: View, terminal: Terminal) -> list[s
         )
         chart = terminal.sparkline(history, max(10, min(len(history), (terminal.width or 80) - len(label))))
         lines.append(terminal.cut(chart + label, terminal.width))
-    problems = problems_of(status)
-    for problem in problems[:_SHOWN_PROBLEMS]:
-        text = terminal.cut(clean(problem.text), terminal.width)
+    found = problems(status)
+    for problem in found[:_SHOWN_PROBLEMS]:
+        text = terminal.cut(clean(problem.words), terminal.width)
         lines.append(terminal.styled(text, "bad" if problem.broken else "warn"))
-    if len(problems) > _SHOWN_PROBLEMS:
-        lines.append(f"and {len(problems) - _SHOWN_PROBLEMS} more: mcproxy status")
+    if len(found) > _SHOWN_PROBLEMS:
+        lines.append(f"and {len(found) - _SHOWN_PROBLEMS} more: mcproxy status")
     return lines
 
 
@@ -150,7 +151,7 @@ def _endpoints(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column
     ]
     rows: list[Row] = []
     for each in _sorted(rates["endpoints"], sort, lambda one: f"{one['cluster']} {one['name']}"):
-        row: Row = [each["cluster"], each["name"], Cell(each["state"], _STATES[each["state"]])]
+        row: Row = [each["cluster"], short_name(each["name"]), Cell(each["state"], _STATES[each["state"]])]
         row += [number(each["requestsPerSecond"]), duration(each["meanSeconds"]), number(each["inFlight"])]
         rows.append([*row, number(each["connections"]), duration(each["checkSeconds"])])
     return columns, rows

@@ -125,7 +125,7 @@ def test_it_renews_itself_and_keeps_what_the_reader_has_unfolded(site: Site, bro
     browser.run(f"({summary}.click(), {summary}.focus())")
     try:
         site.cluster.ready = False
-        browser.until(renewed("attention", "cluster east: no endpoint is ready"))
+        browser.until(renewed("attention", "cluster east has no endpoint that is ready"))
         look(browser, "down")
         assert browser.run("document.getElementById('outcome').textContent").endswith("Clients are affected")
         assert browser.run("document.title") == "mcproxy: clients are affected"

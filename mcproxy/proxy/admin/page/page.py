@@ -10,14 +10,15 @@ from collections.abc import Collection, Iterator
 from importlib.resources import files
 from typing import Any
 
+from mcproxy.observe.problems import Problem, problems
 from mcproxy.proxy.admin.browsers import page_policy
 from mcproxy.proxy.admin.page import formats
 from mcproxy.proxy.admin.page.charts import charts
 from mcproxy.proxy.admin.page.markup import EMPTY, Markup, join, tag
-from mcproxy.proxy.admin.page.problems import Problem, problems
 from mcproxy.proxy.admin.page.sections import sections
 from mcproxy.proxy.admin.page.tables import BAD, GOOD, WARN, mark
 
+_MOST_PROBLEMS = 50
 _FILES = files(__package__)
 _STYLE = _FILES.joinpath("style.css").read_text("utf-8")
 _SCRIPT = _FILES.joinpath("script.js").read_text("utf-8")
@@ -102,8 +103,10 @@ def _attention(found: list[Problem]) -> Markup:
     else:
         lines = [
             tag("li", tag("a", mark(BAD if each.severe else WARN, each.words), href=f"#{each.section}"))
-            for each in found
+            for each in found[:_MOST_PROBLEMS]
         ]
+        if len(found) > _MOST_PROBLEMS:
+            lines.append(tag("li", tag("a", f"and {len(found) - _MOST_PROBLEMS} more", href="/status")))
         content = tag("ul", *lines, class_="problems")
     title = tag("h2", "Needs attention", id="attention-title")
     return tag("section", title, content, id="attention", aria_labelledby="attention-title")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from mcproxy.observe.problems import EXPIRES_SOON
 from mcproxy.proxy.admin.page import formats
 from mcproxy.proxy.admin.page.markup import EMPTY, Content, Markup, join, tag
-from mcproxy.proxy.admin.page.problems import EXPIRES_SOON
 from mcproxy.proxy.admin.page.tables import BAD, GOOD, PLAIN, WARN, Column, mark, shortened, table
 
 Status = dict[str, Any]

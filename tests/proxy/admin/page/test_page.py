@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from mcproxy.config.model import ADMIN_PATHS
 from mcproxy.proxy.admin.page import page
-from mcproxy.proxy.admin.page.problems import problems
 from tests.proxy.admin.page.documents import good, with_endpoints
 from tests.proxy.admin.page.test_markup import Reader
 
@@ -131,82 +129,22 @@ def test_an_empty_document_is_a_page() -> None:
     assert "All is well" in rendered({})
 
 
-def problem(change: Any) -> list[str]:
-    """What needs attention after a change of a good status."""
-    status = copy.deepcopy(good())
-    change(status)
-    return [f"{'!' if each.severe else ''}{each.words} -> {each.section}" for each in problems(status)]
-
-
-def away(status: dict[str, Any]) -> None:
-    status["clusters"][0]["endpoints"][0] |= {"ready": False, "state": "out", "cause": "timed out"}
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (lambda status: None, []),
-        (lambda status: status.update(state="stopping"), ["!mcproxy is stopping -> daemon"]),
-        (
-            lambda status: status["lastReload"].update(ok=False),
-            ["the last reload was refused: the configuration before it is in force -> reload"],
-        ),
-        (
-            lambda status: status["listeners"][0].update(accepting=False),
-            ["!listener public (0.0.0.0:6443) does not accept -> listeners"],
-        ),
-        (away, ["!cluster east: no endpoint is ready (timed out) -> clusters"]),
-        (
-            lambda status: status["clusters"][0]["credentials"].update(ready=False),
-            ["!cluster east: the proxy has no credential for it -> clusters"],
-        ),
-        (
-            lambda status: status["clusters"][0].update(rightsMissing=["impersonate users", "b"]),
-            ["cluster east does not grant the proxy impersonate users -> clusters"],
-        ),
-        (
-            lambda status: status["aggregates"][0].update(reflectorCounts={"synced": 1, "stale": 2, "unavailable": 3}),
-            [
-                "!aggregate fleet: 3 caches have no objects, their cluster is away -> aggregates",
-                "aggregate fleet: 2 caches are served from their last known state -> aggregates",
-            ],
-        ),
-        (
-            lambda status: status["certificates"][0].update(daysLeft=-0.5),
-            ["!certificate fleet (server) has expired, on 2027-12-09 10:00:00Z -> certificates"],
-        ),
-        (
-            lambda status: status["certificates"][0].update(daysLeft=12.3),
-            ["certificate fleet (server) expires in 12.3 days -> certificates"],
-        ),
-        (
-            lambda status: status["flowControls"][0].update(waiting=4, use=1.0),
-            ["flow control interactive: 4 requests wait -> flow-controls"],
-        ),
-        (
-            lambda status: status["flowControls"][0].update(use=0.95),
-            ["flow control interactive is used to 95 % -> flow-controls"],
-        ),
-        (
-            lambda status: status["processes"][0].update(restarts=2, loopLagSeconds=0.5),
-            [
-                "process mcproxy was replaced 2 times -> processes",
-                "process mcproxy stood still for 0.50 s -> processes",
-            ],
-        ),
-        (
-            lambda status: status.update(missing=["worker-1"]),
-            ["process worker-1 does not answer: its figures are missing here -> processes"],
-        ),
-    ],
-)
-def test_what_needs_attention(change: Any, expected: list[str]) -> None:
-    assert problem(change) == expected
+def test_problems_are_above_all_those_that_clients_notice_in_red() -> None:
+    status = good()
+    status["clusters"][0]["endpoints"][0] |= {"ready": False, "state": "out", "cause": EVIL}
+    status["certificates"][0]["daysLeft"] = 12.3
+    read = Reader(rendered(status))
+    assert "Clients are affected" in read.data
+    assert "has no endpoint that is ready" in "".join(read.data)
+    status["clusters"][0]["endpoints"][0] |= {"ready": True, "state": "ready"}
+    html = rendered(status)
+    assert "Needs attention" in Reader(html).data
+    assert 'href="#certificates"' in html
 
 
 def test_disabled_endpoints_need_no_attention_and_many_are_cut() -> None:
     status = with_endpoints(200, out=199)
-    assert len(problems(status)) == 51
+    assert "and 149 more" in Reader(rendered(status)).data
     for each in status["clusters"][0]["endpoints"]:
         each |= {"state": "disabled", "ready": False}
-    assert problems(status) == []
+    assert "All is well" in Reader(rendered(status)).data

@@ -1,0 +1,165 @@
+"""What of a status document needs somebody's attention: for `mcproxy status`, `mcproxy top` and the status page. Pure.
+
+A key that is missing or null makes no problem: a process of another version may not tell everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+EXPIRES_SOON = 30
+"""Days before the end of a certificate from which on it is a warning, as `mcproxy check` has it."""
+NEARLY_FULL = 0.9
+"""The part of a limit in use from which on it is a warning."""
+LATE = 0.5
+"""Seconds that a turn of an event loop may take."""
+_STARTED = 60.0  # seconds after which the turn in which a process starts is no longer among the last ones
+_RIGHTS = 3  # that are named
+
+Status = Mapping[str, Any]
+
+
+class Problem(NamedTuple):
+    """One line, and where the status page has more of it."""
+
+    broken: bool
+    """It fails now; else it is a warning: it will fail, or is limited."""
+    severe: bool
+    """Clients notice it already."""
+    words: str
+    section: str
+
+
+def problems(status: Status) -> list[Problem]:
+    """Return what is wrong: what clients notice first, then what else is broken."""
+    found = [*_of_daemon(status), *_of_listeners(status), *_of_clusters(status), *_of_aggregates(status)]
+    found += [*_of_certificates(status), *_of_limits(status), *_of_logs(status), *_of_processes(status)]
+    return sorted(found, key=lambda problem: (not problem.severe, not problem.broken))
+
+
+def _severe(words: str, section: str) -> Problem:
+    return Problem(True, True, words, section)
+
+
+def _broken(words: str, section: str) -> Problem:
+    return Problem(True, False, words, section)
+
+
+def _warning(words: str, section: str) -> Problem:
+    return Problem(False, False, words, section)
+
+
+def _of_daemon(status: Status) -> Iterator[Problem]:
+    state, within = status.get("state"), status.get("stopsWithin")
+    if state not in (None, "serving"):
+        yield _severe(f"mcproxy is {state}" + (f", for {within:.0f} s at most" if within else ""), "daemon")
+    last = status.get("lastReload")
+    if last and not last.get("ok"):
+        errors = last.get("errors") or ["see the log"]
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        yield _broken(f"the last reload was refused, the configuration before it stays: {errors[0]}{more}", "reload")
+    shared = status.get("sharedState")
+    if shared and shared.get("away"):
+        yield _warning("Redis cannot be reached: each replica has an equal part of the shared limits", "flow-controls")
+
+
+def _of_listeners(status: Status) -> Iterator[Problem]:
+    for each in status.get("listeners") or ():
+        name = f"listener {each['name']}"
+        if each.get("accepting") is False and status.get("state") == "serving":
+            yield _severe(f"{name} ({each.get('bind')}) does not accept", "listeners")
+        most = (each.get("limits") or {}).get("connections") or 0
+        number = sum(count or 0 for count in (each.get("connections") or {}).values())
+        if most and number >= NEARLY_FULL * most:
+            yield _warning(f"{name} has {number} of at most {most} connections", "listeners")
+
+
+def _of_clusters(status: Status) -> Iterator[Problem]:
+    for each in status.get("clusters") or ():
+        name = f"cluster {each['name']}"
+        enabled = [one for one in each.get("endpoints") or () if one.get("state") not in (None, "disabled")]
+        out = [one for one in enabled if one["state"] == "out"]
+        if out and len(out) == len(enabled):
+            cause = next((one["cause"] for one in out if one.get("cause")), "")
+            yield _severe(f"{name} has no endpoint that is ready" + (f": {cause}" if cause else ""), "clusters")
+        else:
+            for one in out:
+                yield _broken(f"{name}: endpoint {one['name']} is out: {one.get('cause')}", "clusters")
+        if (each.get("credentials") or {}).get("ready") is False:
+            yield _severe(f"{name}: the proxy has no credential for it, see the log", "clusters")
+        if missing := each.get("rightsMissing"):
+            more = f" and {len(missing) - _RIGHTS} more" if len(missing) > _RIGHTS else ""
+            yield _warning(f"{name} does not grant the proxy: {', '.join(missing[:_RIGHTS])}{more}", "clusters")
+
+
+def _of_aggregates(status: Status) -> Iterator[Problem]:
+    for each in status.get("aggregates") or ():
+        counts = each.get("reflectorCounts") or {}
+        for state, problem, meaning in (
+            ("unavailable", _severe, "have no objects, for they were never listed"),
+            ("stale", _broken, "are served from their last known state"),
+        ):
+            number = counts.get(state)
+            if not number:
+                continue
+            of = next((one for one in each.get("reflectors") or () if one.get("state") == state), None)
+            where = "" if of is None else f"; {of.get('resource')} of {of.get('cluster')}: {of.get('cause')}"
+            total = sum(count or 0 for count in counts.values())
+            yield problem(f"aggregate {each['name']}: {number} of {total} caches {meaning}{where}", "aggregates")
+
+
+def _of_certificates(status: Status) -> Iterator[Problem]:
+    """One line for each file, whatever it is used for."""
+    files: dict[tuple[Any, Any], list[Status]] = {}
+    for each in status.get("certificates") or ():
+        if each.get("daysLeft") is not None and each["daysLeft"] < EXPIRES_SOON:
+            files.setdefault((each.get("file"), each.get("subject")), []).append(each)
+    for (file, _), uses in files.items():
+        days, end = uses[0]["daysLeft"], uses[0].get("notAfter")
+        what = f"the certificate in {file} ({', '.join(dict.fromkeys(_use(one) for one in uses))})"
+        if days <= 0:
+            yield _severe(f"{what} has expired, on {end}", "certificates")
+        else:
+            yield _warning(f"{what} expires in {days:.0f} days, on {end}", "certificates")
+
+
+def _use(certificate: Status) -> str:
+    return f"{certificate.get('kind')} {certificate['name']}"
+
+
+def _of_limits(status: Status) -> Iterator[Problem]:
+    for each in status.get("flowControls") or ():
+        use, waiting, limit = each.get("use"), each.get("waiting") or 0, each.get("limit") or {}
+        refuses_all = any(limit.get(key) == 0 for key in ("max", "burst"))  # on purpose
+        name = f"flow control {each['name']}"
+        full = use is not None and use >= NEARLY_FULL and not refuses_all
+        if full:
+            yield _warning(
+                f"{name} is at {use:.0%} of its limit" + (f", {waiting} requests wait" if waiting else ""),
+                "flow-controls",
+            )
+        elif waiting:
+            yield _warning(f"{name}: {waiting} requests wait", "flow-controls")
+
+
+def _of_logs(status: Status) -> Iterator[Problem]:
+    logs = status.get("logs") or {}
+    if lost := (logs.get("audit") or {}).get("lost"):
+        yield _broken(f"{lost} events of the audit log were lost since the start, see the log", "daemon")
+    if lost := (logs.get("access") or {}).get("lost"):
+        yield _warning(f"{lost} lines of the access log were lost since the start, see the log", "daemon")
+
+
+def _of_processes(status: Status) -> Iterator[Problem]:
+    for each in status.get("processes") or ():
+        name = f"process {each['name']}"
+        if each.get("answered") is False:
+            yield _severe(f"{name} (pid {each.get('pid')}) does not answer, its figures are missing", "processes")
+        if each.get("restarts"):
+            times = "once" if each["restarts"] == 1 else f"{each['restarts']} times"
+            yield _warning(f"{name} was replaced {times}", "processes")
+        lag = each.get("loopLagSeconds")
+        if lag is not None and lag >= LATE and (each.get("uptimeSeconds") or 0.0) > _STARTED:
+            words = f"{name} stood still for {lag:.2g} s in the last minute: it has too little processor time"
+            yield _warning(words, "processes")
