@@ -167,7 +167,7 @@ class Service:
             self._sessions,
             self._aggregates,
             parts.limit_tables,
-            None if parts.admin is None else AdminParts(parts.admin, self.checks, body_sender(reactor)),
+            None if parts.admin is None else AdminParts(parts.admin, self.checks, body_sender(reactor), reactor),
         )
         self._runtime: Runtime | None = None
         self._stopping = False

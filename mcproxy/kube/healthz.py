@@ -34,6 +34,9 @@ class Query(NamedTuple):
     excluded: frozenset[str] = frozenset()
 
 
+_PLAIN = Query()
+
+
 def parse_query(query: bytes) -> Query:
     """Return the parameters in the part behind the question mark; raises ValueError if there are too many."""
     parameters = parse_qs(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
@@ -48,23 +51,24 @@ def answer_one(name: str, checks: Sequence[Check]) -> tuple[int, str] | None:
     return (500, f"internal server error: {one.cause}\n") if one.cause else (200, "ok")
 
 
-def answer(probe: str, checks: Sequence[Check], query: Query = Query()) -> tuple[int, str]:  # noqa: B008
-    """Return status and text of a whole probe. Why a check failed is withheld, as a kube-apiserver does."""
+def answer(probe: str, checks: Sequence[Check], query: Query = _PLAIN, *, withhold: bool = True) -> tuple[int, str]:
+    """Return status and text of a whole probe. Why a check failed is withheld, as a kube-apiserver does, or not."""
     failed = any(one.cause and one.needed and one.name not in query.excluded for one in checks)
     if not failed and not query.verbose:
         return 200, "ok"
-    lines = [_line(one, query.excluded) for one in checks]
+    lines = [_line(one, query.excluded, withhold) for one in checks]
     lines += _unknown(query.excluded.difference(one.name for one in checks))
     lines.append(f"{probe} check {'failed' if failed else 'passed'}")
     return (500 if failed else 200), "\n".join(lines) + "\n"
 
 
-def _line(check: Check, excluded: Collection[str]) -> str:
+def _line(check: Check, excluded: Collection[str], withhold: bool) -> str:
     if check.name in excluded:
         return f"[+]{check.name} excluded: ok"
     if not check.cause:
         return f"[+]{check.name} ok"
-    return f"[-]{check.name} {'failed' if check.needed else 'not needed'}: reason withheld"
+    cause = "reason withheld" if withhold else check.cause
+    return f"[-]{check.name} {'failed' if check.needed else 'not needed'}: {cause}"
 
 
 def _unknown(names: Collection[str]) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -15,13 +14,12 @@ from mcproxy.aggregate.discovery.responses import send, send_page_not_found, sen
 from mcproxy.aggregate.discovery.source import Source
 from mcproxy.aggregate.discovery.version import Versions
 from mcproxy.config.model.aggregates import Aggregate, Unavailable
+from mcproxy.kube import healthz
 from mcproxy.kube.errors import method_not_allowed
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.kube.resource import APIResource
-
-_MAX_PARAMETERS = 100
 
 
 class AggregateDiscovery:
@@ -59,7 +57,7 @@ class AggregateDiscovery:
             if request.head.method != b"GET":
                 raise method_not_allowed()
             send(request, await self._versions.current(self._merges.primary, self._merges.members))
-        elif segments[0] in probes.PROBES:
+        elif segments[0] in healthz.PROBES:
             self._serve_probe(request, segments[0], "/".join(segments[1:]))
         elif segments == [""]:
             await self._serve_paths(request)
@@ -81,14 +79,12 @@ class AggregateDiscovery:
 
     def _serve_probe(self, request: AggregatedRequest, probe: str, check: str) -> None:
         """Answer a probe, or one check of it."""
-        query = request.target.partition(b"?")[2].decode("latin-1")
         try:
-            parameters = parse_qs(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+            query = healthz.parse_query(request.target.partition(b"?")[2])
         except ValueError:
-            parameters = {}
+            query = healthz.Query()
         found = probes.checks(probe, self._merges.sources, self._merges.members, self._unavailable)
-        excluded = frozenset(parameters.get("exclude", ()))
-        answer = probes.answer(probe, found, check=check, excluded=excluded, verbose="verbose" in parameters)
+        answer = healthz.answer_one(check, found) if check else healthz.answer(probe, found, query, withhold=False)
         if answer is None:
             send_page_not_found(request)
         else:
@@ -99,7 +95,7 @@ class AggregateDiscovery:
         await self._merges.ready()
         merge = self._merges.of(request.members)
         paths = {*merge.documents.paths(), "/openapi/v2", "/openapi/v3", "/version"}
-        for probe in probes.PROBES:
+        for probe in healthz.PROBES:
             found = probes.checks(probe, self._merges.sources, self._merges.members, self._unavailable)
             paths |= {f"/{probe}", *(f"/{probe}/{check.name}" for check in found)}
         lines = ",\n".join(f'    "{path}"' for path in sorted(paths))

@@ -27,6 +27,7 @@ from mcproxy.kube.healthz import Check
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.proxy.admin import browsers, in_flight, paths
 from mcproxy.proxy.admin.paths import Requested
+from mcproxy.proxy.admin.recent import Recent
 from mcproxy.proxy.admin.source import AdminSource
 from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.coroutines import start
@@ -35,6 +36,8 @@ from mcproxy.proxy.responses import own_fields, refusal_fields
 from mcproxy.proxy.routes import Routes
 
 if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorTime
+
     from mcproxy.http.exchange import Exchange
     from mcproxy.identity.authentication.authenticator import Authenticator, NoAuthentication
     from mcproxy.identity.authorization.authorizer import Authorizer
@@ -44,6 +47,8 @@ log = Logger()
 
 MAX_AT_ONCE = 16
 """Answers, other than of probes, that one process makes at the same time; beyond it 429."""
+_CHECKS_LAST = 0.5
+"""Seconds for which the checks that others make are as good as new: probes are open to everybody, and never refused."""
 _METHODS = (b"GET", b"HEAD")
 _LOGGED = (401, 403, 429)
 _TEXT = b"text/plain; charset=utf-8"
@@ -54,16 +59,23 @@ SendBody = Callable[["Exchange", bytes, Iterator[bytes], bool], Any]
 """``(exchange, fields, pieces, gzip)``: sends a 200 under back-pressure; to be awaited."""
 
 
-@dataclass(slots=True)
 class AdminParts:
     """What all Admin listeners of a process have in common, over reloads."""
 
-    source: AdminSource
-    checks: Callable[[], Sequence[Check]]
-    """The checks of /readyz that this process knows itself; the first is that it is not shutting down."""
-    send_body: SendBody
-    running: int = 0
-    """Answers that are being made."""
+    def __init__(
+        self,
+        source: AdminSource,
+        checks: Callable[[], Sequence[Check]],
+        send_body: SendBody,
+        clock: IReactorTime,
+    ) -> None:
+        """`checks` returns those of /readyz that this process knows itself, first that it is not shutting down."""
+        self.source = source
+        self.checks = checks
+        self.send_body = send_body
+        self.checks_of_daemon = Recent(source.checks, clock, _CHECKS_LAST)
+        self.running = 0
+        """Answers that are being made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +208,7 @@ class AdminPipeline:
         if probe != "livez":
             local = self._parts.checks()
             checks += local if probe == "readyz" else local[1:]
-            checks += await self._parts.source.checks()
+            checks += await self._parts.checks_of_daemon.get()
         if requested.check:
             found = healthz.answer_one(requested.check, checks)
             if found is None:

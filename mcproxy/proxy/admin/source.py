@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
 
 from mcproxy.kube.healthz import Check
 
@@ -29,5 +31,5 @@ class AdminSource(Protocol):
     async def config(self) -> str:
         """Return the configuration in force as YAML, secrets masked, as `mcproxy dump` prints it."""
 
-    async def checks(self) -> Sequence[Check]:
+    def checks(self) -> Coroutine[Deferred[Any], Any, Sequence[Check]]:
         """Return the checks of /readyz that only the whole daemon knows: its last reload, its caches."""
