@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.daemon.runtime import Runtime
-from mcproxy.identity.required_rights import Right, required_rights
+from mcproxy.identity.required_rights import Right, rights_by_cluster
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.identity.self_access_review import is_granted
 from mcproxy.upstream.cluster import Cluster
@@ -194,8 +194,7 @@ def describe_right(right: Right) -> str:
 
 def _known_of(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator[tuple[str, _Known]]:
     """Yield the clusters that know the proxy by a credential, with the rights that it needs there."""
+    wanted = rights_by_cluster(config)
     for cluster in config.clusters:
-        if cluster.credentials != model.Credentials():
-            rights = required_rights(config, cluster)
-            if rights:
-                yield cluster.name, _Known(clusters[cluster.name], rights)
+        if cluster.credentials != model.Credentials() and (rights := wanted[cluster.name]):
+            yield cluster.name, _Known(clusters[cluster.name], rights)

@@ -8,7 +8,7 @@ away one by one (`tests/cli/test_rbac.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcproxy.config import model
 from mcproxy.kube import requestinfo
@@ -47,6 +47,31 @@ class Right:
 def required_rights(config: model.Config, cluster: model.Cluster) -> tuple[Right, ...]:
     """Return the rights that the proxy uses in `cluster`, in a fixed order."""
     return tuple(right for part in _PARTS for right in part(config, cluster))
+
+
+def rights_by_cluster(config: model.Config) -> dict[str, tuple[Right, ...]]:
+    """Return `required_rights` of all clusters by name.
+
+    Of hundreds of servers a few concern a cluster; to look at all of them for each cluster would hold up the process.
+    """
+    concerned: dict[str, list[model.Server]] = {cluster.name: [] for cluster in config.clusters}
+    aggregated: list[model.Server] = []
+    authentication = {each.name: each.token_review for each in config.authentication}
+    authorization = {each.name: each.subject_access_review for each in config.authorization}
+    for server in config.servers:
+        if isinstance(server.backend, model.AggregateBackend):
+            aggregated.append(server)
+            continue
+        reviewers = (authentication.get(server.authentication or ""), authorization.get(server.authorization or ""))
+        names = {*server.clusters, *_diversions(server)}
+        names.update(each.cluster for each in reviewers if each is not None and each.cluster is not None)
+        for name in names & concerned.keys():
+            concerned[name].append(server)
+    found = {}
+    for cluster in config.clusters:
+        chosen = (*concerned[cluster.name], *aggregated)
+        found[cluster.name] = required_rights(replace(config, servers=chosen), cluster)
+    return found
 
 
 def _health(_config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
