@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     """Print it on standard output; 1 if only the text is there, and no file of it."""
     if not (args.path or args.modeline):
         sys.stdout.write(schema_text())
+        if sys.stdout.isatty():
+            print("mcproxy schema: how an editor finds it: mcproxy schema -h", file=sys.stderr)
         return OK
     path = schema_path()
     if path is None:

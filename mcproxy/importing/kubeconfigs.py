@@ -97,9 +97,12 @@ def _copied(fragment: Fragment, name: str, entry: dict[str, Any]) -> dict[str, A
     with staged([alone]) as path:
         cluster = load(path, environ={}).config.clusters[0]
     credentials = cluster.credentials
-    if credentials.basic is not None or (credentials.exec is not None and credentials.exec.cluster_config is not None):
-        what = "a user name and password" if credentials.basic is not None else "the settings of an exec plugin"
-        fragment.note("user", f"the kubeconfig is referred to, not copied: {what} can only be there")
+    if credentials.basic is not None:
+        fragment.note("user", "the kubeconfig is referred to, not copied: a user name and password can only be there")
+        return entry
+    if credentials.exec is not None:
+        what = "the arguments and environment of an exec plugin may be secret, and have no file of their own"
+        fragment.note("user.exec", f"the kubeconfig is referred to, not copied: {what}")
         return entry
     return {
         "name": name,
@@ -131,10 +134,4 @@ def _credentials(fragment: Fragment, cluster: Cluster) -> dict[str, Any]:
     if given.certificate is not None and given.key is not None:
         made["certFile"] = fragment.file(cluster.name, "client.crt", given.certificate.data)
         made["keyFile"] = fragment.file(cluster.name, "client.key", given.key.data)
-    if given.exec is not None:
-        plugin = given.exec
-        made["exec"] = {"command": plugin.command, "args": list(plugin.args), "env": dict(plugin.env)}
-        made["exec"] |= {"apiVersion": plugin.api_version, "provideClusterInfo": plugin.provide_cluster_info}
-        if plugin.install_hint:
-            made["exec"]["installHint"] = plugin.install_hint
     return made

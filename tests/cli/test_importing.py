@@ -31,6 +31,13 @@ def mode(path: Path) -> int:
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
     chain, key = pair("operator")
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "/bin/true",
+        "args": ["--token=very-secret-argument"],
+        "env": [{"name": "KEY", "value": "very-secret-value"}],
+        "interactiveMode": "Never",
+    }
     content = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -42,6 +49,7 @@ def kubeconfig(tmp_path: Path) -> Path:
             {"name": "token", "user": {"token": "very-secret-token"}},
             {"name": "cert", "user": {"client-certificate-data": b64(chain), "client-key-data": b64(key)}},
             {"name": "basic", "user": {"username": "u", "password": "very-secret-password"}},
+            {"name": "plugin", "user": {"exec": plugin}},
             {"name": "gcp", "user": {"auth-provider": {"name": "gcp"}}},
         ],
         "contexts": [
@@ -49,6 +57,7 @@ def kubeconfig(tmp_path: Path) -> Path:
             {"name": "arn:aws:eks:eu/../../etc", "context": {"cluster": "c", "user": "cert"}},
             {"name": "$(HOME)${HOME}", "context": {"cluster": "i", "user": "token"}},
             {"name": "home", "context": {"cluster": "c", "user": "basic"}},
+            {"name": "plugin", "context": {"cluster": "c", "user": "plugin"}},
             {"name": "gone", "context": {"cluster": "c", "user": "gcp"}},
             {"name": "日本", "context": {"cluster": "c", "user": "token"}},
         ],
@@ -61,15 +70,21 @@ def test_kubeconfig_is_referred_to(kubeconfig: Path, tmp_path: Path, capsys: pyt
     assert main(["import", "kubeconfig", str(kubeconfig)]) == 3
     captured = capsys.readouterr()
     document = yaml.safe_load(captured.out)
-    assert [entry["name"] for entry in document["clusters"]] == ["east", "arn-aws-eks-eu.etc", "home-home", "home"]
+    assert [entry["name"] for entry in document["clusters"]] == [
+        "east",
+        "arn-aws-eks-eu.etc",
+        "home-home",
+        "home",
+        "plugin",
+    ]
     assert all(entry["kubeconfig"]["file"] == str(kubeconfig) for entry in document["clusters"])
     assert "very-secret" not in captured.out + captured.err
     (tmp_path / "mcproxy.yaml").write_text(captured.out)
     config = load(str(tmp_path / "mcproxy.yaml"), environ={"HOME": "stolen"}).config
     assert config.clusters[2].kubeconfig is not None
     assert config.clusters[2].kubeconfig.context == "$(HOME)${HOME}"
-    assert "mcproxy import: context gone: left out: users[3].user.auth-provider" in captured.err
-    assert "#   context gone: left out: users[3].user.auth-provider" in captured.out
+    assert "mcproxy import: context gone: left out: users[4].user.auth-provider" in captured.err
+    assert "#   context gone: left out: users[4].user.auth-provider" in captured.out
     assert "context 日本: left out" in captured.err
     assert "context east: context.namespace: is not carried over" in captured.err
 
@@ -93,6 +108,8 @@ def test_kubeconfig_is_copied_into_files_of_this_user_alone(kubeconfig: Path, tm
     assert clusters["east"].credentials.token_file == str(tmp_path / "tls" / "east_token")
     assert clusters["home-home"].tls.insecure_skip_verify
     assert clusters["home"].kubeconfig is not None  # a password can only be in a kubeconfig
+    assert clusters["plugin"].kubeconfig is not None
+    assert "very-secret" not in (tmp_path / "c.yaml").read_text()
 
 
 def test_only_some_contexts(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,8 +26,8 @@ _MODES = ("", "on", "off")
 
 
 _HERE = {
-    Mode.AS_WRITTEN: "here it excludes what it says",
-    Mode.AS_RUN: 'here it is "*" too, or requests would get the limits and endpoints of policies after it',
+    Mode.AS_WRITTEN: "here it excludes what it says, unless you choose --as-run",
+    Mode.AS_RUN: 'so it is "*" here, too; for why, and --as-written, see docs/migrate-kubegateway.md',
 }
 
 

@@ -161,9 +161,12 @@ class _List:
 
     def _as_run(self, items: Sequence[str]) -> list[str]:
         why = self._why_more(items)
-        if why:
-            self.made.differing.append((self.where, why))
-        return list(items) if not why and fault(items[0], self.kind) is None else ["*"]
+        if not why and (wrong := fault(items[0], self.kind)) is not None:
+            why = f'KubeGateway matched everything with "{items[0]}", which {wrong[0]}'
+        if not why:
+            return list(items)
+        self.made.differing.append((self.where, why))
+        return ["*"]
 
     def _note(self, what: str) -> None:
         self.made.notes.append((self.where, what))
