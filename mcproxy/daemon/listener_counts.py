@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LABELS: dict[str, tuple[Family, tuple[str, ...]]] = {
     "accepted": (CONNECTIONS, ()),
     **{reason: (CONNECTIONS_REFUSED, (reason,)) for reason in ("connections", "connectionsPerClient", "proxy")},
-    **{result: (HANDSHAKES, (result,)) for result in ("full", "resumed", "failed", "abandoned")},
+    **{result: (HANDSHAKES, (result,)) for result in ("ok", "failed", "abandoned")},
 }
 """By the names of `net.listen.Listener.counts`."""
 

@@ -157,6 +157,7 @@ def _make_service(
             shared_limits=SharedLimits(reactor, lambda: tables.memory),
         )
         parts.metrics.measure_loop("mcproxy", reactor)
+        request_logs.count_into(parts.metrics)
         return make_service(reactor, parts=parts, request_logs=request_logs), request_logs
     from mcproxy.daemon.listening_sockets import SocketTable
     from mcproxy.daemon.processes.log_files import LogFilesOfChildren

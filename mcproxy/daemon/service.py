@@ -198,7 +198,10 @@ class Service:
             "clusters": [],
             "aggregates": self._aggregates.figures(),
             **of_shared_limits(self._parts.shared_limits),
-            "process": of_process(self._parts.metrics.loop_lag()),
+            "process": {
+                **of_process(self._parts.metrics.loop_lag()),
+                "auditQueuedBytes": self._parts.metrics.audit_queue(),
+            },
         }
         if runtime is not None:
             missing = self._rights_check.missing

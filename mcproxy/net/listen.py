@@ -108,7 +108,7 @@ class Listener:
         self._quiet = Quiet()
         self.counts: Counter[str] = Counter()
         """Since it was opened: connections `accepted`; those refused (`connections`, `connectionsPerClient`: by the
-        limit; `proxy`: by their PROXY header); handshakes (`full`, `resumed`, `failed`, `abandoned`)."""
+        limit; `proxy`: by their PROXY header); handshakes (`ok`, `failed`, `abandoned`)."""
 
     # -- lifecycle --------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from mcproxy.net.plain import PlainStream
 from mcproxy.net.proxy_protocol import MAX_2, ProxyHeader, ProxyHeaderError, parse
 from mcproxy.net.sockets import Address, address_of
 from mcproxy.net.stream import Stream
-from mcproxy.net.tls import Handshake, TLSStream, is_resumed
+from mcproxy.net.tls import Handshake, TLSStream
 from mcproxy.net.types import Reactor
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class PendingConnection:
                 _end_tls(connection)
                 self._refuse_tls("the client has no ALPN, and the listener speaks HTTP/2 alone")
             else:
-                self._listener.counts["resumed" if is_resumed(connection) else "full"] += 1
+                self._listener.counts["ok"] += 1
                 self._tls_ready(connection)
 
         self._handshake = Handshake(

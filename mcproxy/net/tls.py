@@ -204,11 +204,6 @@ class TLSStream(Stream):
         self._first_read = None
 
 
-def is_resumed(connection: SSL.Connection) -> bool:
-    """Whether a handshake that is done has resumed an earlier session."""
-    return bool(lib.SSL_session_reused(connection._ssl))
-
-
 @implementer(IReadWriteDescriptor)
 class Handshake:
     """A TLS handshake in progress on a connected socket; calls `done(None)` or `done(error)` once.

@@ -10,6 +10,8 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.config import model
 from mcproxy.observe import tracing
 from mcproxy.observe.access import AccessLog, AccessLogs
+from mcproxy.observe.metrics.families import ACCESS_LOG_LOST, AUDIT_EVENTS, AUDIT_EVENTS_LOST
+from mcproxy.observe.metrics.metrics import Metrics
 
 if TYPE_CHECKING:
     from mcproxy.observe.audit.log import AuditLog, AuditLogs
@@ -54,6 +56,13 @@ class RequestLogs:
     def audit(self) -> AuditLogs | None:
         """The audit logs; None if there has been none."""
         return self._audit
+
+    def count_into(self, metrics: Metrics) -> None:
+        """Let `metrics` have what is written, lost and waits, from now on."""
+        metrics.follow(ACCESS_LOG_LOST, (), lambda: self.access.lost)
+        metrics.follow(AUDIT_EVENTS, (), lambda: 0 if self._audit is None else self._audit.written)
+        metrics.follow(AUDIT_EVENTS_LOST, (), lambda: 0 if self._audit is None else self._audit.lost)
+        metrics.audit_queue = lambda: 0 if self._audit is None else self._audit.queued_bytes
 
     def reopen(self) -> None:
         """Reopen every file (log rotation)."""

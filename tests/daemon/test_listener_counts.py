@@ -23,7 +23,7 @@ def live(**counts: int) -> Any:
 def test_each_count_is_added_once_to_its_metric() -> None:
     counts = Counts()
     added = ListenerCounts(counts)
-    first, second = live(accepted=3, full=1, resumed=2), live(accepted=1, proxy=1)
+    first, second = live(accepted=3, ok=2, failed=1), live(accepted=1, proxy=1)
     added.add([first, second])
     added.add([first, second])
     first.socket.counts["accepted"] += 2
@@ -31,6 +31,6 @@ def test_each_count_is_added_once_to_its_metric() -> None:
     first.factory.protection["resets"] += 1
     added.add([first, second])
     assert counts.of(CONNECTIONS) == {("public",): [6]}
-    assert counts.of(HANDSHAKES) == {("public", "full"): [1], ("public", "resumed"): [2]}
+    assert counts.of(HANDSHAKES) == {("public", "ok"): [2], ("public", "failed"): [1]}
     assert counts.of(CONNECTIONS_REFUSED) == {("public", "proxy"): [1], ("public", "connectionsPerClient"): [2]}
     assert counts.of(FLOODS) == {("public", "resets"): [1]}

@@ -226,7 +226,7 @@ async def test_connections_beyond_the_limit_are_closed_and_logged_once(serve: Se
     finally:
         globalLogPublisher.removeObserver(observer)
     assert listener.connections == 2
-    assert listener.counts == {"accepted": 4, "full": 2, "connections": 2}
+    assert listener.counts == {"accepted": 4, "ok": 2, "connections": 2}
     assert len([event for event in observer if event.get("event") == "listener_limit_reached"]) == 1
     clients[0].stream.abortConnection()
     await until(lambda: listener.connections == 1)

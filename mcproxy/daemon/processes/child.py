@@ -114,6 +114,7 @@ class ChildProcess:
         self._index = start.index if start.role == Role.WORKER else None
         parts = make_parts(start)
         parts.metrics.measure_loop(start.name, self._reactor)
+        self._request_logs.count_into(parts.metrics)
         self._service = Service(self._reactor, parts=parts, request_logs=self._request_logs)
         if start.role == Role.KEEPER:
             self._keeper = Keeper(self._reactor, self._channel, self._service)

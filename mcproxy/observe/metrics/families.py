@@ -157,7 +157,7 @@ HEALTH_CHECKS = Family(
 HANDSHAKES = Family(
     "mcproxy_tls_handshakes_total",
     "counter",
-    "TLS handshakes of clients, by result: full, resumed, failed, or abandoned (the client closed the connection).",
+    "TLS handshakes of clients, by result: ok, failed, or abandoned (the client closed the connection).",
     ("listener", "result"),
 )
 CONNECTIONS = Family(
@@ -178,6 +178,17 @@ FLOODS = Family(
     "counter",
     "HTTP/2 connections of clients that were ended because of a flood, by its kind.",
     ("listener", "kind"),
+)
+ACCESS_LOG_LOST = Family(
+    "mcproxy_access_log_lines_lost_total",
+    "counter",
+    "Lines that the access log has lost, because its file stalls or cannot be written.",
+)
+AUDIT_EVENTS = Family("mcproxy_audit_events_total", "counter", "Audit events that were written.")
+AUDIT_EVENTS_LOST = Family(
+    "mcproxy_audit_events_lost_total",
+    "counter",
+    "Audit events that were lost, because the file stalls or cannot be written.",
 )
 RELOADS = Family(
     "mcproxy_config_reloads_total",
@@ -223,6 +234,9 @@ COUNTED = (
     CONNECTIONS_REFUSED,
     HANDSHAKES,
     FLOODS,
+    ACCESS_LOG_LOST,
+    AUDIT_EVENTS,
+    AUDIT_EVENTS_LOST,
     RELOADS,
     LOOP_LAG,
 )

@@ -385,6 +385,7 @@ GAUGES: tuple[Gauge, ...] = (
         "counter",
         summed=False,
     ),
+    _of_process("mcproxy_audit_queue_bytes", "Bytes of audit events that wait for the file.", "auditQueuedBytes"),
     _of_process(
         "mcproxy_loop_lag_max_seconds",
         "The longest turn of a process's event loop in the last minute.",

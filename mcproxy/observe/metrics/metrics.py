@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mcproxy.observe.metrics.counts import Changes, Counts
+from mcproxy.observe.metrics.counts import Changes, Counts, Labels
 from mcproxy.observe.metrics.families import (
     DURATION_BOUNDS,
     REQUEST_DURATION,
     REQUESTS,
     RESPONSE_BYTES,
     UPSTREAM_DURATION,
+    Family,
 )
 from mcproxy.observe.metrics.loop_lag import LoopLag, Turns
 from mcproxy.observe.metrics.request_counts import RequestCounts
@@ -28,6 +29,7 @@ class Metrics:
         self._requests = RequestCounts(self.counts)
         self._readers: list[Callable[[], None]] = []
         self._loop_lag: LoopLag | None = None
+        self.audit_queue: Callable[[], int] = lambda: 0  # returns the bytes of audit events that wait
         self.finished = self._requests.finished  # a Recorder's; called for every request
 
     def measure_loop(self, process: str, reactor: Turns) -> None:
@@ -42,6 +44,18 @@ class Metrics:
     def read_at_flush(self, reader: Callable[[], None]) -> None:
         """Call `reader` before the counts are read: it adds what is counted elsewhere since its last call."""
         self._readers.append(reader)
+
+    def follow(self, family: Family, labels: Labels, read: Callable[[], int]) -> None:
+        """Count what a number grows by that is counted elsewhere; `read` returns it."""
+        before = [0]
+
+        def add() -> None:
+            now = read()
+            if now != before[0]:
+                self.counts.increase(family, labels, now - before[0])
+                before[0] = now
+
+        self._readers.append(add)
 
     def flush(self) -> None:
         """Bring the counts up to date."""
