@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.observe.metrics import families
@@ -11,6 +11,7 @@ from mcproxy.observe.metrics.counts import Counts
 INCREASES = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9)), max_size=30)
 
 
+@settings(max_examples=50)
 @given(st.lists(INCREASES, min_size=1, max_size=5), st.integers(1, 3))
 def test_sums_of_what_was_taken_are_what_was_counted(processes: list[list[tuple[str, int]]], most: int) -> None:
     total, one = Counts(), Counts()

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -58,6 +58,7 @@ def test_counters_and_histograms_are_read_back(openmetrics: bool) -> None:
     assert others["_sum"] == pytest.approx(700.0065)
 
 
+@settings(max_examples=50)
 @given(st.booleans(), st.lists(st.text(), min_size=2, max_size=2))
 def test_every_label_is_read_back(openmetrics: bool, labels: list[str]) -> None:
     server, reason = (label.encode("utf-8", "replace").decode() for label in labels)
