@@ -372,6 +372,11 @@ EVENTS: Mapping[str, Event] = {
         "After a reload that failed, a unix socket has not the permissions that it had.",
         "See `todo`, then reload.",
     ),
+    "spans_not_exported": Event(
+        "warn",
+        "The collector does not take the spans of requests; those that its queue cannot hold are lost.",
+        "See `cause`, and that the collector runs and takes OTLP over HTTP at `endpoint`.",
+    ),
     "state_file_broken": Event(
         "warn",
         "A saved state file cannot be used and was put aside as `.broken`; its contents are asked for again.",
@@ -408,11 +413,6 @@ EVENTS: Mapping[str, Event] = {
         "info",
         "A bearer token was refused (401); `cause` has the reason of each authenticator.",
         "The client needs a valid token; compare `cause` with the `authentication` of the server.",
-    ),
-    "spans_not_exported": Event(
-        "warn",
-        "The collector does not take the spans of requests; those that its queue cannot hold are lost.",
-        "See `cause`, and that the collector runs and takes OTLP over HTTP at `endpoint`.",
     ),
     "tracing_started": Event("info", "Requests are traced: their spans go to `endpoint`."),
     "tracing_unavailable": Event(
