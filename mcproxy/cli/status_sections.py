@@ -226,6 +226,23 @@ def _limits(status: Document, now: float, wide: bool) -> Table:
     return Table(columns, rows)
 
 
+def _reviews(status: Document, now: float, wide: bool) -> Table:
+    """Who is asked about tokens, and about what a request may do."""
+    columns = [
+        Column(title="OF"),
+        Column(title="NAME", gives_way=True),
+        Column(title="WAITING", right=True),
+        Column(title="RUNNING", right=True),
+        Column(title="CACHED", right=True),
+    ]
+    rows: list[Row] = []
+    for each in status.get("reviews", {}).get("reviewers", ()):
+        waiting = each["waiting"]
+        row: list[Cell | str] = [each["kind"], each["name"], Cell(str(waiting), "warn" if waiting else "")]
+        rows.append([*row, str(each["running"]), number(each["cached"])])
+    return Table(columns, rows)
+
+
 def _certificates(status: Document, now: float, wide: bool) -> Table:
     columns = [
         Column(title="KIND"),
@@ -233,7 +250,7 @@ def _certificates(status: Document, now: float, wide: bool) -> Table:
         Column(title="EXPIRES IN", right=True),
         Column(title="AT"),
         Column(title="SUBJECT", gives_way=True, wide=True),
-        Column(title="FILE", gives_way=True, wide=True),
+        Column(title="FILE", gives_way=True, wide=True, end=True),
     ]
     if wide:
         columns.append(Column(title="NAMES IN IT", gives_way=True, wide=True))
@@ -288,6 +305,7 @@ SECTIONS = tuple(
         ("limits", _limits),
         ("aggregates", _aggregates),
         ("caches", _caches),
+        ("reviews", _reviews),
         ("certificates", _certificates),
         ("processes", _processes),
     )

@@ -35,6 +35,8 @@ class Column:
     """Numbers stand at the right."""
     gives_way: bool = False
     """Its cells are cut where the table is too wide."""
+    end: bool = False
+    """They are cut at their beginning: the end of a file's name says more."""
     wide: bool = False
     """It is left out first where the table is too wide even then."""
 
@@ -77,25 +79,23 @@ class Terminal:
     ) -> str:
         parts = []
         for place, (cell, index) in enumerate(zip(cells, kept, strict=True)):
-            text = self.cut(cell.text, widths[index])
+            text = self.cut(cell.text, widths[index], end=columns[index].end)
             space = " " * (widths[index] - width_of(text))
             last = place == len(kept) - 1
             shown = self.styled(text, cell.style)
             parts.append(f"{space}{shown}" if columns[index].right else shown if last else f"{shown}{space}")
         return (indent + GAP.join(parts)).rstrip()
 
-    def cut(self, text: str, width: int | None) -> str:
-        """Return a text of at most `width` columns; what is cut off leaves a mark."""
+    def cut(self, text: str, width: int | None, *, end: bool = False) -> str:
+        """Return a text of at most `width` columns; what is cut off leaves a mark. `end`: the end is kept."""
         if width is None or width_of(text) <= width:
             return text
+        if width < 1:
+            return ""
         mark = "…" if self.unicode else "~"
-        found, room = [], width - 1
-        for character in text:
-            room -= _width(character)
-            if room < 0:
-                break
-            found.append(character)
-        return "".join(found) + (mark if width > 0 else "")
+        if end:
+            return mark + _first(text[::-1], width - 1)[::-1]
+        return _first(text, width - 1) + mark
 
     def bar(self, part: float | None, width: int = 10) -> str:
         """Return a bar that is filled to a part, 0 to 1; "" for None."""
@@ -118,6 +118,17 @@ class Terminal:
             return bars[max(1, round(value / highest * steps))]
 
         return "".join(map(bar, shown))
+
+
+def _first(text: str, width: int) -> str:
+    """Return as much of the beginning of a text as `width` columns have room for."""
+    found = []
+    for character in text:
+        width -= _width(character)
+        if width < 0:
+            break
+        found.append(character)
+    return "".join(found)
 
 
 def clean(text: Any) -> str:

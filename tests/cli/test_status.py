@@ -83,6 +83,14 @@ def test_sections_and_wide(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -
     assert "public 0.0.0.0:6443 API accepting 7 20000 3 2 5 1 0" in rows
 
 
+def test_reviews(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    reviewer = {"kind": "tokens", "name": "corp", "waiting": 2, "running": 3, "cached": 4500}
+    reviews = {"waiting": 2, "running": 3, "reviewers": [reviewer]}
+    assert main(["status", "reviews", "-c", daemon(reviews=reviews)]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["REVIEWS", "OF NAME WAITING RUNNING CACHED", "tokens corp 2 3 4.5k"]
+
+
 def test_a_section_that_there_is_not_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["status", "nodes"])

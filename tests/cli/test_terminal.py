@@ -15,7 +15,7 @@ COLUMNS = (
     Column(title="NAME", gives_way=True),
     Column(title="STATE"),
     Column(title="OPEN", right=True),
-    Column(title="FILE", gives_way=True, wide=True),
+    Column(title="FILE", gives_way=True, wide=True, end=True),
 )
 
 
@@ -69,7 +69,7 @@ def test_where_it_is_too_wide_cells_give_way_first_and_then_columns() -> None:
     rows = [["a" * 30, "ready", "7", "/a/long/file/name"]]
     assert Terminal(width=40, unicode=True).table(COLUMNS, rows) == [
         "NAME          STATE  OPEN  FILE",
-        "aaaaaaaaaaa…  ready     7  /a/long/file…",
+        "aaaaaaaaaaa…  ready     7  …ng/file/name",
     ]
     for width in (10, 20, 25, 30, 40, 60):
         lines = Terminal(width=width, unicode=True).table(COLUMNS, rows)
