@@ -86,6 +86,7 @@ def _banner(status: dict[str, Any], served: Collection[str], now: str, found: li
             aria_label="Other views",
         ),
         tag("p", role="status", id="live"),
+        id="daemon",
     )
 
 

@@ -64,6 +64,8 @@ def _clusters(status: Status) -> Markup:
         Column("Endpoints"),
         Column("Credential"),
         Column("In flight", True),
+        Column("Requests", True),
+        Column("Errors (5xx)", True),
         Column("Connections", True),
         Column("Missing rights"),
     )
@@ -73,6 +75,8 @@ def _clusters(status: Status) -> Markup:
             _ready(cluster.get("endpoints") or ()),
             _credential(cluster.get("credentials") or {}),
             formats.count(_sum(cluster.get("requests"))),
+            formats.count(cluster.get("requestsTotal")),
+            formats.count(cluster.get("errorsTotal")),
             formats.count(_sum(cluster.get("connections"))),
             _rights(cluster.get("rightsMissing")),
         )
@@ -266,7 +270,15 @@ def _flow_controls(status: Status) -> Markup:
         )
         for each in status["flowControls"]
     ]
-    return shortened(rows, _MOST, "flow controls", "Flow controls", columns)
+    return join(shortened(rows, _MOST, "flow controls", "Flow controls", columns), _shared(status.get("sharedState")))
+
+
+def _shared(state: Status | None) -> Markup:
+    """Return how limits over replicas are counted; nothing where none is shared."""
+    if not state:
+        return EMPTY
+    reached = mark(WARN, "away, each replica has an equal part") if state.get("away") else mark(GOOD, "reached")
+    return _facts([("Shared state", reached), ("Replicas", formats.count(state.get("replicas")))])
 
 
 def _limit(each: Status) -> str:

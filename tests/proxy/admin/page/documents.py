@@ -82,6 +82,8 @@ _STATUS: dict[str, Any] = {
             "connections": {"HTTP/1.1": 12},
             "requests": {"HTTP/1.1": 3},
             "endpoints": [_ENDPOINT],
+            "requestsTotal": 9876543,
+            "errorsTotal": 77,
             "credentials": {"kind": "tokenFile", "identity": "Impersonate", "ready": True},
             "rightsMissing": [],
         }
@@ -141,6 +143,7 @@ _STATUS: dict[str, Any] = {
         "running": 1,
         "reviewers": [{"kind": "tokens", "name": "corp", "waiting": 0, "running": 1, "cached": 210}],
     },
+    "sharedState": {"replicas": 3, "away": False, "limits": {}},
     "caches": {"tokens": 210, "decisions": 1200},
     "history": {
         "stepSeconds": 5.0,

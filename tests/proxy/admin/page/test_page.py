@@ -43,6 +43,8 @@ def test_it_is_all_there() -> None:
         "All is well",
         "1 of 1 ready",
         "12,834,012",
+        "9,876,543",
+        "reached",
         "184 MiB",
         "312",
         "58.4 MiB",
@@ -80,6 +82,22 @@ def test_every_table_has_headers_and_a_name() -> None:
     assert set(labelled) <= set(identifiers)
     known = [each for each in identifiers if each is not None]
     assert len(known) == len(set(known))
+
+
+def test_each_problem_links_to_where_there_is_more_of_it() -> None:
+    status = with_endpoints(30, out=2)
+    status |= {"state": "stopping", "logs": {"audit": {"lost": 3}}}
+    status["lastReload"]["ok"] = False
+    status["listeners"][0]["accepting"] = False
+    status["aggregates"][0]["reflectorCounts"] = {"stale": 1}
+    status["certificates"][0]["daysLeft"] = 2
+    status["flowControls"][0]["use"] = 1.0
+    status["processes"][0]["restarts"] = 2
+    tags = Reader(rendered(status)).tags
+    links = {str(dict(attributes)["href"]) for name, attributes in tags if name == "a"}
+    sections = {link[1:] for link in links if link.startswith("#")} - {"main"}
+    assert {"daemon", "reload", "listeners", "clusters", "aggregates", "certificates", "processes"} <= sections
+    assert sections <= {dict(attributes).get("id") for _, attributes in tags}
 
 
 def test_it_links_only_to_what_is_served() -> None:
