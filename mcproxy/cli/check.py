@@ -30,6 +30,10 @@ def add_parser(subparsers: Subparsers) -> None:
         help="check a configuration file, as the daemon would read it",
         description="Check a configuration file with all that it names, and try whether its addresses can be bound and "
         "its log opened. Exit status: 0 good, 78 errors, 3 warnings under --strict.",
+        epilog="examples:\n  mcproxy check\n"
+        "  mcproxy check --offline --strict site.yaml\n"
+        "  mcproxy check --diff\n"
+        "  mcproxy check --explain GET '/api/v1/pods?watch=1' --server east --user alice --group dev",
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="the same as -c FILE; - is standard input")
     configuration.add_option(parser)

@@ -10,9 +10,11 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import yaml
 
+_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays the text that it is
 _LINE = re.compile(
     r"""^[ \t]*(?:daemon:[ \t]*\{)?[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*(?P<value>[^#,}\n]+)""", re.M
 )
@@ -59,7 +61,7 @@ def variables_of(path: str) -> set[str]:
 
 def _in_text(text: str) -> str | None:
     try:
-        document = yaml.load(text, Loader=yaml.BaseLoader)  # every scalar stays the text that it is
+        document = yaml.load(text, Loader=_LOADER)
     except yaml.YAMLError:
         match = _LINE.search(text)
         return match["value"].strip().strip("\"'") if match else None
@@ -71,7 +73,7 @@ def _in_text(text: str) -> str | None:
 def included_files(text: str, path: str, environ: Mapping[str, str]) -> Iterable[str]:
     """Yield the names of the files that `text`, of the file `path`, includes; none where it is not YAML."""
     try:
-        document = yaml.load(text, Loader=yaml.BaseLoader)
+        document = yaml.load(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError):
         return
     patterns = document.get("include") if isinstance(document, dict) else None

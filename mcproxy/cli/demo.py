@@ -57,6 +57,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="start two simulated clusters and a proxy in front of them",
         description="Start two simulated clusters and a proxy in front of them, print a kubeconfig and commands to "
         "try, and run until Ctrl-C, which leaves nothing behind.",
+        epilog="examples:\n  mcproxy demo\n  mcproxy demo --dir demo --workers 2",
     )
     parser.add_argument(
         "--dir",

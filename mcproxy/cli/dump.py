@@ -29,7 +29,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "absolute, secrets masked. In YAML comments show what kubeconfigs were resolved to.",
         epilog="examples:\n  mcproxy dump --format json | jq .clusters\n"
         "  mcproxy dump --running        # what the daemon has, and whether the file differs",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     configuration.add_option(parser)
     parser.add_argument("--format", choices=("yaml", "json"), default="yaml", help="default: %(default)s")

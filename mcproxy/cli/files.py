@@ -43,7 +43,6 @@ def add_parser(subparsers: Subparsers) -> None:
         help="find or copy the manual pages, the systemd unit and the examples that come with the program",
         description="List the files that come with the program, each with where it is; or print the one that is named.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("name", nargs="?", metavar="NAME", help="print this one, by its name in the list")

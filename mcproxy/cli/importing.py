@@ -66,7 +66,6 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Make a configuration from what other programs use. What cannot be carried over is said, one line "
         "each, on standard error and in comments of the output. Exit status: 0 done, 3 something was left out.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     below = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     kubeconfig = _add(below, "kubeconfig", "clusters from every context of a kubeconfig", _KUBECONFIG)
@@ -114,7 +113,6 @@ def _add(below: Subparsers, name: str, summary: str, epilog: str) -> argparse.Ar
         help=summary,
         description=f"Make {summary}. The output is read by mcproxy's own loader before it is given.",
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--output", metavar="FILE", help="write the configuration there, mode 0600 (default: standard output)"

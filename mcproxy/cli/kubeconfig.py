@@ -43,6 +43,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help="print a kubeconfig for clients of a server",
         description="Print a kubeconfig for clients of one of the configuration's servers. What only the client has "
         "(its certificate, a login) is left out, and standard error says what to add.",
+        epilog="examples:\n  mcproxy kubeconfig --server fleet > kubeconfig\n"
+        "  mcproxy kubeconfig --server fleet --user alice --ca tls/ca.crt --address fleet.example.com:6443",
     )
     configuration.add_option(parser)
     parser.add_argument("--server", metavar="NAME", required=True, help="the server's name in the configuration")

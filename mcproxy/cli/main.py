@@ -39,6 +39,15 @@ _MODULES = {"import": "importing"}
 INTERRUPTED = 130
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps a text that is one line, and leaves one that has lines as it is: examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text.strip():
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
 def load_command(name: str) -> ModuleType:
     """Import the module of a command."""
     return importlib.import_module(f"mcproxy.cli.{_MODULES.get(name, name)}")
@@ -56,9 +65,18 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         if name == command:
             load_command(name).add_parser(subparsers)
+            _set_formatter(subparsers.choices[name])
         else:
             subparsers.add_parser(name, help=summary)
     return parser
+
+
+def _set_formatter(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = HelpFormatter
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _set_formatter(below)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -36,6 +36,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help="print the minimal rights that clusters must grant the proxy",
         description="Print, as YAML for kubectl apply, the ClusterRole with the least rights that each cluster must "
         "grant the proxy for this configuration, a Role for each namespace with rights of its own, and the bindings.",
+        epilog="examples:\n  mcproxy rbac --cluster east | kubectl --context east apply -f -\n"
+        "  mcproxy rbac --cluster east --service-account",
     )
     configuration.add_option(parser)
     parser.add_argument("--cluster", metavar="NAME", help="only for this cluster (default: all, one after the other)")

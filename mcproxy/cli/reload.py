@@ -20,6 +20,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="make the running daemon reload its configuration, and wait for the outcome",
         description="Make the running daemon reload its configuration, wait, and print what changed. "
         "A wrong configuration changes nothing.",
+        epilog="examples:\n  mcproxy reload\n  mcproxy reload -c site.yaml --timeout 10",
     )
     apply_command.add_options(parser, timeout=60.0)
 

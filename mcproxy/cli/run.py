@@ -20,6 +20,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="run the daemon",
         description="Run the daemon in the foreground. HUP reloads, TERM stops, USR1 reopens log files, USR2 replaces "
         "the program.",
+        epilog="examples:\n  mcproxy run\n  mcproxy run -c site.yaml",
     )
     configuration.add_option(parser)
 

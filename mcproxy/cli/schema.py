@@ -39,7 +39,6 @@ def add_parser(subparsers: Subparsers) -> None:
         help="print the JSON Schema of the configuration file",
         description="Print the JSON Schema of the configuration file, with a description and the default of every key.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--path", action="store_true", help="print the name of the file with the schema instead")

@@ -44,7 +44,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "  mcproxy status endpoints certificates -o wide\n"
         "  mcproxy status -o json | jq '.clusters[].endpoints[] | select(.ready | not)'\n"
         "  mcproxy status -q || echo 'see mcproxy status'",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = ", ".join(section.name for section in SECTIONS)
     parser.add_argument("sections", nargs="*", metavar="SECTION", type=_section, help=f"only these: {names}")

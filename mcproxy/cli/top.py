@@ -39,7 +39,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "  mcproxy top\n"
         "  mcproxy top -b 1                             # one sample as text\n"
         "  mcproxy top -b 3 -d 10 -o json | jq .p99Seconds",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser)
     parser.add_argument(

@@ -19,6 +19,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="replace the program of the running daemon, without refusing a connection",
         description="Make the running daemon start its program anew, as it is installed now, and wait until that one "
         "serves. The old one then ends what it has. If the new one does not serve, nothing has changed.",
+        epilog="examples:\n  mcproxy upgrade",
     )
     apply_command.add_options(parser, timeout=120.0)
 

@@ -30,7 +30,6 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Print the versions of mcproxy, Python, OpenSSL and the libraries that it uses, as a bug report "
         "needs them. `mcproxy --version` prints the first alone.",
         epilog="examples:\n  mcproxy version\n  mcproxy version -o json | jq -r .openssl",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "-o", "--output", metavar="FORMAT", choices=("text", "json"), default="text", help="text (default) or json"

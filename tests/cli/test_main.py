@@ -1,5 +1,7 @@
 """The command line: exit statuses, and that only what is needed is imported."""
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -98,3 +100,19 @@ def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
         cwd=Path(__file__).parents[2], check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command_has_examples_that_can_be_typed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    below = ("kubeconfig", "upstreamcluster", "resourceregistry") if name == "import" else ()
+    examples = ""
+    for words in ([name], *([name, each] for each in below)):
+        with pytest.raises(SystemExit):
+            build_parser(name).parse_args([*words, "--help"])
+        examples += capsys.readouterr().out.partition("examples:\n")[2]
+    lines = [line.strip() for line in examples.splitlines()]
+    commands = [line[line.index("mcproxy ") :] for line in lines if "mcproxy " in line]
+    assert commands
+    for command in commands:
+        words = shlex.split(re.split(r" [|>#]|\)", command)[0])[1:]
+        build_parser(words[0]).parse_args(words)

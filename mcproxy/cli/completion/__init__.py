@@ -16,15 +16,14 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _EPILOG = """\
-In this shell only:
-  bash   source <(mcproxy completion bash)
-  zsh    source <(mcproxy completion zsh)
-  fish   mcproxy completion fish | source
+examples:
+  source <(mcproxy completion bash)         # in this shell only; zsh the same
+  mcproxy completion fish | source
 
-For every shell from now on, where a package has not done it:
-  bash   mcproxy completion bash > /usr/share/bash-completion/completions/mcproxy
-  zsh    mcproxy completion zsh > /usr/local/share/zsh/site-functions/_mcproxy
-  fish   mcproxy completion fish > /usr/share/fish/vendor_completions.d/mcproxy.fish
+where a shell looks for it, for every session (a package has done this already):
+  mcproxy completion bash > /usr/share/bash-completion/completions/mcproxy
+  mcproxy completion zsh > /usr/local/share/zsh/site-functions/_mcproxy
+  mcproxy completion fish > /usr/share/fish/vendor_completions.d/mcproxy.fish
 """
 
 
@@ -38,7 +37,6 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Print a script by which a shell completes mcproxy's commands, their options and values: files, "
         "choices, and the names of clusters and servers in the configuration.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", nargs="?", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
     configuration.add_option(parser)
