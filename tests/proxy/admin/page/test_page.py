@@ -86,7 +86,7 @@ def test_every_table_has_headers_and_a_name() -> None:
 
 def test_each_problem_links_to_where_there_is_more_of_it() -> None:
     status = with_endpoints(30, out=2)
-    status |= {"state": "stopping", "logs": {"audit": {"lost": 3}}}
+    status["logs"] = {"audit": {"lost": 3}}
     status["lastReload"]["ok"] = False
     status["listeners"][0]["accepting"] = False
     status["aggregates"][0]["reflectorCounts"] = {"stale": 1}
