@@ -264,7 +264,7 @@ def test_status_has_the_state_of_the_daemon(tmp_path: Path, control: str) -> Non
         assert status["listeners"] == status["clusters"] == []
         brief = send_command(control, {"command": "status", "brief": True}, PATIENCE)
         lists = {"listeners", "servers", "clusters", "aggregates", "flowControls", "certificates", "processes"}
-        assert set(status) - set(brief) == {*lists, "configHash", "startedAt", "totals", "history"}
+        assert set(status) - set(brief) == {*lists, "configHash", "startedAt", "totals", "history", "logs"}
 
 
 def test_log_level_changes_with_a_reload(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from mcproxy.daemon.figures.certificates import Expiry, expiries_of, fingerprint
 from mcproxy.daemon.figures.limits import with_limits
 from mcproxy.daemon.figures.servers import Totals, with_names
 from mcproxy.daemon.figures.times import rfc3339
+from mcproxy.observe.metrics.families import ACCESS_LOG_LOST, AUDIT_EVENTS, AUDIT_EVENTS_LOST, Family
 
 if TYPE_CHECKING:
     from mcproxy.daemon.reload import ReloadResult
@@ -34,10 +35,13 @@ class Counted:
     clusters: Totals
     endpoints: Mapping[tuple[str, str], tuple[int, float]]
     """By cluster and endpoint: short requests, and the seconds that they took together."""
+    logs: Figures
+    """What the logs of requests have lost."""
 
     @classmethod
     def of(cls, metrics: Metrics) -> Counted:
-        return cls(metrics.by_server(), metrics.by_cluster(), metrics.by_endpoint())
+        """Return what `metrics` has counted."""
+        return cls(metrics.by_server(), metrics.by_cluster(), metrics.by_endpoint(), _of_logs(metrics))
 
 
 class StatusDocument:
@@ -66,6 +70,7 @@ class StatusDocument:
             "servers": with_names(config.servers, found.get("servers", ()), counted.servers),
             "clusters": [_with_totals(cluster, counted) for cluster in found.get("clusters", ())],
             "aggregates": found.get("aggregates", []),
+            "logs": counted.logs,
             "flowControls": with_limits(config.flow_controls, found.get("flowControls", ())),
             "certificates": of_certificates(self._expiries, self._wall()),
         }
@@ -78,6 +83,16 @@ class StatusDocument:
             return
         self._expiries = expiries_of(config, now)
         self._valid_until = min((each.not_after for each in self._expiries if each.not_after > now), default=now + 3600)
+
+
+def _of_logs(metrics: Metrics) -> Figures:
+    def total(family: Family) -> int:
+        return sum(int(numbers[0]) for numbers in metrics.counts.of(family).values())
+
+    return {
+        "access": {"lost": total(ACCESS_LOG_LOST)},
+        "audit": {"written": total(AUDIT_EVENTS), "lost": total(AUDIT_EVENTS_LOST)},
+    }
 
 
 def _with_totals(cluster: Mapping[str, Any], counted: Counted) -> Figures:

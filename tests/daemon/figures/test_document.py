@@ -9,9 +9,11 @@ from mcproxy.config.model import FlowControlType, Per
 from mcproxy.daemon.figures.document import Counted, StatusDocument, of_reload, only_process
 from mcproxy.daemon.figures.limits import with_limits
 from mcproxy.daemon.reload import ReloadResult
+from mcproxy.observe.metrics.families import AUDIT_EVENTS, AUDIT_EVENTS_LOST
+from mcproxy.observe.metrics.metrics import Metrics
 
 WALL = 1_790_000_000.0
-NOTHING = Counted({}, {}, {})
+NOTHING = Counted({}, {}, {}, {})
 
 
 def server(name: str, backend: model.Backend) -> model.Server:
@@ -45,7 +47,7 @@ def test_what_the_configuration_has_is_there_whatever_the_processes_say() -> Non
 
 def test_live_figures_and_totals_are_put_to_their_servers() -> None:
     figures = {"servers": [{"name": "all", "inFlight": 3}, {"name": "gone", "inFlight": 1}]}
-    counted = Counted({"all": {"requests": 20, "errors": 2}}, {}, {})
+    counted = Counted({"all": {"requests": 20, "errors": 2}}, {}, {}, {})
     found = StatusDocument(lambda: WALL).complete(CONFIG, figures, counted)["servers"]
     assert [(each["inFlight"], each["requestsTotal"], each["errorsTotal"]) for each in found] == [
         (0, 0, 0),
@@ -57,7 +59,8 @@ def test_live_figures_and_totals_are_put_to_their_servers() -> None:
 
 def test_clusters_and_endpoints_have_what_was_counted_of_them() -> None:
     figures = {"clusters": [{"name": "east", "endpoints": [{"name": "a"}, {"name": "b"}]}, {"name": "west"}]}
-    counted = Counted({}, {"east": {"requests": 9, "errors": 1}}, {("east", "b"): (8, 0.5), ("west", "a"): (1, 1.0)})
+    endpoints = {("east", "b"): (8, 0.5), ("west", "a"): (1, 1.0)}
+    counted = Counted({}, {"east": {"requests": 9, "errors": 1}}, endpoints, {})
     assert StatusDocument(lambda: WALL).complete(CONFIG, figures, counted)["clusters"] == [
         {
             "name": "east",
@@ -70,6 +73,15 @@ def test_clusters_and_endpoints_have_what_was_counted_of_them() -> None:
         },
         {"name": "west", "requestsTotal": 0, "errorsTotal": 0, "endpoints": []},
     ]
+
+
+def test_what_logs_have_lost_is_that_of_all_processes() -> None:
+    metrics = Metrics()
+    assert Counted.of(metrics).logs == {"access": {"lost": 0}, "audit": {"written": 0, "lost": 0}}
+    metrics.counts.series(AUDIT_EVENTS, ())[0] += 7
+    metrics.counts.series(AUDIT_EVENTS_LOST, ())[0] += 2
+    found = StatusDocument(lambda: WALL).complete(CONFIG, {}, Counted.of(metrics))
+    assert found["logs"]["audit"] == {"written": 7, "lost": 2}
 
 
 def flow_control(kind: FlowControlType, **fields: Any) -> model.FlowControl:
