@@ -49,13 +49,14 @@ def wait_for(text: str, read: Callable[[], str]) -> str:
 def test_what_is_waited_for_is_shown_and_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DELAY", 0.01)
     monkeypatch.setattr(module, "_INTERVAL", 0.01)
+    before = threading.active_count()
     with terminal() as (stream, read):
         with progress("starting the clusters", stream) as shown:
             assert wait_for("starting the clusters (0 s)", read)
             shown.say("starting the proxy")
             wait_for("starting the proxy (0 s)", read)
         assert read().endswith("\r\x1b[K")
-        assert threading.active_count() == len([t for t in threading.enumerate() if t.is_alive()])
+        assert threading.active_count() == before
 
 
 def test_what_is_done_within_a_second_shows_nothing() -> None:
