@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from mcproxy.importing.fragment import Fragment
@@ -37,6 +38,16 @@ class FlowControls:
                 self._refusing.add(name)
             else:
                 self._fragment.add("flowControls", entry)
+
+    def leave_out_unused(self, used: Collection[str]) -> None:
+        """Take those out of the fragment that no policy names: mcproxy warns of them."""
+        for schema, name in self._names.items():
+            if name not in used and schema not in self._refusing:
+                what = f'"{schema}" is left out: no policy refers to it'
+                self._fragment.note("spec.flowControl.flowControlSchemas", what)
+        kept = [entry for entry in self._fragment.sections.pop("flowControls", ()) if entry["name"] in used]
+        for entry in kept:
+            self._fragment.add("flowControls", entry)
 
     def name_of(self, schema: str) -> str | None:
         return self._names.get(schema)

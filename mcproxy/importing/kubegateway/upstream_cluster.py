@@ -174,6 +174,7 @@ class _Translator:
         controls = FlowControls(self._made, self._name)
         controls.translate(spec)
         policies = Policies(self._made, endpoints, controls, logging, self._options.mode).translate(spec)
+        controls.leave_out_unused({policy["flowControl"] for policy in policies if "flowControl" in policy})
         denied = self._denied()
         if denied is not None:
             policies = [denied.policy("deny-all-requests", [dict(rule) for rule in ALL_REQUESTS]), *policies]

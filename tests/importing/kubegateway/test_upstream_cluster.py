@@ -116,7 +116,8 @@ def test_flow_controls() -> None:
         {"name": "bucket", "tokenBucket": {"qps": 5, "burst": 10}, "globalTokenBucket": {"qps": 50, "burst": 99}},
         {"name": "free", "exempt": {}},
     ]
-    policies = [{"rules": [ANY], "flowControlSchemaName": "in flight!"}]
+    policies = [{"rules": [ANY], "flowControlSchemaName": schema["name"]} for schema in schemas]
+    schemas.append({"name": "unused", "exempt": {}})
     fragment = made(flowControl={"flowControlSchemas": schemas}, dispatchPolicies=policies)
     assert fragment.sections["flowControls"] == [
         {"name": f"{NAME}_1_in-flight", "type": "MaxRequestsInflight", "max": 7, "maxLongRunning": 7},
@@ -124,6 +125,7 @@ def test_flow_controls() -> None:
         {"name": f"{NAME}_3_free", "type": "Exempt"},
     ]
     assert server(fragment)["dispatch"][0]["flowControl"] == f"{NAME}_1_in-flight"
+    assert 'flowControlSchemas: "unused" is left out: no policy refers to it' in notes(fragment)
     assert "globalTokenBucket: is not carried over" in notes(fragment)
     assert "up to 7 of them beside up to 7 others" in notes(fragment)
 
