@@ -173,6 +173,12 @@ def test_a_refused_reload_is_shown_and_fails_nothing(site: Site) -> None:
         assert site.ask("/readyz")[0] == 200
         assert site.json("/status")["lastReload"]["ok"] is False
         assert "wset" in site.text("/")
+        site.daemon.file.write_text(good.replace("-secret", "-other-secret"))
+        assert site.daemon.reload().returncode == 0
+        last = site.json("/status")["lastReload"]
+        assert any("clusters" in change for change in last["changes"]), last
+        for path in ("/", "/status", "/config"):
+            assert "-secret" not in site.text(path), path
     finally:
         site.daemon.file.write_text(good)
     assert site.daemon.reload().returncode == 0

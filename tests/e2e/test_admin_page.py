@@ -6,7 +6,6 @@ Screenshots are written into the folder that MCPROXY_SCREENSHOTS names, if it do
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -194,8 +193,7 @@ def test_a_page_of_another_origin_reads_nothing(site: Site, browser: Chromium) -
 def test_it_says_when_there_is_no_answer(site: Site, browser: Chromium) -> None:
     """The last test of this site."""
     browser.open(site.url)
-    site.daemon.signal(signal.SIGTERM)
-    assert site.daemon.end() == 0
+    site.daemon.stop()
     lost = "document.querySelector('#live.lost') && document.getElementById('live').textContent"
     shown = "document.dispatchEvent(new Event('visibilitychange'))"
     assert browser.until(f"({shown}, {lost})").startswith("No answer: this is the state of 20")

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
@@ -74,6 +75,11 @@ class AdminParts:
         self.checks = checks
         self.send_body = send_body
         self.checks_of_daemon = Recent(source.checks, clock, _CHECKS_LAST)
+        # Who asks while one is made gets that: a flood of scrapes is one at a time. Later ones are always made anew.
+        self.status = Recent(source.status, clock, 0.0)
+        self.metrics = {
+            openmetrics: Recent(partial(source.metrics, openmetrics), clock, 0.0) for openmetrics in (False, True)
+        }
         self.running = 0
         """Answers that are being made."""
 
@@ -218,11 +224,11 @@ class AdminPipeline:
         return _Answer(found[0], _TEXT, [found[1].encode()])
 
     async def _made(self, exchange: Exchange, requested: Requested) -> _Answer:
-        source = self._parts.source
+        parts, source = self._parts, self._parts.source
         match requested.path:
             case "/metrics":
                 openmetrics, kind = _metrics_type((exchange.head.header(b"accept") or b"").decode("latin-1"))
-                return _Answer(200, kind.encode(), await source.metrics(openmetrics))
+                return _Answer(200, kind.encode(), await parts.metrics[openmetrics].get())
             case "/config":
                 return _Answer(200, _TEXT, [(await source.config()).encode()])
             case "/debug/requests":
@@ -231,10 +237,10 @@ class AdminPipeline:
                     return _Answer(200, _TEXT, [in_flight.table(document).encode()])
                 return _Answer(200, _JSON, [_json(document)])
             case "/status":
-                return _Answer(200, _JSON, [_json(await source.status())])
+                return _Answer(200, _JSON, [_json(await parts.status.get())])
         from mcproxy.proxy.admin.page import page  # its memory is for those who look at it
 
-        pieces = page.render(await source.status(), self._paths, _rfc3339(exchange.connection.wall_seconds()))
+        pieces = page.render(await parts.status.get(), self._paths, _rfc3339(exchange.connection.wall_seconds()))
         return _Answer(200, _HTML, (piece.encode() for piece in pieces), page.POLICY)
 
     def _fields(self, exchange: Exchange, answer: _Answer) -> bytes:

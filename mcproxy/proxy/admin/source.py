@@ -16,10 +16,10 @@ class AdminSource(Protocol):
     Each raises StatusError (503) if what it needs does not answer.
     """
 
-    async def status(self) -> dict[str, Any]:
+    def status(self) -> Coroutine[Deferred[Any], Any, dict[str, Any]]:
         """Return the status document, as the control command `status` answers it."""
 
-    async def metrics(self, openmetrics: bool) -> list[bytes]:
+    def metrics(self, openmetrics: bool) -> Coroutine[Deferred[Any], Any, list[bytes]]:
         """Return the text of /metrics, in pieces."""
 
     async def requests(self) -> dict[str, Any]:

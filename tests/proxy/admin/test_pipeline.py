@@ -334,10 +334,8 @@ async def test_a_bug_tells_nothing_to_clients(harness: Harness, source: Source) 
 async def test_too_many_at_once_are_refused_but_probes_never(harness: Harness, source: Source) -> None:
     source.waiting = Deferred()
     await serve(harness)
-    clients = [
-        await harness.asks(get(b"/metrics", b"Connection: close").replace(NAME.encode(), b"localhost"), tls=False)
-        for _ in range(MAX_AT_ONCE)
-    ]
+    raw = get(b"/config", b"Connection: close").replace(NAME.encode(), b"localhost")
+    clients = [await harness.asks(raw, tls=False) for _ in range(MAX_AT_ONCE)]
     await harness.until(lambda: source.asked == MAX_AT_ONCE)
     for target in (b"/metrics", b"/status", b"/"):
         answer = await ask(harness, target)
@@ -347,9 +345,24 @@ async def test_too_many_at_once_are_refused_but_probes_never(harness: Harness, s
     clients.pop().abort()  # its answer is made all the same, and its place is free then
     source.waiting.callback(None)
     await harness.until(lambda: all(client.over for client in clients))
+    assert {whole(client)[2] for client in clients} == {b"version: 1\n"}
+    source.waiting = None
+    assert (await ask(harness))[0] == 200
+
+
+async def test_a_flood_of_scrapes_is_made_one_at_a_time(harness: Harness, source: Source) -> None:
+    source.waiting = Deferred()
+    await serve(harness)
+    raw = get(b"/metrics", b"Connection: close").replace(NAME.encode(), b"localhost")
+    clients = [await harness.asks(raw, tls=False) for _ in range(MAX_AT_ONCE)]
+    await harness.turns(20)
+    assert source.asked == 1
+    source.waiting.callback(None)
+    await harness.until(lambda: all(client.over for client in clients))
     assert {whole(client)[2] for client in clients} == {b"a 1\nb 2\n"}
     source.waiting = None
     assert (await ask(harness))[0] == 200
+    assert source.asked == 2
 
 
 # -- probes -----------------------------------------------------------------------------------------------------------
