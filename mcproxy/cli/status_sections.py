@@ -66,7 +66,7 @@ def seconds_of(text: str) -> float:
 def _listeners(status: Document, now: float, wide: bool) -> Table:
     columns = [
         Column(title="NAME", gives_way=True),
-        Column(title="BIND", gives_way=True),
+        Column(title="ADDRESS", gives_way=True),
         Column(title="SERVES"),
         Column(title="STATE"),
         Column(title="CONNECTIONS", right=True),
@@ -86,7 +86,7 @@ def _listeners(status: Document, now: float, wide: bool) -> Table:
         state = Cell("accepting", "good") if each["accepting"] else Cell("closing", "warn")
         most = each.get("limits", {}).get("connections") or 0
         total = sum(connections.values())
-        row: list[Cell | str] = [each["name"], each["bind"], each["serves"], state]
+        row: list[Cell | str] = [each["name"], each["address"] or each["bind"], each["serves"], state]
         row += [_full(str(total), total / most if most else None), str(most or "-"), str(sum(requests.values()))]
         if wide:
             row += [str(connections.get("HTTP/1.1", 0)), str(connections.get("HTTP/2.0", 0)), str(each["handshakes"])]

@@ -100,6 +100,7 @@ _DOCUMENT: dict[str, Any] = {
         {
             "name": "public",
             "bind": "0.0.0.0:6443",
+            "address": "0.0.0.0:6443",
             "serves": "API",
             "accepting": True,
             "handshakes": 1,

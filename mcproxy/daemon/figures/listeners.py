@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 
 def of_listener(live: LiveListener) -> Figures:
-    """Return the figures of a listener; one that a reload has removed has connections until they are drained."""
+    """Return the figures of a listener; one that a reload has removed has connections until they are drained.
+
+    `address` is that of its socket: the port that the system chose for 0, what systemd listens on.
+    """
     counts = live.factory.counts()
     connected = sum(connections for connections, _ in counts.values())
     return {
         "name": live.config.name,
         "bind": str(live.config.bind),
+        "address": str(live.socket.address) if live.socket.sockets else None,
         "serves": str(live.config.serves),
         "accepting": live.socket.accepting,
         "handshakes": max(0, live.socket.connections - connected),

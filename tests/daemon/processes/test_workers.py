@@ -143,6 +143,8 @@ def test_commands_show_all_processes_as_one(workers: Workers, capsys: pytest.Cap
     assert server["errorsTotal"] >= 8
     assert (endpoint["ready"], endpoint["state"], "refused" in endpoint["cause"]) == (False, "out", True)
     assert [each["residentBytes"] > 1e6 for each in shown["processes"]] == [True] * 3
+    addresses = [each["address"] for each in shown["listeners"]]
+    assert addresses == [f"127.0.0.1:{workers.port}", f"unix:{workers.folder}/api.sock"]
     assert main(["status", "-c", file]) == 3
     text = capsys.readouterr().out
     assert "broken: cluster east has no endpoint that is ready: " in text
