@@ -16,6 +16,7 @@ from mcproxy.config.dump import as_text
 from mcproxy.config.dump.changes import Change, changes
 from mcproxy.config.loaded import Loaded
 from mcproxy.config.model import Config, Daemon, Logging
+from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.daemon import lifecycle
 from mcproxy.daemon.commands import commands_of
 from mcproxy.daemon.lifecycle import Dependencies, State
@@ -24,7 +25,7 @@ from mcproxy.daemon.systemd import Notifier
 from mcproxy.kube.healthz import Check
 from mcproxy.net.contexts import PairError
 from mcproxy.observe.access import AccessLogs
-from mcproxy.observe.metrics.families import RELOADS
+from mcproxy.observe.metrics.families import RELOADS, REQUESTS
 from mcproxy.observe.metrics.metrics import Metrics
 
 
@@ -376,3 +377,45 @@ def test_reload_that_would_make_several_processes_of_one_is_refused_and_diff_say
     world.next = world.same
     told.append(diff(world))
     assert told[2]["refusal"] == ""
+
+
+def test_status_has_the_last_reload_with_what_it_changed_or_why_it_was_refused(world: World) -> None:
+    async def other() -> Loaded:
+        return Loaded(Config(daemon=Daemon(drain_timeout=7.0)))
+
+    async def broken() -> Loaded:
+        raise ConfigErrors([Problem(None, "daemon.a", "is wrong", "another value")])
+
+    world.start()
+    before = ask(world, "status")
+    assert before["lastReload"] is None
+    world.next = other
+    world.daemon.hangup()
+    done = ask(world, "status")
+    assert done["lastReload"]["ok"]
+    assert any("drainTimeout" in change for change in done["lastReload"]["changes"])
+    assert done["configHash"] != before["configHash"]
+    world.next = broken
+    world.daemon.hangup()
+    refused = ask(world, "status")
+    assert (refused["lastReload"]["ok"], refused["lastReload"]["changes"]) == (False, [])
+    assert "is wrong" in refused["lastReload"]["errors"][0]
+    assert refused["configHash"] == done["configHash"]
+    named_otherwise = ask(world, "status", file="/etc/other.yaml")
+    assert (named_otherwise["ok"], named_otherwise["file"]) == (False, "/etc/mcproxy/mcproxy.yaml")
+
+
+def test_rates_are_sampled_while_the_daemon_runs_and_no_longer(world: World) -> None:
+    world.start()
+    world.service.metrics.counts.series(REQUESTS, ("s", "east", "get", "pods", "500"))[0] += 50
+    world.reactor.advance(5)
+    world.reactor.advance(5)
+    status = ask(world, "status")
+    assert status["history"]["requestsPerSecond"] == [10.0, 0.0]
+    assert status["history"]["errorsPerSecond"] == [10.0, 0.0]
+    assert (status["totals"]["requests"], status["totals"]["errors"]) == (50, 50)
+    world.daemon.stop()
+    world.daemon.stop()  # at once
+    world.reactor.advance(20)
+    assert world.reactor.stopped
+    assert not world.reactor.getDelayedCalls()
