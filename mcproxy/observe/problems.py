@@ -15,6 +15,7 @@ NEARLY_FULL = 0.9
 LATE = 0.5
 """Seconds that a turn of an event loop may take."""
 _STARTED = 60.0  # seconds after which the turn in which a process starts is no longer among the last ones
+_RECENT = 3600.0  # seconds after which nobody need be told that a process has ended
 _RIGHTS = 3  # that are named
 
 Status = Mapping[str, Any]
@@ -146,7 +147,7 @@ def _of_limits(status: Status) -> Iterator[Problem]:
 def _of_logs(status: Status) -> Iterator[Problem]:
     logs = status.get("logs") or {}
     if lost := (logs.get("audit") or {}).get("lost"):
-        yield _broken(f"{lost} events of the audit log were lost since the start, see the log", "daemon")
+        yield _warning(f"{lost} events of the audit log were lost since the start, see the log", "daemon")
     if lost := (logs.get("access") or {}).get("lost"):
         yield _warning(f"{lost} lines of the access log were lost since the start, see the log", "daemon")
 
@@ -156,10 +157,11 @@ def _of_processes(status: Status) -> Iterator[Problem]:
         name = f"process {each['name']}"
         if each.get("answered") is False:
             yield _severe(f"{name} (pid {each.get('pid')}) does not answer, its figures are missing", "processes")
-        if each.get("restarts"):
-            times = "once" if each["restarts"] == 1 else f"{each['restarts']} times"
-            yield _warning(f"{name} was replaced {times}", "processes")
+        up = each.get("uptimeSeconds") or 0.0
+        if each.get("restarts") and up < _RECENT:
+            times = "" if each["restarts"] == 1 else f", {each['restarts']} times since the start"
+            yield _warning(f"{name} was replaced {up / 60:.0f} minutes ago{times}, see the log", "processes")
         lag = each.get("loopLagSeconds")
-        if lag is not None and lag >= LATE and (each.get("uptimeSeconds") or 0.0) > _STARTED:
+        if lag is not None and lag >= LATE and up > _STARTED:
             words = f"{name} stood still for {lag:.2g} s in the last minute: it has too little processor time"
             yield _warning(words, "processes")

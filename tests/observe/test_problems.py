@@ -102,12 +102,13 @@ def test_limits() -> None:
 
 def test_processes() -> None:
     silent = {**PROCESS, "name": "worker-1", "answered": False, "loopLagSeconds": None}
-    late = {**PROCESS, "loopLagSeconds": 0.6, "restarts": 2}
+    late = {**PROCESS, "loopLagSeconds": 0.6, "restarts": 2, "uptimeSeconds": 130.0}
     assert words(processes=[late, silent]) == [
         "severe: process worker-1 (pid 4711) does not answer, its figures are missing",
-        "warning: process mcproxy was replaced 2 times",
+        "warning: process mcproxy was replaced 2 minutes ago, 2 times since the start, see the log",
         "warning: process mcproxy stood still for 0.6 s in the last minute: it has too little processor time",
     ]
+    assert found(processes=[{**PROCESS, "restarts": 2}]) == []  # an hour ago
     starting = {**PROCESS, "loopLagSeconds": 0.6, "uptimeSeconds": 20.0}  # the turn in which it was made
     assert found(processes=[starting]) == []
 
@@ -131,7 +132,7 @@ def test_the_daemon() -> None:
         "broken: the last reload was refused, the configuration before it stays: f:1:1: a: wrong (and 1 more)"
     ]
     assert words(logs={"access": {"lost": 3}, "audit": {"lost": 2, "written": 5, "queuedBytes": 0}}) == [
-        "broken: 2 events of the audit log were lost since the start, see the log",
+        "warning: 2 events of the audit log were lost since the start, see the log",
         "warning: 3 lines of the access log were lost since the start, see the log",
     ]
 

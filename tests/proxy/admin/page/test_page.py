@@ -92,7 +92,7 @@ def test_each_problem_links_to_where_there_is_more_of_it() -> None:
     status["aggregates"][0]["reflectorCounts"] = {"stale": 1}
     status["certificates"][0]["daysLeft"] = 2
     status["flowControls"][0]["use"] = 1.0
-    status["processes"][0]["restarts"] = 2
+    status["processes"][0] |= {"restarts": 2, "uptimeSeconds": 60.0}
     tags = Reader(rendered(status)).tags
     links = {str(dict(attributes)["href"]) for name, attributes in tags if name == "a"}
     sections = {link[1:] for link in links if link.startswith("#")} - {"main"}
