@@ -222,12 +222,12 @@ def _literal(host: str, port: int) -> _SocketAddress:
 
 
 async def _resolve(reactor: Reactor, host: str, port: int) -> list[_SocketAddress]:
-    """Resolve by the reactor's resolver (getaddrinfo in its thread pool). Raises DNSError."""
+    """Resolve by the reactor's resolver (`resolver.Resolver` in the daemon). Raises DNSError."""
     receiver = _Receiver()
     reactor.nameResolver.resolveHostName(receiver, host, port)
     addresses = [_literal(address.host, port) for address in await receiver.done]
     if not addresses:
-        raise DNSError(f"the name {host} has no address")
+        raise DNSError(f"the name {host} has no address" + (f": {receiver.cause}" if receiver.cause else ""))
     return addresses
 
 
@@ -237,6 +237,8 @@ class _Receiver:
 
     def __init__(self) -> None:
         self.done: Deferred[list[Any]] = Deferred()
+        self.cause = ""
+        """Why there is no address, where the resolver says so."""
         self._addresses: list[Any] = []
 
     def resolutionBegan(self, resolutionInProgress: Any) -> None:
@@ -244,6 +246,10 @@ class _Receiver:
 
     def addressResolved(self, address: Any) -> None:
         self._addresses.append(address)
+
+    def resolution_failed(self, cause: str) -> None:
+        """As `resolver.Resolver` calls it, before `resolutionComplete`."""
+        self.cause = cause
 
     def resolutionComplete(self) -> None:
         if not self.done.called:

@@ -16,6 +16,8 @@ from twisted.internet import epollreactor
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST, installReactor
 from twisted.logger import Logger
 
+from mcproxy.net.resolver import Resolver
+
 log = Logger()
 
 _monotonic = time.monotonic
@@ -55,6 +57,7 @@ class LeanEpollReactor(epollreactor.EPollReactor):
         self.long_turn: Callable[[float], None] = _ignore  # is called with the seconds of each turn over `LONG_TURN`
         self._woken_at = _monotonic()
         super().__init__()  # type: ignore[no-untyped-call]
+        self.installNameResolver(Resolver(self))
 
     def addExclusiveReader(self, reader: Any) -> None:
         """Add a listening socket that other processes poll too: a new connection wakes one of them, not all.

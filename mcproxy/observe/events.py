@@ -232,6 +232,12 @@ EVENTS: Mapping[str, Event] = {
         "The members of an aggregate have different definitions of a resource; it is served as in one of them.",
         "Install the same definition in all clusters, or name the clusters in `cache.resources`.",
     ),
+    "name_not_resolved": Event(
+        "warn",
+        "The host name of an endpoint, issuer or webhook cannot be looked up; the addresses that it had stay in use.",
+        "See `cause`. See that the name servers of /etc/resolv.conf answer (`getent ahosts NAME`), and that it exists.",
+    ),
+    "name_resolved": Event("info", "A name that could not be looked up has addresses again."),
     "object_left_out": Event(
         "warn",
         "An object of a member cannot be cached and is not in the answers of the aggregate.",
