@@ -92,7 +92,9 @@ build/debian.tar: packaging/debian.sh
 # In a network namespace of its own, in which nothing but loopback is.
 package-test: $(VENV)/made-for-test dist binary deb build/debian.tar
 	@.ci/tools cc ip lintian unshare
-	unshare --net --mount sh -c 'ip link set lo up && exec $(BIN)/python -m pytest --durations=15 packaging/tests $(ARGS)'
+	@mkdir -p build/test
+	unshare --net --mount sh -c 'ip link set lo up && mount -t tmpfs none build/test && \
+	    exec $(BIN)/python -m pytest --basetemp build/test/tmp --durations=15 packaging/tests $(ARGS)'
 
 lock:
 	@$(MAKE) --no-print-directory VENV=.venv-lock .venv-lock/made-for-lock

@@ -74,7 +74,7 @@ Description: proxy in front of one or many Kubernetes clusters
  .
  The package has its own Python and all libraries that it needs.
 """
-MAINTAINER = f"{os.environ.get('DEBFULLNAME', 'mcproxy')} <{os.environ.get('DEBEMAIL', 'root@localhost')}>"
+MAINTAINER = f"{os.environ.get('DEBFULLNAME', 'mcproxy')} <{os.environ.get('DEBEMAIL', 'mcproxy@localhost')}>"
 
 
 def stage(tree: Path, root: Path) -> None:

@@ -45,7 +45,6 @@ UNUSED = (
     "turtle.py",
     "turtledemo",
     "venv",
-    "wsgiref",
 )
 
 #: Extension modules of the standard library likewise: they would bring libraries of their own.
