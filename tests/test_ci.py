@@ -113,15 +113,17 @@ def test_each_python_has_its_suite_and_a_failure_keeps_none_from_running(
     done = run(checkout, environ)
     assert (checkout / "calls").read_text().splitlines() == [
         "test ARGS=--junit-xml .ci/results/default.xml",
+        "package-test ARGS=--junit-xml .ci/results/packages.xml",
         "soak TIME=1m",
         f"suite VENV=.venv-3.12 PYTHON={tmp_path}/bin/python3.12 ARGS=--junit-xml .ci/results/3.12.xml",
         f"suite VENV=.venv-3.13 PYTHON={tmp_path}/bin/python3.13 ARGS=--junit-xml .ci/results/3.13.xml",
     ]
-    assert done.stdout.splitlines()[-4:] == [
+    assert done.stdout.splitlines()[-5:] == [
         "Python 3.11: 10 passed, 0 failed",
+        "Python 3.11, packages: 10 passed, 0 failed",
         "Python 3.12: 9 passed, 1 failed",
         "Python 3.13: 10 passed, 0 failed",
-        "29 passed, 1 failed",
+        "39 passed, 1 failed",
     ]
     assert done.returncode == 1
 
@@ -130,7 +132,7 @@ def test_all_green_is_status_0(checkout: Path, environ: dict[str, str], tmp_path
     make = tmp_path / "bin" / "make"
     make.write_text(make.read_text().replace("*3.12*", "never"))
     done = run(checkout, environ)
-    assert done.stdout.splitlines()[-1] == "30 passed, 0 failed"
+    assert done.stdout.splitlines()[-1] == "40 passed, 0 failed"
     assert done.returncode == 0
 
 
