@@ -231,12 +231,12 @@ class OnTerminal:
         for name in ("COLUMNS", "LINES", "NO_COLOR"):
             environ.pop(name, None)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mcproxy", "top", "-d", "0.2", "-c", str(file)],
+            # setsid(1) makes it the terminal of the process, so that Ctrl-C and Ctrl-Z are signals.
+            ["setsid", "--ctty", sys.executable, "-m", "mcproxy", "top", "-d", "0.2", "-c", str(file)],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             env=environ,
-            preexec_fn=lambda: _take_terminal(slave),
         )
         self._slave = slave
 
@@ -281,11 +281,6 @@ class OnTerminal:
             self.process.wait()
         os.close(self.master)
         os.close(self._slave)
-
-
-def _take_terminal(slave: int) -> None:
-    os.setsid()
-    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
 
 @pytest.mark.parametrize(

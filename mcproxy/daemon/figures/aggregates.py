@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
 
 MAX_REFLECTORS = 1000
-"""Entries of one aggregate; more than that are counted only: 500 members have 50,000 caches."""
+"""Caches that are listed, of all aggregates together; more are counted only: 500 members have 50,000."""
+_LEAST = 50  # of each aggregate
 
 _STATES = ("unavailable", "syncing", "stale", "synced")
 """From the worst on: never listed and not followed; being listed; listed but not followed now; followed."""
@@ -21,10 +22,11 @@ _STATES = ("unavailable", "syncing", "stale", "synced")
 
 def of_aggregates(owner: Aggregates) -> list[Figures]:
     """Return the figures of all aggregates; of each, what is worst comes first."""
+    most = max(_LEAST, MAX_REFLECTORS // max(1, len(owner.live)))
     return [
         {
             "name": name,
-            **_of_stores(live.stores, owner.now),
+            **_of_stores(live.stores, owner.now, most),
             "watchers": live.watchers,
             "queuedBytes": live.queued_bytes,
         }
@@ -32,15 +34,15 @@ def of_aggregates(owner: Aggregates) -> list[Figures]:
     ]
 
 
-def _of_stores(stores: Iterable[Store], now: float) -> Figures:
-    """Return the figures of caches; all are counted, the worst are shown."""
+def _of_stores(stores: Iterable[Store], now: float, most: int) -> Figures:
+    """Return the figures of caches; all are counted, and `most` are listed, the worst first."""
     by_state: dict[str, list[Store]] = {state: [] for state in _STATES}
     objects = size = 0
     for store in stores:
         by_state[_state(store)].append(store)
         objects += len(store)
         size += store.size
-    shown = islice((store for state in _STATES for store in by_state[state]), MAX_REFLECTORS)
+    shown = islice((store for state in _STATES for store in by_state[state]), most)
     return {
         "reflectors": [_of_store(store, now) for store in shown],
         "reflectorCounts": {state: len(found) for state, found in by_state.items() if found},

@@ -185,6 +185,7 @@ class TestAggregates:
 
     def test_no_more_are_listed_than_fit_but_all_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(aggregates, "MAX_REFLECTORS", 3)
+        monkeypatch.setattr(aggregates, "_LEAST", 1)
         clock = Clock()
         clock.advance(1)
         stores = [cache(clock, member=f"c{number}") for number in range(5)]
