@@ -3,7 +3,9 @@
 import argparse
 import importlib.util
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
@@ -144,6 +146,19 @@ def test_page_has_every_key_of_the_access_log_and_no_other() -> None:
     documented = FILE_PAGE[FILE_PAGE.index(".Sh THE ACCESS LOG") :].split(".El")[0]
     keys = [key for line in re.findall(r"^\.It Li (.*)$", documented, re.MULTILINE) for key in line.split(" , ")]
     assert sorted(keys) == sorted(json.loads(json_formatter("worker-0")([EVERYTHING])))
+
+
+@pytest.mark.parametrize("page", ["mcproxy.8", "mcproxy.yaml.5"])
+def test_pages_are_shown_without_a_warning(page: str) -> None:
+    path = str(ROOT / "man" / page)
+    groff = ["man", "--warnings", "--encoding", "UTF-8", "--local-file", "--troff-device=utf8", "--ditroff", path]
+    for command in (["mandoc", "-T", "lint", "-W", "warning", path], groff):
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, "MANWIDTH": "80"}
+        )
+        warnings = [each for each in (result.stdout + result.stderr).splitlines() if path in each or page in each]
+        assert (result.returncode, warnings) == (0, []), command
+        assert result.stdout or command[0] == "mandoc"
 
 
 def test_readme_has_every_command() -> None:

@@ -1,0 +1,181 @@
+"""A machine as the manual describes it, in a folder: mcproxy serves a simulated cluster, and pages' commands run in it.
+
+Paths such as /etc/mcproxy are folders below the sandbox's, and addresses of examples are those of the cluster and the
+daemon. mcproxy, kubectl and the tools of the shell are the real ones. What would change the machine itself (systemctl,
+useradd, apt-get, pip and the like) is a script that fails where its files, units or targets are not there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from mcproxy.demo.auth.certificates import Authority
+from tests.e2e.processes import Daemon
+from tests.ports import reserved_port
+from tests.simulated_cluster.process import SimulatedClusterProcess
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (
+    "/etc/mcproxy",
+    "/etc/systemd/system",
+    "/etc/default",
+    "/etc/credstore",
+    "/run/mcproxy",
+    "/var/lib/mcproxy",
+    "/var/log/mcproxy",
+    "/opt/mcproxy",
+    "/usr/local/bin",
+    "/usr/local/share",
+    "/usr/share/mcproxy",
+)
+_TIMEOUT = 30.0
+
+_WITH_FILE = "run check dump reload upgrade rbac kubeconfig status top"
+_SCRIPTS = {
+    "mcproxy": f"""
+        case " {_WITH_FILE} " in *" $1 "*) case " $* " in *" -c "*|*" --config "*|*" -h "*|*" --help "*) ;;
+            *) command=$1; shift; set -- "$command" -c "$SANDBOX/etc/mcproxy/mcproxy.yaml" "$@";; esac;; esac
+        exec "$PYTHON" -m mcproxy "$@" """,
+    "sudo": """
+        while :; do case $1 in -u|-g) shift 2;; -n|-E|-H) shift;; *=*) export "$1"; shift;; *) break;; esac; done
+        exec "$@" """,
+    "make": """
+        for target; do case $target in *=*|-*) ;; *) grep -q "^$target:" "$SOURCE/Makefile" ||
+            { echo "there is no target $target" >&2; exit 1; };; esac; done""",
+    "systemctl": """
+        verb=$1; shift
+        case $verb in daemon-reload|list-timers) exit 0;; esac
+        case " status start stop restart reload enable disable kill edit show is-active cat revert " in *" $verb "*) ;;
+            *) echo "systemctl has no $verb" >&2; exit 1;; esac
+        for word; do case $word in mcproxy|mcproxy.service|mcproxy.socket) exit 0;; esac; done
+        exit 1""",
+    "journalctl": 'case " $* " in *" -u mcproxy "*) exit 0;; esac; exit 1',
+    "man": """
+        for page; do case $page in -*|[0-9]) continue;; */*) ;; *) page=$(echo "$SOURCE"/man/"$page".[0-9]);; esac
+            [ -e "$page" ] || exit 1; done""",
+    "python3": """
+        [ "$1 $2" = "-m venv" ] || exec "$PYTHON" "$@"
+        mkdir -p "$3/bin"; ln -sf "$SANDBOX/bin/pip" "$3/bin/pip"; ln -sf "$SANDBOX/bin/mcproxy" "$3/bin/mcproxy" """,
+    "pip": """
+        for word; do case $word in -*) ;; *.whl|*.lock|*.txt|*.tar.gz|.*|/*) [ -e "$word" ] || exit 1;; esac; done""",
+    # Groups and users of the manual are not on this machine.
+    "chgrp": 'for last; do :; done; [ -e "$last" ]',
+    "chown": 'for last; do :; done; [ -e "$last" ]',
+}
+_NOTHING = ("useradd", "groupadd", "apt-get", "scp", "ssh", "git", "logrotate", "systemd-sysusers", "systemd-tmpfiles")
+
+
+class Sandbox:
+    """A context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.site = SimulatedClusterProcess("east", options=("--endpoints", "2"), directory=directory / "site")
+        self.port, self.admin_port = reserved_port(), reserved_port()
+        self._daemon: Daemon | None = None
+
+    def __enter__(self) -> Sandbox:
+        self.site.spawn()
+        for folder in FOLDERS:
+            (self.directory / folder[1:]).mkdir(parents=True)
+        (self.directory / "var/lib/mcproxy").chmod(0o700)
+        self._make_scripts()
+        self._make_work_folder()
+        self.site.wait_ready()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop_daemon()
+        self.site.cleanup()
+
+    def _make_scripts(self) -> None:
+        folder = self.directory / "bin"
+        folder.mkdir()
+        for name, script in {**_SCRIPTS, **dict.fromkeys(_NOTHING, "exit 0")}.items():
+            (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+            (folder / name).chmod(0o755)
+
+    def _make_work_folder(self) -> None:
+        """The folder in which commands run: that of a clone."""
+        work = self.directory / "work"
+        (work / "mcproxy").mkdir(parents=True)
+        for entry in ROOT.iterdir():
+            if not entry.name.startswith(".") and entry.name != "mcproxy":
+                (work / entry.name).symlink_to(entry)
+
+    # -- the daemon ---------------------------------------------------------------------------------------------------
+
+    def configure(self, text: str) -> None:
+        """Write /etc/mcproxy/mcproxy.yaml with certificates beside it, and nothing else."""
+        self.stop_daemon()
+        folder = self.directory / "etc/mcproxy"
+        shutil.rmtree(folder)
+        for name in ("tls", "east", "conf.d"):
+            (folder / name).mkdir(parents=True)
+        authority = Authority("site CA")
+        names = ["127.0.0.1", "localhost", "k8s.example.com", "east.k8s.example.com"]
+        authority.server(names).write(folder / "tls", "k8s")
+        (folder / "tls/clients-ca.crt").write_bytes(authority.pem)
+        shutil.copy(self.site.ca, folder / "east/ca.crt")
+        (folder / "east/token").write_text(self.site.tokens["mcproxy"])
+        (folder / "users.csv").write_text("alice-token,alice,,\n")
+        (folder / "users.csv").chmod(0o600)
+        (folder / "east/token").chmod(0o600)
+        (folder / "mcproxy.yaml").write_text(self.localized(text))
+
+    def start_daemon(self) -> None:
+        """Start one with the file as it is."""
+        folder = self.directory / "etc/mcproxy"
+        self._daemon = Daemon(folder, (folder / "mcproxy.yaml").read_text()).start()
+
+    def stop_daemon(self) -> None:
+        if self._daemon is not None:
+            self._daemon.stop()
+            self._daemon = None
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    def localized(self, text: str) -> str:
+        """Return a command or a file of the manual with the paths and addresses of the sandbox."""
+        for folder in FOLDERS:
+            text = re.sub(rf"(?<![\w.]){folder}\b", f"{self.directory}{folder}", text)
+        text = text.replace("https://10.1.0.11:6443", self.site.urls[0]).replace(
+            "https://10.1.0.12:6443", self.site.urls[1]
+        )
+        text = re.sub(r"\b(?:0\.0\.0\.0|127\.0\.0\.1):6443\b", f"127.0.0.1:{self.port}", text)
+        text = re.sub(r"\b(?:0\.0\.0\.0|127\.0\.0\.1):9901\b", f"127.0.0.1:{self.admin_port}", text)
+        return text.replace("<this repository>", "URL")
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file that the manual shows."""
+        file = Path(self.localized(path))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(self.localized(text))
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the manual in a shell, in the folder of the clone."""
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", self.localized(command)],
+            cwd=self.directory / "work",
+            env={
+                **os.environ,
+                "PATH": f"{self.directory / 'bin'}{os.pathsep}{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT),
+                "PYTHON": sys.executable,
+                "SANDBOX": str(self.directory),
+                "SOURCE": str(ROOT),
+                "HOME": str(self.directory),
+                "KUBECONFIG": str(self.site.kubeconfig),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )

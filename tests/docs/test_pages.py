@@ -1,0 +1,117 @@
+"""Every command of README.md and docs/ runs, in the order of its page; links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mcproxy.cli.demo_files import commands as demo_commands
+from tests.docs.page import blocks, commands, is_command_block, links, unknown_blocks
+from tests.docs.sandbox import ROOT, Sandbox
+
+PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
+WITH_COMMANDS = [page for page in PAGES if commands((ROOT / page).read_text("utf-8"))]
+
+# What runs before a page: the daemon of README.md, with an Admin listener, users and room for more clusters.
+CONFIG = """\
+version: 1
+include: [conf.d/*.yaml]
+daemon: {controlSocket: /run/mcproxy/control.sock, stateDir: /var/lib/mcproxy}
+listeners:
+  - {name: public, bind: "0.0.0.0:6443", tls: {certificates: [k8s]}}
+  - {name: admin, serves: Admin, bind: "127.0.0.1:9901"}
+certificates:
+  - {name: k8s, certFile: tls/k8s.crt, keyFile: tls/k8s.key}
+authentication:
+  - {name: corp, clientCertificates: {caFile: tls/clients-ca.crt}, tokenFile: users.csv}
+"""
+EAST = """\
+version: 1
+clusters:
+  - name: east
+    endpoints: [{name: a, url: "https://10.1.0.11:6443"}]
+    tls: {caFile: ../east/ca.crt}
+    credentials: {tokenFile: ../east/token}
+servers:
+  - {name: east, default: true, backend: {cluster: east}, authentication: corp}
+"""
+WITHOUT_EAST = frozenset({"docs/joining-a-cluster.md"})
+"""Pages that add the cluster."""
+EXPECTED: dict[str, dict[str, int]] = {}
+"""Exit statuses other than 0, by page and command."""
+NOT_RUN = {"make demo": "tests/cli/test_demo.py", "kubectl --kubeconfig …/kubeconfig": "the same"}
+"""Beginnings of commands that another test runs."""
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("d")) as sandbox:
+        yield sandbox
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_of_code_are_known(page: str) -> None:
+    assert [(block.line, block.lines[0]) for block in unknown_blocks(text_of(page))] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for link in links(text_of(page)):
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, link
+
+
+def test_the_index_has_every_page() -> None:
+    linked = set(links(text_of("docs/README.md")))
+    assert linked == {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")} - {"README.md"}
+
+
+def test_commands_of_the_demo_are_those_that_it_prints() -> None:
+    shown = [each.text.partition("    #")[0] for each in commands(text_of("README.md"))]
+    shown = [each.removeprefix("kubectl --kubeconfig …/kubeconfig") for each in shown if "…/kubeconfig" in each]
+    printed = "\n".join(command.line for _, each in demo_commands(Path("/nowhere"), 6443) for command in each)
+    assert shown
+    for each in shown:
+        assert each.strip() in printed
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS)
+def test_commands_run(sandbox: Sandbox, page: str) -> None:
+    text = text_of(page)
+    sandbox.configure(CONFIG)
+    if page not in WITHOUT_EAST:
+        sandbox.write("/etc/mcproxy/conf.d/east.yaml", EAST)
+    sandbox.start_daemon()
+    for block in blocks(text):
+        file = re.match(r"# (/etc/\S+)$", block.lines[0])
+        if file is not None:
+            sandbox.write(file[1], block.text)
+        if not is_command_block(block):
+            continue
+        for command in commands("\n" * (block.line - 1) + "```sh\n" + block.text + "```\n"):
+            if command.text.startswith(tuple(NOT_RUN)):
+                continue
+            result = sandbox.run(command.text)
+            expected = EXPECTED.get(page, {}).get(command.text, 0)
+            assert result.returncode == expected, f"{page}:{command.line - 1}: {command.text}\n{result.stdout}"
+            if "--service-account | kubectl apply" in command.text:
+                fill_token(sandbox)
+
+
+def fill_token(sandbox: Sandbox) -> None:
+    """Do what the token controller of a cluster does, which the simulated one has not."""
+    patch = shlex.quote(json.dumps({"stringData": {"token": sandbox.site.tokens["mcproxy"]}}))
+    assert sandbox.run(f"kubectl -n mcproxy patch secret mcproxy-token -p {patch}").returncode == 0
