@@ -82,7 +82,9 @@ def test_the_index_has_every_page() -> None:
 def test_commands_of_the_demo_are_those_that_it_prints() -> None:
     shown = [each.text.partition("    #")[0] for each in commands(text_of("README.md"))]
     shown = [each.removeprefix("kubectl --kubeconfig …/kubeconfig") for each in shown if "…/kubeconfig" in each]
-    printed = "\n".join(command.line for _, each in demo_commands(Path("/nowhere"), 6443) for command in each)
+    printed = "\n".join(
+        command.line for _, each in demo_commands(Path("/nowhere"), {"proxy": 6443, "admin": 9901}) for command in each
+    )
     assert shown
     for each in shown:
         assert each.strip() in printed
