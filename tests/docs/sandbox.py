@@ -158,7 +158,9 @@ class Sandbox:
         file.write_text(self.localized(text))
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the manual in a shell, in the folder of the clone."""
+        """Run a command of the manual in a shell, in the folder of the clone; one that follows is ended (124)."""
+        if command.endswith((" -w", " -f")):
+            command = f"timeout 1 {command}"
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", self.localized(command)],
             cwd=self.directory / "work",
