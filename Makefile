@@ -13,7 +13,7 @@ ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED = $(INSTALL) --require-hashes --no-build-isolation
 
-.PHONY: help demo test suite lint soak fuzz bench format lock dist binary deb package-test clean
+.PHONY: help demo test suite lint soak fuzz bench pictures format lock dist binary deb package-test clean
 
 help:
 	@echo "make demo  [ARGS='--dir DIR --workers N'] two simulated clusters behind mcproxy"
@@ -23,6 +23,7 @@ help:
 	@echo "make soak  [TIME=1m ARGS='--seed N']     load with faults by chance, and what must hold all the time"
 	@echo "make fuzz  [RUNS=1000000 ARGS='-k name'] hostile input for every parser that strangers reach"
 	@echo "make bench [ARGS=...]                    measure against nginx, Go and Twisted; writes bench/RESULTS.md"
+	@echo "make pictures                            take the pictures of README.md anew, of the status page and of top"
 	@echo "make format                              format the code with ruff"
 	@echo "make dist                                wheel and source distribution, in dist/"
 	@echo "make binary [LEVEL=19]                   one file with Python and all dependencies, in dist/"
@@ -55,6 +56,10 @@ fuzz: $(VENV)/made-for-test
 bench: $(VENV)/made-for-test
 	@.ci/tools nginx wrk h2load redis-server
 	$(BIN)/python -m bench $(ARGS)
+
+pictures: $(VENV)/made-for-test
+	@.ci/tools chromium tmux
+	$(BIN)/python -m tests.docs.pictures
 
 format: $(VENV)/made-for-test
 	$(BIN)/ruff check --fix mcproxy tests bench man packaging

@@ -133,9 +133,9 @@ class Chromium:
         """Run no script of a page that is opened from now on."""
         self.ask("Emulation.setScriptExecutionDisabled", value=True)
 
-    def screenshot(self, file: Path) -> None:
-        """Write a picture of the whole page."""
-        data = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
+    def screenshot(self, file: Path, *, whole: bool = True) -> None:
+        """Write a picture of the page, the whole of it or what the screen shows."""
+        data = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
         file.write_bytes(base64.b64decode(data))
 
     @property

@@ -145,9 +145,9 @@ def main() -> None:
             with Chromium(Path(temporary) / "profile") as browser:
                 for scheme in ("light", "dark"):
                     browser.prefer(scheme)
-                    browser.resize(1200, 800)
+                    browser.resize(1100, 1250)
                     browser.open(f"http://127.0.0.1:{ports['admin']}/")
-                    browser.screenshot(PICTURES / f"status-page-{scheme}.png")
+                    browser.screenshot(PICTURES / f"status-page-{scheme}.png", whole=False)
                 (Path(temporary) / "top.html").write_text(page_of_screen(shown))
                 browser.resize(960, 100)
                 browser.open(f"file://{temporary}/top.html")
