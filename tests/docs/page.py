@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 PROGRAMS = frozenset(
     """
-    apt-get cat chmod chown cp curl dpkg echo git gpg groupadd install journalctl kill kubectl ls make man mcproxy
-    mkdir mv openssl pip promtool python3 rm scp sh sha256sum ssh sudo systemctl systemd-analyze tar useradd
+    apt-get cat chmod chown cp curl dpkg echo git gpg grep groupadd install journalctl jq kill kubectl ls make man
+    mcproxy mkdir mv openssl pip promtool python3 rm scp sh sha256sum ssh sudo systemctl systemd-analyze tar useradd
     """.split()  # noqa: SIM905
 )
 """The first word of a block of commands."""
@@ -17,7 +17,7 @@ PROGRAMS = frozenset(
 _OTHER = re.compile(
     r'\d{4}-\d\d-\d\dT|/etc/mcproxy/\S+:\d+|\{|\[|[\w.-]+:(\s|$)|- |#|"|[A-Z]{3,}|<\d|\[Unit\]|mcproxy_\w+'
 )
-_FENCE = re.compile(r"^(```+)\s*(\S*)\s*$")
+_FENCE = re.compile(r"^( *)(```+)\s*(\S*)\s*$")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -47,15 +47,17 @@ class Command:
 
 
 def blocks(page: str) -> list[Block]:
-    """Return the blocks of code of a page, in order; those within lists are none."""
+    """Return the blocks of code of a page, in order; within a list those with a fence."""
     found: list[Block] = []
     lines = page.splitlines()
     number = 0
     while number < len(lines):
         fence = _FENCE.match(lines[number])
         if fence is not None:
-            end = next(i for i in range(number + 1, len(lines)) if lines[i].startswith(fence[1]))
-            found.append(Block(number + 2, fence[2] or "text", tuple(lines[number + 1 : end])))
+            indent, marks, language = fence.groups()
+            end = next(i for i in range(number + 1, len(lines)) if lines[i].startswith(indent + marks))
+            code = tuple(line.removeprefix(indent) for line in lines[number + 1 : end])
+            found.append(Block(number + 2, language or "text", code))
             number = end + 1
         elif lines[number].startswith("    ") and (number == 0 or not lines[number - 1].strip()):
             end = number

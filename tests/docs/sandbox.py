@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.processes import Daemon
+from tests.e2e.workers.family import Family
 from tests.ports import reserved_port
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -28,6 +29,7 @@ FOLDERS = (
     "/run/mcproxy",
     "/var/lib/mcproxy",
     "/var/log/mcproxy",
+    "/var/log/kubernetes",
     "/opt/mcproxy",
     "/usr/local/bin",
     "/usr/local/share",
@@ -78,12 +80,15 @@ class Sandbox:
         self.site = SimulatedClusterProcess("east", options=("--endpoints", "2"), directory=directory / "site")
         self.port, self.admin_port = reserved_port(), reserved_port()
         self._daemon: Daemon | None = None
+        self._family = Family()
 
     def __enter__(self) -> Sandbox:
         self.site.spawn()
         for folder in FOLDERS:
             (self.directory / folder[1:]).mkdir(parents=True)
         (self.directory / "var/lib/mcproxy").chmod(0o700)
+        request = '{"auditID":"7f0d1c4e-1234-4f5e-ac7d-123456789abc"}\n'  # the one of docs/audit.md
+        (self.directory / "var/log/kubernetes/audit.log").write_text(request)
         self._make_scripts()
         self._make_work_folder()
         self.site.wait_ready()
@@ -131,10 +136,12 @@ class Sandbox:
     def start_daemon(self) -> None:
         """Start one with the file as it is."""
         folder = self.directory / "etc/mcproxy"
-        self._daemon = Daemon(folder, (folder / "mcproxy.yaml").read_text()).start()
+        text = (folder / "mcproxy.yaml").read_text()
+        self._daemon = Daemon(folder, text, environ=self._family.environ).start()
 
     def stop_daemon(self) -> None:
         if self._daemon is not None:
+            self._family.kill_all()  # a command may have replaced it by another process (`mcproxy upgrade`)
             self._daemon.stop()
             self._daemon = None
 
