@@ -102,12 +102,12 @@ def run(args: argparse.Namespace) -> int:
                 f"not installed, but needed by the simulated clusters: {', '.join(missing)}; "
                 f"{sys.executable} -m pip install 'mcproxy[demo]' brings what is missing"
             )
-        with _signals_raise():
+        with _signals_raise(), contextlib.ExitStack() as held:
             if args.port:
-                _free_port(args.port)
+                _hold_port(args.port, held)
             with _directory(args.dir) as directory:
                 _refuse_workers_of_edited_file(directory, args.workers)
-                ports = _ports(directory, args.port)
+                ports = _ports(directory, args.port, held)
                 _run(directory, ports, args.workers or "1", kept=args.dir is not None)
     except DemoError as error:
         print(f"mcproxy demo: {error}", file=sys.stderr)
@@ -134,12 +134,22 @@ def _signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _free_port(wanted: int) -> int:
-    """Return a port that can be listened on: `wanted` itself unless it is 0. Raises DemoError."""
+def _hold_port(wanted: int, held: contextlib.ExitStack) -> int:
+    """Return a port that can be listened on: `wanted` itself unless it is 0. Raises DemoError.
+
+    Until `held` is closed, only who sets SO_REUSEADDR can bind it, as listeners do: it is bound by a socket that does
+    not listen, so that the kernel gives it to no connection and no other server meanwhile.
+    """
+    holder = held.enter_context(socket.socket())
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listener does
         try:
-            probe.bind((HOST, wanted))
+            if wanted:
+                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind((HOST, wanted))
+            # After bind: before it, the kernel might choose a port that another holder has.
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(holder.getsockname())
             probe.listen()
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -147,7 +157,7 @@ def _free_port(wanted: int) -> int:
             else:
                 what = f"cannot be listened on: {error.strerror}; choose another with --port"
             raise DemoError(f"{HOST}:{wanted} {what}") from None
-        return int(probe.getsockname()[1])
+    return int(holder.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -171,7 +181,7 @@ def _edited(directory: DemoDirectory) -> list[Path]:
     return [directory.path / name for name in names if directory.edited(name)]
 
 
-def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
+def _ports(directory: DemoDirectory, wanted: int, held: contextlib.ExitStack) -> dict[str, int]:
     """Choose the ports of the proxy (`wanted` unless it is 0), of its Admin listener and of the clusters.
 
     They are those of the last run if possible.
@@ -192,7 +202,7 @@ def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
         try:
             port = wanted if wanted and part == "proxy" else last
             port = 0 if port in ports.values() else port
-            ports[part] = _free_port(port) if port or is_known else 0
+            ports[part] = _hold_port(port, held) if port or is_known else 0
         except DemoError:
             if edited:
                 raise DemoError(
@@ -201,7 +211,7 @@ def _ports(directory: DemoDirectory, wanted: int) -> dict[str, int]:
                 ) from None
             if part == "proxy" and wanted:
                 raise
-            ports[part] = _free_port(0) if is_known else 0
+            ports[part] = _hold_port(0, held) if is_known else 0
     return ports
 
 

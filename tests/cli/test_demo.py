@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -345,7 +346,8 @@ def test_a_port_of_the_last_run_is_not_used_twice(tmp_path: Path) -> None:
     with open_directory(tmp_path, ()) as directory:
         port = reserved_port()
         directory.record({"proxy": 1, "east": port, "west": 0})
-        ports = demo._ports(directory, port)
+        with contextlib.ExitStack() as held:
+            ports = demo._ports(directory, port, held)
         assert ports.pop("admin") not in (0, port)
         assert ports == {"proxy": port, "east": 0, "west": 0}
 
