@@ -66,6 +66,16 @@ class FairPlaces:
         """Return the number of waiters."""
         return len(self._preferred) + len(self._waiting) + len(self._failing)
 
+    @property
+    def places(self) -> int:
+        """The number of places, free and held."""
+        return self._free + sum(self._held.values())
+
+    @property
+    def largest_share(self) -> int:
+        """The places that the key with the most of them holds."""
+        return max(self._held.values(), default=0)
+
     def acquire(self, key: str, waiter: Waiter) -> bool:
         """Take a place if there is one for `key`; else let `waiter` wait for it and return False.
 

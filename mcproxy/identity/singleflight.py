@@ -34,6 +34,10 @@ class ReviewLoad(NamedTuple):
     """Reviews that were sent."""
     cached: int
     """Results that are kept, some of which may have expired."""
+    places: int = 0
+    """How many can run at the same time."""
+    largest_share: int = 0
+    """How many of these places the client, or user, with the most has."""
 
 
 class SingleFlight(Generic[K, V]):

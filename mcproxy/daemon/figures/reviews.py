@@ -7,6 +7,12 @@ from collections.abc import Iterable
 from mcproxy.daemon.figures import Figures
 from mcproxy.identity.singleflight import ReviewLoad
 
+_NUMBERS = {
+    **{name: name for name in ("waiting", "running", "cached", "places")},
+    "largestShare": "largest_share",
+}
+"""Keys, and the attributes of `ReviewLoad`. A share is that of the client or user with the most places."""
+
 _CACHES = {"tokens": "tokens", "access": "decisions"}
 
 
@@ -19,11 +25,9 @@ def of_reviews(loads: Iterable[tuple[str, str, ReviewLoad]]) -> Figures:
     reviewers: dict[tuple[str, str], Figures] = {}
     caches = dict.fromkeys(_CACHES.values(), 0)
     for kind, name, load in loads:
-        entry = reviewers.setdefault(
-            (kind, name), {"kind": kind, "name": name, "waiting": 0, "running": 0, "cached": 0}
-        )
-        for key in ("waiting", "running", "cached"):
-            entry[key] += getattr(load, key)
+        entry = reviewers.setdefault((kind, name), {"kind": kind, "name": name, **dict.fromkeys(_NUMBERS, 0)})
+        for key, attribute in _NUMBERS.items():
+            entry[key] += getattr(load, attribute)
         caches[_CACHES[kind]] += load.cached
     found = list(reviewers.values())
     return {

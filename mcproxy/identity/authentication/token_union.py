@@ -115,7 +115,13 @@ class UnionTokenAuthenticator:
     def load(self) -> ReviewLoad:
         """The tokens that are authenticated now, and the results that are cached, accepted and refused ones."""
         calls, cached = self._singleflight, len(self._accepted) + len(self._refused)
-        return ReviewLoad(waiting=calls.waiting, running=len(calls) - calls.waiting, cached=cached)
+        return ReviewLoad(
+            waiting=calls.waiting,
+            running=len(calls) - calls.waiting,
+            cached=cached,
+            places=self._places.places,
+            largest_share=self._places.largest_share,
+        )
 
     @classmethod
     def build(

@@ -108,9 +108,9 @@ class SubjectAccessReviewer:
         self._clock = clock
         self._decided_by: Cluster | None = None
         self._decisions: OrderedDict[_Review, tuple[float, Decision]] = OrderedDict()
-        places = FairPlaces(_PLACES, share=_PLACES, max_waiting=_MAX_WAITING, seconds=clock.seconds)
+        self._places = FairPlaces(_PLACES, share=_PLACES, max_waiting=_MAX_WAITING, seconds=clock.seconds)
         self._singleflight: SingleFlight[tuple[Cluster, _Review], Decision] = SingleFlight(
-            clock, places, timeout=TIMEOUT
+            clock, self._places, timeout=TIMEOUT
         )
         counts = cluster().metrics.counts
         self._hits = counts.series(CACHE_LOOKUPS, ("decisions", "hit"))
@@ -122,7 +122,13 @@ class SubjectAccessReviewer:
     def load(self) -> ReviewLoad:
         """The reviews of now, and the decisions that are cached."""
         calls = self._singleflight
-        return ReviewLoad(waiting=calls.waiting, running=len(calls) - calls.waiting, cached=len(self._decisions))
+        return ReviewLoad(
+            waiting=calls.waiting,
+            running=len(calls) - calls.waiting,
+            cached=len(self._decisions),
+            places=self._places.places,
+            largest_share=self._places.largest_share,
+        )
 
     def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
         """Return the cached decision; None: a review is needed."""

@@ -198,7 +198,7 @@ class TestAggregates:
 def test_reviews_of_one_name_are_one_entry_and_caches_are_by_kind() -> None:
     found = of_reviews(
         [
-            ("tokens", "corp", ReviewLoad(waiting=1, running=2, cached=30)),
+            ("tokens", "corp", ReviewLoad(waiting=1, running=2, cached=30, places=256, largest_share=2)),
             ("access", "east", ReviewLoad(waiting=0, running=1, cached=5)),
             ("access", "east", ReviewLoad(waiting=4, running=0, cached=6)),
         ]
@@ -208,7 +208,23 @@ def test_reviews_of_one_name_are_one_entry_and_caches_are_by_kind() -> None:
         "waiting": 5,
         "running": 3,
         "reviewers": [
-            {"kind": "tokens", "name": "corp", "waiting": 1, "running": 2, "cached": 30},
-            {"kind": "access", "name": "east", "waiting": 4, "running": 1, "cached": 11},
+            {
+                "kind": "tokens",
+                "name": "corp",
+                "waiting": 1,
+                "running": 2,
+                "cached": 30,
+                "places": 256,
+                "largestShare": 2,
+            },
+            {
+                "kind": "access",
+                "name": "east",
+                "waiting": 4,
+                "running": 1,
+                "cached": 11,
+                "places": 0,
+                "largestShare": 0,
+            },
         ],
     }

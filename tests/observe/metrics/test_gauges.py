@@ -61,7 +61,8 @@ STATUS: dict[str, Any] = {
         {"name": "shared", "limit": {"max": 10, "maxLongRunning": None, "queue": 5}, "inUse": 4, "inUseLongRunning": 1,
          "waiting": 0, "use": None},
     ],
-    "reviews": {"reviewers": [{"kind": "access", "name": "east", "waiting": 1, "running": 2, "cached": 3}]},
+    "reviews": {"reviewers": [{"kind": "access", "name": "east", "waiting": 1, "running": 2, "cached": 3, "places": 64,
+         "largestShare": 1}]},
     "certificates": [
         {"kind": "server", "name": "fleet", "notAfter": "2027-01-01T00:00:00Z"},
         {"kind": "server", "name": "fleet", "notAfter": "2026-07-01T00:00:00Z"},

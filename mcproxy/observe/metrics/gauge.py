@@ -1,0 +1,100 @@
+"""A metric that is read from the status document: nothing is counted, and what the document does not have makes no
+series. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcproxy.observe.metrics.counts import Labels
+from mcproxy.observe.metrics.families import Family, Kind
+
+Document = Mapping[str, Any]
+Sample = tuple[Labels, tuple[float]]
+Found = Iterable[tuple[tuple[Any, ...], Any]]
+"""The values of the labels, and the value; one that is None, or no number, makes no series."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A metric, and where the document has it."""
+
+    family: Family
+    read: Callable[[Document], Found]
+    combine: Callable[[float, float], float] | None = None
+    """Of two values with the same labels, where there may be (a process and its successor); None: there are none."""
+
+    def samples(self, status: Document) -> Iterator[Sample]:
+        """Return the series that the document has, found as they are asked for."""
+        samples = _samples(self.read(status))
+        return samples if self.combine is None else _combined(samples, self.combine)
+
+
+def _samples(found: Found) -> Iterator[Sample]:
+    for labels, value in found:
+        if isinstance(value, int | float):  # a truth value too
+            yield tuple(map(str, labels)), (value + 0,)
+
+
+def _combined(samples: Iterator[Sample], combine: Callable[[float, float], float]) -> Iterator[Sample]:
+    values: dict[Labels, float] = {}
+    for labels, (value,) in samples:
+        values[labels] = combine(values[labels], value) if labels in values else value
+    return ((labels, (value,)) for labels, value in values.items())
+
+
+def gauge(
+    name: str,
+    help_text: str,
+    labels: tuple[str, ...],
+    read: Callable[[Document], Found],
+    combine: Callable[[float, float], float] | None = None,
+    kind: Kind = "gauge",
+) -> Gauge:
+    """Make one. Some of it was counted elsewhere since the start, by one object for all processes: `kind` counter."""
+    return Gauge(Family(name, kind, help_text, labels), read, combine)
+
+
+def add(one: float, other: float) -> float:
+    """Return the sum: for `combine`."""
+    return one + other
+
+
+# -- ways into the document -----------------------------------------------------------------------------------------
+
+
+def objects(entry: Document, key: str) -> Iterable[Document]:
+    """Return the objects of a list."""
+    return entry.get(key) or ()
+
+
+def mapping(entry: Document, key: str) -> Document:
+    """Return an object."""
+    return entry.get(key) or {}
+
+
+def entries(key: str, value: str, labels: tuple[str, ...] = ("name",)) -> Callable[[Document], Found]:
+    """Read a number of each object of a list."""
+    return lambda status: (
+        (tuple(entry.get(label) for label in labels), entry.get(value)) for entry in objects(status, key)
+    )
+
+
+def inner(outer: str, key: str, value: str, labels: tuple[str, ...]) -> Callable[[Document], Found]:
+    """Read a number of each object of a list in each object of a list, whose name is the first label."""
+    return lambda status: (
+        ((one.get("name"), *(other.get(label) for label in labels)), other.get(value))
+        for one in objects(status, outer)
+        for other in objects(one, key)
+    )
+
+
+def by_key(key: str, value: str) -> Callable[[Document], Found]:
+    """Read the numbers of an object in each object of a list; its keys are the second label."""
+    return lambda status: (
+        ((entry.get("name"), name), number)
+        for entry in objects(status, key)
+        for name, number in mapping(entry, value).items()
+    )
