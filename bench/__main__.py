@@ -29,6 +29,7 @@ from bench import (
     keeper,
     limits,
     memory,
+    observability,
     profiling,
     python,
     replicas,
@@ -66,6 +67,7 @@ MEASUREMENTS = (
         "replicas",
         "http2",
         "identity",
+        "observability",
         "floods",
         "watches",
         "http2-watches",
@@ -149,6 +151,7 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
         "replicas": lambda lab: replicas.measure(lab, 1 if quick else min(rounds, 3)),
         "http2": lambda lab: http2.measure(lab, _http2_subjects(options), rounds, seconds, rng),
         "identity": lambda lab: identity.measure(lab, rounds, seconds, rng),
+        "observability": lambda lab: observability.measure(lab, rounds, seconds, rng),
         "floods": lambda lab: floods.measure(lab, options.before, 2 if quick else max(seconds, 10)),
         "watches": lambda lab: watches.measure(lab, _subjects(options, NGINX), 100 if quick else 1000),
         "http2-watches": lambda lab: http2_watches.measure(
