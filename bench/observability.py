@@ -1,11 +1,11 @@
 """`bench observability`: what metrics, access log and audit log cost a request, alone and together; and a scrape.
 
-Everything is compared with the same daemon that counts and writes nothing (`observed.py off`), which configurations
-cannot ask for: requests are always counted. All of them do what a real one does: a client certificate, impersonation, 50
-policies of which the last matches, a bucket for each user. The logs are files, emptied after each sample.
+Everything is compared with the same daemon that counts and writes nothing (`observed.py off`), which no configuration
+can ask for: requests are always counted. All of them do what a real one does: a client certificate, impersonation,
+50 policies of which the last matches, a bucket for each user. The logs are files, emptied after each sample.
 
-Then a daemon with 10,000 series is scraped while it is loaded: how long a scrape takes, and what it does to the requests
-meanwhile, of which each waits at most for one slice of it.
+Then a daemon with 10,000 series is scraped while it is loaded: how long a scrape takes, and what it does to the
+requests meanwhile, of which each waits at most for one slice of it.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ class Observed(Setting):
             server={**self.server, "accessLog": self.access},
             sections={**self.sections, "logging": logging},
         )
-        program = (
-            [str(place.python), "-m", "mcproxy"] if self.counted else [*script_argv("observed.py", place.python), "off"]
-        )
+        uncounted = [*script_argv("observed.py", place.python), "off"]
+        program = [str(place.python), "-m", "mcproxy"] if self.counted else uncounted
         return [*program, "run", "-c", str(file)]
 
 

@@ -16,6 +16,7 @@ from mcproxy.net.client_table import ClientTable
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.proxy.admin.source import AdminSource
+from mcproxy.proxy.request_batch import SIZE
 from mcproxy.upstream.health_exchange import HealthExchange
 from mcproxy.upstream.shared import Shared
 
@@ -51,6 +52,8 @@ class ProcessParts:
     """Makes the table of the connections of a listener, by its address."""
     metrics: Metrics = field(default_factory=Metrics)
     """What this process counts."""
+    batch_size: int = SIZE
+    """Requests of which metrics and logs are told at once (`proxy.request_batch`)."""
     admin: AdminSource | None = None
     """What Admin listeners show; None where there are none (the keeper)."""
     health: HealthExchange | None = None

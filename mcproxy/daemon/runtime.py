@@ -28,6 +28,7 @@ from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy.admin.pipeline import AdminParts, AdminPipeline
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import Pipeline
+from mcproxy.proxy.request_batch import RequestBatch
 from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
 from mcproxy.proxy.sessions import Sessions
 from mcproxy.upstream.cluster import Cluster
@@ -101,6 +102,8 @@ class ProcessResources:
     limit_tables: LimitTables | None = None
     admin: AdminParts | None = None
     """What Admin listeners are made of; None in a process without listeners."""
+    batch: RequestBatch | None = None
+    """Tells metrics and logs of requests; None: they are not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
             recorders=recorders,
             auditor=auditor,
             tracer=tracer,
+            batch=resources.batch,
         )
     return Runtime(
         config,

@@ -44,6 +44,7 @@ from mcproxy.proxy.admin.pipeline import AdminParts
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.pipeline import refusal
 from mcproxy.proxy.request import Request, RequestKind
+from mcproxy.proxy.request_batch import RequestBatch
 from mcproxy.proxy.sessions import Sessions
 
 log = Logger()
@@ -159,6 +160,8 @@ class Service:
         shared = make_shared(reactor, self._deadlines, self._in_flight.endpoint_out, parts.health, parts.metrics)
         self._sessions = Sessions(reactor, self._in_flight.requests, shared.random)
         self._aggregates = parts.make_aggregates(reactor, shared)
+        self._batch = RequestBatch(reactor, parts.batch_size)
+        parts.metrics.read_at_flush(self._batch.flush)
         self._resources = ProcessResources(
             shared,
             self._in_flight,
@@ -168,6 +171,7 @@ class Service:
             self._aggregates,
             parts.limit_tables,
             None if parts.admin is None else AdminParts(parts.admin, self.checks, body_sender(reactor), reactor),
+            self._batch,
         )
         self._runtime: Runtime | None = None
         self._stopping = False
@@ -464,6 +468,7 @@ class Service:
         if self._parts.shared_limits is not None:
             self._parts.shared_limits.abort()
         self._aggregates.stop()
+        self._batch.close()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             runtime.discard(keep=None)

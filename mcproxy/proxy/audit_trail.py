@@ -14,126 +14,132 @@ from msgspec import UNSET, Raw, UnsetType
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from mcproxy.observe.audit import values
-from mcproxy.observe.audit.event import COMPLETE, PANIC, STARTED, Annotations, later, received
+from mcproxy.observe.audit.event import COMPLETE, PANIC, STARTED, Annotations, Event, later, received
 
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
+    from mcproxy.kube.user import UserInfo
     from mcproxy.observe.audit.log import AuditLog
     from mcproxy.proxy.request import Request
 
 _LONGEST_KEPT = 512  # bytes of a target whose text is remembered
-
-
-class Auditor:
-    """Audits the requests of one Runtime."""
-
-    def __init__(self, log: AuditLog) -> None:
-        self._log = log
-
-    def begin(self, request: Request, info: RequestInfo) -> None:
-        """The user is known: write RequestReceived. A request that begins again (`Request.restart`) has done so."""
-        if request.trail is None:
-            request.trail = trail = AuditTrail(self._log, request, info)
-            self._log.add(trail.first)
-
-    def ended(self, request: Request) -> None:
-        """Write the last events of a request, however it ended."""
-        trail = request.trail
-        if trail is None:
-            trail = self._refused_early(request)
-        if trail is not None:
-            trail.end(request)
-
-    def _refused_early(self, request: Request) -> AuditTrail | None:
-        """Return the trail of a request that ended before its user, or what it is about, was known."""
-        refusal = request.refusal
-        if refusal is None and request.exchange.status == 204:
-            return None  # a preflight
-        trail = AuditTrail(self._log, request, request.info or _info(request))
-        if refusal is not None and refusal.code == 401:
-            trail.unauthenticated(request)
-            return None
-        self._log.add(trail.first)
-        return trail
+_USERS = 512  # remembered
 
 
 class AuditTrail:
     """What the events of one request have in common, and how far it has got."""
 
-    __slots__ = ("_first_byte", "_info", "_log", "_received_at", "first")
+    __slots__ = ("first", "info", "started")
 
-    def __init__(self, log: AuditLog, request: Request, info: RequestInfo | None) -> None:
-        exchange, client = request.exchange, request.client
+    def __init__(self, first: Event, info: RequestInfo | None) -> None:
+        self.first = first
+        self.info = info
+        self.started = False  # ResponseStarted was written
+
+
+class Auditor:
+    """Audits the requests of one Runtime. Times are given as what the wall clock is ahead of the reactor's."""
+
+    def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self._info = info
-        self._first_byte = False  # ResponseStarted was written
-        self._received_at = exchange.connection.wall_seconds() - (exchange.connection.seconds() - exchange.started_at)
-        head, server, target = exchange.head, request.server, exchange.head.target
+        self._users: dict[int, tuple[UserInfo, Raw]] = {}  # by identity: most requests have a user that is known
+
+    def begun(self, request: Request, offset: float) -> None:
+        """Write RequestReceived. A request that begins again (`Request.restart`) has done so."""
+        if request.trail is None:
+            request.trail = trail = self._trail(request, request.info, offset)
+            self._log.add(trail.first)
+
+    def started(self, request: Request, offset: float) -> None:
+        """The response has begun: write ResponseStarted, if the request is a long-running one."""
+        trail = request.trail
+        if isinstance(trail, AuditTrail):
+            self._started(request, trail, request.exchange.connection.seconds() + offset)
+
+    def ended(self, request: Request, offset: float) -> None:
+        """Write the last events of a request, however it ended."""
+        trail, when = request.trail, request.ended_at + offset
+        if not isinstance(trail, AuditTrail):
+            refusal = request.refusal
+            if refusal is None and request.exchange.status == 204:
+                return  # a preflight
+            trail = self._trail(request, request.info or _info(request), offset)  # refused before that was known
+            if refusal is not None and refusal.code == 401:
+                self._add(STARTED, request, trail, self._status(request), when)
+                return
+            self._log.add(trail.first)
+        if request.reason == "internal_error":
+            self._add(PANIC, request, trail, values.PANICKED, when)
+            return
+        info = trail.info
+        if info is not None and info.long_running:
+            self._started(request, trail, when)
+        self._add(COMPLETE, request, trail, self._status(request), when)
+
+    def _trail(self, request: Request, info: RequestInfo | None, offset: float) -> AuditTrail:
+        log, exchange, server = self._log, request.exchange, request.server
+        head, target = exchange.head, exchange.head.target
         caller = request.caller.user if server is not None and server.authenticates else None
-        self.first = received(
+        if info is None:
+            verb: str | Raw = head.method.decode("latin-1").lower()
+        else:
+            verb = info.request_verb
+            if not verb.isascii():
+                verb = values.text(verb)
+        addresses = request.addresses
+        first = received(
             request.audit_id.decode("ascii"),
             log.uri(target) if len(target) <= _LONGEST_KEPT else values.uri_of(target),
-            head.method.decode("latin-1").lower() if info is None else _verb(info),
-            log.user(caller if caller is not None and caller.name else None),
-            log.source_ips(client.addresses(head)),
+            verb,
+            log.nobody if caller is None or not caller.name else self._user(caller),
+            log.source_ips(request.client.own_address if addresses is None else addresses),
             log.user_agent(request.correlation.user_agent),
             UNSET if info is None else log.object_ref(info),
-            log.micro_time(self._received_at),
+            log.micro_time(exchange.started_at + offset),
         )
+        return AuditTrail(first, info)
 
-    def started(self, request: Request) -> None:
-        """The response to a request has begun."""
-        info = self._info
-        if self._first_byte or info is None or not info.long_running:
-            return
-        self._first_byte = True
-        self._add(STARTED, request, self._status(request))
+    def _user(self, user: UserInfo) -> Raw:
+        found = self._users.get(id(user))
+        if found is None or found[0] is not user:
+            if len(self._users) >= _USERS:
+                self._users.clear()
+            found = self._users[id(user)] = user, values.user_of(user)
+        return found[1]
 
-    def end(self, request: Request) -> None:
-        """The request is over."""
-        if request.reason == "internal_error":
-            self._add(PANIC, request, values.PANICKED)
-            return
-        self.started(request)
-        self._add(COMPLETE, request, self._status(request))
-
-    def unauthenticated(self, request: Request) -> None:
-        """No authenticator accepts the request."""
-        self._add(STARTED, request, self._status(request))
+    def _started(self, request: Request, trail: AuditTrail, when: float) -> None:
+        info = trail.info
+        if not trail.started and info is not None and info.long_running:
+            trail.started = True
+            self._add(STARTED, request, trail, self._status(request), when)
 
     def _status(self, request: Request) -> Raw:
-        code = request.exchange.status
-        if not code:
-            return values.CLOSED_EARLY
-        refusal = request.refusal
-        return self._log.status(code) if refusal is None else values.status_of(code, refusal)
+        code, refusal = request.exchange.status, request.refusal
+        if refusal is not None and code:
+            return values.status_of(code, refusal)
+        return self._log.status(code) if code else values.CLOSED_EARLY
 
-    def _add(self, stage: str, request: Request, status: Raw) -> None:
-        log, exchange = self._log, request.exchange
-        now = self._received_at + exchange.connection.seconds() - exchange.started_at
-        impersonated: Raw | UnsetType = log.user(request.user) if request.impersonates else UNSET
-        log.add(later(self.first, stage, impersonated, status, log.micro_time(now), self._annotations(request, stage)))
-
-    def _annotations(self, request: Request, stage: str) -> Annotations:
+    def _add(self, stage: str, request: Request, trail: AuditTrail, status: Raw, when: float) -> None:
+        log = self._log
+        impersonated: Raw | UnsetType = self._user(request.user) if request.impersonates else UNSET
         decision, cluster, endpoint = request.decision, request.cluster, request.endpoint
-        log, plan, served, server = self._log, request.plan, request.served, request.server
-        clusters = cluster.name if cluster is not None else ",".join(served.clusters) if served is not None else ""
-        policy = plan.policy if plan is not None else served.policy if served is not None else ""
-        return Annotations(
+        plan, served, server = request.plan, request.served, request.server
+        policy: object = plan.policy if plan is not None else served.policy if served is not None else None
+        annotations = Annotations(
             None if decision is None else "allow" if decision.allowed else "forbid",
             None if decision is None else values.text(decision.reason),
-            clusters or None,
+            cluster.name
+            if cluster is not None
+            else (",".join(served.clusters) or None)
+            if served is not None
+            else None,
             None if endpoint is None else endpoint.name,
-            values.text(policy) if policy else None,
+            log.text(policy) if policy else None,
             log.process,
-            None if stage == STARTED else request.outcome,
+            None if stage is STARTED and request.reason == "" else request.outcome,
             None if server is None else server.name,
         )
-
-
-def _verb(info: RequestInfo) -> str | Raw:
-    verb = info.request_verb
-    return verb if verb.isascii() else values.text(verb)
+        log.add(later(trail.first, stage, impersonated, status, log.micro_time(when), annotations))
 
 
 def _info(request: Request) -> RequestInfo | None:

@@ -39,13 +39,13 @@ class ClientConnectionInfo:
         "_identity_headers",
         "_kept",
         "_kept_size",
-        "_own_address",
         "_scheme",
         "_server",
         "address",
         "foreign_host",
         "handle",
         "log_address",
+        "own_address",
         "peer",
         "routes",
         "scheme",
@@ -83,7 +83,7 @@ class ClientConnectionInfo:
         self._identity_headers: IdentityHeaders
         self._kept: dict[bytes, IdentityHeaders] | None = None  # those before, once they have changed
         self._kept_size = 0
-        self._own_address = (self.address,) if self.address else ()
+        self.own_address = (self.address,) if self.address else ()
 
     def server(self, host: bytes) -> VirtualServer:
         """Return the virtual server for a Host header. Raises StatusError as `Routes.find` does."""
@@ -127,7 +127,7 @@ class ClientConnectionInfo:
         Those that a trusted proxy has in X-Forwarded-For, in order, and the connection's own if it is not the last.
         """
         if not self.trusted:
-            return self._own_address
+            return self.own_address
         chain = []
         for name, value in split_fields(head.fields):
             if name == b"x-forwarded-for":

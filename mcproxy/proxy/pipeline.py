@@ -46,7 +46,7 @@ from mcproxy.proxy.filters import (
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.in_flight import InFlightRequests
 from mcproxy.proxy.reasons import Step
-from mcproxy.proxy.request import Auditor, Request, RequestTracer
+from mcproxy.proxy.request import Auditor, Batch, Request, RequestTracer
 from mcproxy.proxy.responses import refusal_fields
 from mcproxy.proxy.routes import Routes, VirtualServer
 
@@ -78,6 +78,7 @@ class Pipeline:
         recorders: Recorders,
         auditor: Auditor | None = None,
         tracer: RequestTracer | None = None,
+        batch: Batch | None = None,
     ) -> None:
         """`auditor` audits each request, if there is an audit log; `tracer` makes spans, if they are exported."""
         self.routes = routes
@@ -86,6 +87,7 @@ class Pipeline:
         self._recorders = recorders
         self._auditor = auditor
         self._tracer = tracer
+        self._batch = batch
         self._cached_info = lru_cache(_CACHE_SIZE)(requestinfo.parse)
 
     def handle(self, exchange: Exchange) -> None:
@@ -98,7 +100,9 @@ class Pipeline:
         if not isinstance(client, ClientConnectionInfo) or client.routes is not self.routes:
             client = ClientConnectionInfo(connection, self.routes, self.trusted_proxies, self.handle)
             connection.facts = client
-        request = Request(exchange, client, in_flight.requests, self._recorders, self._auditor, self._tracer)
+        request = Request(
+            exchange, client, in_flight.requests, self._recorders, self._auditor, self._tracer, self._batch
+        )
         head = exchange.head
         step = _ROUTING
         try:
@@ -128,7 +132,7 @@ class Pipeline:
             else:
                 info = request.info = self._cached_info(head.method, target)
             if self._auditor is not None:
-                self._auditor.begin(request, info)
+                request.begin_audit()
             if self._tracer is not None:
                 self._tracer.begin(request, info)
             if info.long_running:

@@ -63,24 +63,27 @@ class UpstreamHandler(Protocol):
         """Restart the request with the configuration in force; False, with nothing done, if that is not safe."""
 
 
-class AuditTrail(Protocol):
-    """What the audit log has of one request (`proxy.audit_trail.AuditTrail`)."""
-
-    def started(self, request: Request) -> None:
-        """The response has begun."""
-
-    def end(self, request: Request) -> None:
-        """The request is over."""
-
-
 class Auditor(Protocol):
-    """Audits requests (`proxy.audit_trail.Auditor`)."""
+    """Audits requests (`proxy.audit_trail.Auditor`); `offset` is what the wall clock is ahead of the reactor's."""
 
-    def begin(self, request: Request, info: RequestInfo) -> None:
+    def begun(self, request: Request, offset: float) -> None:
         """The user is known."""
 
-    def ended(self, request: Request) -> None:
+    def started(self, request: Request, offset: float) -> None:
+        """The response has begun."""
+
+    def ended(self, request: Request, offset: float) -> None:
         """The request is over, however it ended."""
+
+
+class Batch(Protocol):
+    """Tells metrics and logs of many requests at once (`proxy.request_batch.RequestBatch`)."""
+
+    def begun(self, request: Request) -> None: ...
+
+    def ended(self, request: Request) -> None: ...
+
+    def flush(self) -> None: ...
 
 
 class RequestSpan(Protocol):
@@ -127,16 +130,19 @@ class Request:
     __slots__ = (
         "_audit_id",
         "_auditor",
+        "_batch",
         "_correlation",
         "_in_flight",
         "_recorders",
         "_tracer",
+        "addresses",
         "answered_at",
         "attempts",
         "caller",
         "client",
         "cluster",
         "decision",
+        "ended_at",
         "endpoint",
         "exchange",
         "identity_headers",
@@ -169,8 +175,12 @@ class Request:
         recorders: Recorders,
         auditor: Auditor | None = None,
         tracer: RequestTracer | None = None,
+        batch: Batch | None = None,
     ) -> None:
-        """`in_flight`: the requests of the process, to which this one belongs until it ends."""
+        """`in_flight`: the requests of the process, to which this one belongs until it ends.
+
+        `batch` tells recorders and auditor of it.
+        """
         self.exchange = exchange
         self.client = client
         self.server: VirtualServer | None = None
@@ -194,10 +204,13 @@ class Request:
         self._correlation: Correlation | None = None
         self._auditor = auditor
         self._tracer = tracer
-        self.trail: AuditTrail | None = None  # what the audit log has of it
+        self._batch = batch
+        self.ended_at = 0.0
+        self.addresses: tuple[str, ...] | None = None  # where it came from, if a trusted proxy says so
+        self.trail: object = None  # what the audit log has of it
         self.span: RequestSpan | None = None
         if exchange.carried is not None:  # it began, before a reload, as another object
-            self.trail, self.span = cast("tuple[AuditTrail | None, RequestSpan | None]", exchange.carried)
+            self.trail, self.span = cast("tuple[object, RequestSpan | None]", exchange.carried)
         self.refusal: StatusError | None = None  # what it was refused with, here
         self.decision: Decision | None = None  # of the server's authorizer
         self.sessions: SessionRegistry | None = None  # where it is kept as a session whose length is limited
@@ -300,6 +313,8 @@ class Request:
             if exchange.ended:  # the cancellation was answered
                 return True
         exchange.on_done = None
+        if self._batch is not None:
+            self._batch.flush()
         exchange.carried = self.trail, self.span
         exchange.detach(body or [])
         self._release()
@@ -349,8 +364,10 @@ class Request:
 
     def begin_session(self) -> None:
         """Note that the response to a long-running request has begun."""
-        if self.trail is not None:
-            self.trail.started(self)
+        if self._auditor is not None:
+            if self._batch is not None:
+                self._batch.flush()  # which begins its trail
+            self._auditor.started(self, self._wall_offset())
         if self.server is not None and self.server.session_registry is not None:
             self.server.session_registry.begin(self)
 
@@ -377,18 +394,48 @@ class Request:
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.cancel()
+        self.ended_at = exchange.connection.seconds()
+        if self._batch is None:
+            return  # nobody is told of it
+        if self._correlation is None:
+            self.correlation  # noqa: B018 (while the head has its fields)
+        if self._auditor is not None:
+            self._note_addresses()
+        self._batch.ended(self)
+
+    def begin_audit(self) -> None:
+        """The user is known, and nothing is decided yet."""
+        if self._auditor is not None and self._batch is not None:
+            self._note_addresses()
+            self._batch.begun(self)
+
+    def _note_addresses(self) -> None:
+        if self.client.trusted and self.addresses is None:
+            self.addresses = self.client.addresses(self.exchange.head)
+
+    def _wall_offset(self) -> float:
+        connection = self.exchange.connection
+        return connection.wall_seconds() - connection.seconds()
+
+    def report_begun(self, offset: float) -> None:
+        """Tell the audit log that it has begun; `offset` is what the wall clock is ahead of the reactor's."""
+        if self._auditor is not None:
+            self._auditor.begun(self, offset)
+
+    def report(self, offset: float) -> None:
+        """Tell metrics and logs that it has ended."""
         # A policy can switch logging off; a request that reached none is logged by its server's setting.
         shown = self.plan or self.served or self.server
         recorders = self._recorders
         recorder = recorders.logged if shown is None or shown.access_log else recorders.unlogged
         if recorder is not None or self._tracer is not None:
-            record = self._record(exchange)
+            record = self._record(offset)
             if self._tracer is not None:
                 self._tracer.ended(self, record)
             if recorder is not None:
                 recorder.finished(record)
         if self._auditor is not None:
-            self._auditor.ended(self)
+            self._auditor.ended(self, offset)
 
     @property
     def outcome(self) -> str:
@@ -405,14 +452,13 @@ class Request:
         if permit is not None:
             permit.release()
 
-    def _record(self, exchange: Exchange) -> AccessRecord:
-        now = exchange.connection.seconds()
-        head = exchange.head
-        total = now - exchange.started_at
+    def _record(self, offset: float) -> AccessRecord:
+        exchange, now = self.exchange, self.ended_at
+        head, started_at = exchange.head, exchange.started_at
         info, caller, user = self.info, self.caller, self.user
         real = caller.user.name if self.server is not None and self.server.authenticates else ""
         record = AccessRecord(
-            time=exchange.connection.wall_seconds() - total,
+            time=started_at + offset,
             client=self.client.log_address,
             method=head.method.decode("latin-1"),
             uri=head.target.decode("latin-1"),
@@ -432,8 +478,8 @@ class Request:
             user_agent=self.correlation.user_agent,
             bytes_in=exchange.bytes_in,
             bytes_out=exchange.bytes_out,
-            first_byte=exchange.first_byte_at - exchange.started_at if exchange.first_byte_at else None,
-            total=total,
+            first_byte=exchange.first_byte_at - started_at if exchange.first_byte_at else None,
+            total=now - started_at,
             upgraded=exchange.upgraded,
             protocol=exchange.protocol if head.http11 else "HTTP/1.0",
             upstream=(self.answered_at or now) - self.sent_at if self.sent_at else None,

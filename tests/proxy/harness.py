@@ -311,7 +311,7 @@ class Harness:
         """`admin` is what Admin listeners show."""
         self.reactor = reactor
         self.request_logs = Logs(reactor)
-        self.service = Service(reactor, parts=ProcessParts(admin=admin), request_logs=self.request_logs)
+        self.service = Service(reactor, parts=ProcessParts(admin=admin, batch_size=1), request_logs=self.request_logs)
         self._upstreams: list[Upstream] = []
         self._clients: list[Client] = []
         self._closing: list[Callable[[], None]] = []

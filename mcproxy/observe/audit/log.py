@@ -50,11 +50,12 @@ class AuditLog(BatchedLog[Event]):
         """
         self.config = config
         self.process = process or None
-        self.user = lru_cache(512)(values.user_of)
         self.object_ref = lru_cache(2048)(values.object_ref_of)  # by the RequestInfo itself, which many requests share
         self.uri = lru_cache(1024)(values.uri_of)
         self.user_agent = lru_cache(256)(values.user_agent_of)
         self.source_ips = lru_cache(512)(values.source_ips_of)
+        self.text = lru_cache(512)(values.text)
+        self.nobody = values.user_of(None)
         self.status = lru_cache(600)(lambda code: values.status_of(code, None))
         self.micro_time = values.MicroTime()
         self._successor = successor

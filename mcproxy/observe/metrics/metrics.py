@@ -59,9 +59,9 @@ class Metrics:
 
     def flush(self) -> None:
         """Bring the counts up to date."""
-        self._requests.flush()
         for reader in self._readers:
             reader()
+        self._requests.flush()
 
     def take(self) -> Changes:
         """Return what was counted since the last call (`Counts.take`), which this object then counts no more."""

@@ -34,7 +34,7 @@ class KeeperHarness(Harness):
 
     def start_keeper(self) -> None:
         """Start a keeper, which has no configuration until `serve`, and connect the worker with it."""
-        self.keeper = Service(self.reactor, parts=ProcessParts(), request_logs=self.request_logs)
+        self.keeper = Service(self.reactor, parts=ProcessParts(batch_size=1), request_logs=self.request_logs)
         if self._owner is not None:
             self.use_aggregates(self._owner)
         self.server = KeeperServer(self.reactor, cast(Any, self.keeper.requests))
