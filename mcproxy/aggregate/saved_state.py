@@ -220,4 +220,4 @@ class SavedState:
 
 def _broken(failure: Failure) -> None:
     if not isinstance(failure.value, CancelledError):
-        log.failure("saving the state of aggregates broke; please report it", failure, event="internal_error")
+        log.failure("saving the state of aggregates broke", failure, event="internal_error")

@@ -117,9 +117,9 @@ def put_aside(path: Path, cause: str) -> None:
     with suppress(OSError):
         os.replace(path, path.with_name(path.name + ".broken"))
     log.warn(
-        "the state file {path} cannot be used and was put aside; what it held is asked for again",
+        "a state file cannot be used and was put aside; what it held is asked for again",
         event="state_file_broken",
-        path=str(path),
+        file=str(path),
         cause=cause,
         todo="remove the .broken file; see that the disk of daemon.stateDir is sound",
     )

@@ -194,15 +194,17 @@ class ControlFactory(Factory):
         uid = self._uid_of(connection.transport.socket)  # type: ignore[union-attr]
         if not is_permitted(uid, self._owner):
             log.warn(
-                "control socket: user {uid} was turned away",
+                "a user was refused at the control socket",
                 event="control_user_refused",
                 uid=uid,
-                todo="only root and the daemon's user may",
+                todo="run the command with sudo: only root and the daemon's user may",
             )
             return False
         if len(self._open) >= MAX_CONNECTIONS:
             log.warn(
-                "control socket: too many connections", event="control_connections_limit_reached", most=MAX_CONNECTIONS
+                "the control socket has as many connections as it may have: one more was closed",
+                event="control_connections_limit_reached",
+                limit=MAX_CONNECTIONS,
             )
             return False
         self._open.add(connection)

@@ -45,7 +45,7 @@ def log_error(log: Logger, what: str, error: BaseException, place: str = "", *, 
     """
     described = describe(error)
     if described is None:
-        log.failure(what, event=event, todo="report this bug")
+        log.failure(what, event=event)
     else:
         log.error(what, event=event, cause=place + described[0], todo=described[1])
 

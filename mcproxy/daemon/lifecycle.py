@@ -187,7 +187,7 @@ class Daemon:
 
     def start_failed(self, failure: Failure) -> None:
         """Stop after an unexpected exception in `start`."""
-        log.failure("starting failed", event="internal_error", failure=failure, todo="report this bug")
+        log.failure("starting failed", event="internal_error", failure=failure)
         self._service.abort()
         self._finish(1)
 
@@ -289,9 +289,7 @@ class Daemon:
 
         def failed(failure: Failure) -> None:
             if not isinstance(failure.value, DaemonError):  # else it is logged
-                log.failure(
-                    "replacing the program failed", event="internal_error", failure=failure, todo="report this bug"
-                )
+                log.failure("replacing the program failed", event="internal_error", failure=failure)
 
         Deferred.fromCoroutine(self.upgrade()).addErrback(failed)
 

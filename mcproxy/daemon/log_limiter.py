@@ -1,5 +1,8 @@
 """Limits the log lines that a client can cause, by kind of line and client address. Pure, with an injected clock.
 
+The kind of a line is its event; a line of a library has its format instead. Where the client is unknown, what
+the line is about (`log_subject`) counts in its place.
+
 The first lines of a kind are written; the rest of the period becomes one summary line. So a client that sends thousands
 of bad requests neither fills the disk nor hides the lines of others.
 """
@@ -21,7 +24,7 @@ MAX_KEYS = 1024
 """Kinds and addresses with a key of their own; further addresses share one key per kind."""
 
 _OTHERS = "other clients"
-_Key = tuple[str, str, str]  # namespace, format, address
+_Key = tuple[str, str, str]  # kind, subject, address
 
 
 @dataclass(slots=True)
@@ -45,7 +48,8 @@ class LogLimiter:
         client = event.get("client")
         if client is None:
             return True
-        count = self._count(str(event.get("log_namespace", "")), str(event.get("log_format", "")), str(client))
+        kind = event.get("event") or f"{event.get('log_namespace', '')} {event.get('log_format', '')}"
+        count = self._count(str(kind), "" if client else str(event.get("log_subject", "")), str(client))
         if count.lines < BURST:
             count.lines += 1
             return True
@@ -67,11 +71,11 @@ class LogLimiter:
                 events.append(summary)
         return events
 
-    def _count(self, namespace: str, text: str, client: str) -> _Count:
-        key = (namespace, text, network(client))
+    def _count(self, kind: str, subject: str, client: str) -> _Count:
+        key = (kind, subject, network(client))
         count = self._counts.get(key)
         if count is None and len(self._counts) >= MAX_KEYS:
-            key = (namespace, text, _OTHERS)
+            key = (kind, subject, _OTHERS)
             count = self._counts.get(key)
         if count is None:
             count = self._counts[key] = _Count(self._seconds() + PERIOD)

@@ -152,7 +152,7 @@ class RightsCheck:
                 return False
             if error.kind in ("401", "403", "answer"):
                 log.warn(
-                    "the rights of the proxy in cluster {cluster} cannot be checked: {cause}",
+                    "the rights of the proxy in a cluster cannot be checked",
                     event="rights_check_failed",
                     cluster=name,
                     cause=error.cause,
@@ -164,7 +164,7 @@ class RightsCheck:
         for right in known.rights:
             if right in missing - known.missing:
                 log.warn(
-                    "cluster {cluster} does not grant the proxy the right {right}",
+                    "a cluster does not grant the proxy a right that it needs",
                     event="right_missing",
                     cluster=name,
                     right=describe_right(right),
@@ -174,9 +174,7 @@ class RightsCheck:
                     log_state="missing",
                 )
         if known.missing and not missing:
-            log.info(
-                "cluster {cluster} grants the proxy all rights that it needs", event="rights_complete", cluster=name
-            )
+            log.info("a cluster grants the proxy all rights that it needs", event="rights_complete", cluster=name)
         known.missing = missing
         known.checked_at = self._reactor.seconds()
         return True

@@ -88,10 +88,10 @@ class Notifier:
                 channel.sendto(text.encode()[:4096], self._address)
         except OSError as error:
             log.warn(
-                "systemd was not notified of {state}",
+                "systemd was not notified",
                 event="systemd_not_notified",
                 state=next(iter(variables)),
-                cause=error.strerror,
+                cause=(error.strerror or str(error)).lower(),
             )
 
 

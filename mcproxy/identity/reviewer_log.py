@@ -32,15 +32,13 @@ class ReviewerLog:
     def __init__(self, name: str) -> None:
         self._name = name
         self._kind = ""
-        # In the format, not a field: lines are limited by format, and strangers can overload a reviewer time and again.
-        self._escaped = name.replace("{", "{{").replace("}", "}}")
 
     def works(self) -> None:
         """Note that the reviewer answered."""
         if self._kind:
             self._kind = ""
             log.info(
-                f"{self._escaped} works again",
+                "what a credential or a right is checked with works again",
                 event="reviewer_ready",
                 reviewer=self._name,
                 client="",
@@ -54,7 +52,7 @@ class ReviewerLog:
             return
         self._kind = error.kind
         log.warn(
-            f"{self._escaped} fails: {{cause}}; {{effect}}",
+            "what a credential or a right is checked with does not work",
             event="reviewer_out",
             reviewer=self._name,
             client="",

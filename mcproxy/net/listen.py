@@ -384,8 +384,12 @@ class Listener:
         self._resume_timer = None
         self._add_acceptors()
 
+    def may_say(self, *kind: str | None) -> bool:
+        """Return whether to write a line of this kind: one a minute, whatever a client does."""
+        return self._quiet.may_say(kind, self._reactor.seconds())
+
     def _warn(self, about: str, text: str, *, event: str, **fields: Any) -> None:
-        if self._quiet.may_say((about, fields.get("client")), self._reactor.seconds()):
+        if self.may_say(about, fields.get("client")):
             log.warn(
                 text,
                 event=event,

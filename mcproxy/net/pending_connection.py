@@ -187,14 +187,15 @@ class PendingConnection:
     def _header_missing(self, cause: str) -> None:
         """Close the connection of a load balancer that sends no PROXY header, or a wrong one."""
         self._listener.counts["proxy"] += 1
-        log.info(
-            "a connection has no valid PROXY header",
-            event="proxy_header_missing",
-            listener=self._listener.name,
-            client=self._peer_host(),
-            cause=cause,
-            todo="let the load balancer send one (send-proxy-v2), or take its address out of proxyProtocol.from",
-        )
+        if self._listener.may_say("header", cause, client_of(address_of(self._socket.family, self._name))):
+            log.info(
+                "a connection has no valid PROXY header",
+                event="proxy_header_missing",
+                listener=self._listener.name,
+                client=self._peer_host(),
+                cause=cause,
+                todo="let the load balancer send one (send-proxy-v2), or take its address out of proxyProtocol.from",
+            )
         self.close()
 
     def _handshake_failed(self, error: Exception) -> None:
@@ -208,14 +209,15 @@ class PendingConnection:
     def _refuse_tls(self, cause: str) -> None:
         """Close the connection of a client with which TLS could not be agreed on."""
         self._listener.counts["failed"] += 1
-        log.info(
-            "the TLS handshake of a client failed",
-            event="tls_handshake_failed",
-            listener=self._listener.name,
-            client=self._client_host(),
-            cause=cause,
-            todo=tls_words.remedy_of_client(cause),
-        )
+        if self._listener.may_say("TLS", cause, self.client):
+            log.info(
+                "the TLS handshake of a client failed",
+                event="tls_handshake_failed",
+                listener=self._listener.name,
+                client=self._client_host(),
+                cause=cause,
+                todo=tls_words.remedy_of_client(cause),
+            )
         self.close()
 
     def _abandoned(self, cause: str) -> None:

@@ -346,7 +346,7 @@ class Stream(ABC):
         """Sending failed. Data that the peer sent before may be unread, so reading goes on for a moment."""
         if self._write_failed:
             return
-        log.debug("sending failed: {cause}", event="connection_send_failed", cause=why)
+        log.debug("sending failed", event="connection_send_failed", cause=why)
         self._write_failed = self._ending = True
         self._coalesced = b""
         self._queue = None

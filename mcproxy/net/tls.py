@@ -176,7 +176,7 @@ class TLSStream(Stream):
             self._peer_ended(clean=False)
             return
         why = tls_reason(error)
-        log.debug("a TLS connection ended in an error: {cause}", event="connection_tls_failed", cause=why)
+        log.debug("a TLS connection ended in an error", event="connection_tls_failed", cause=why)
         self._write_ended = True  # after a fatal error not even close_notify may be sent
         self._close(failure(ConnectionLost(why)))
 
@@ -196,7 +196,7 @@ class TLSStream(Stream):
         except SSL.WantWriteError:
             return False
         except SSL.Error as error:
-            log.debug("close_notify was not sent: {cause}", event="connection_tls_failed", cause=tls_reason(error))
+            log.debug("close_notify was not sent", event="connection_tls_failed", cause=tls_reason(error))
         return True
 
     def _release(self) -> None:

@@ -22,6 +22,10 @@ _NOT_TLS = (
     "unexpected message",
     "length too short",
     "bad packet length",
+    "data length too long",
+    "record layer failure",
+    "bad record mac",
+    "decryption failed or bad record mac",
 )
 _VERSION = ("unsupported protocol", "version too low", "version too high", "no protocols available", "protocol version")
 _CIPHER = (

@@ -195,7 +195,7 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
     """Return the response to a request that violates the protocol (`http.server_factory.ServerFactory.refusal`)."""
     status = StatusError(problem.status, problem.message)
     log.info(
-        "refused a request that breaks the protocol",
+        "a request is refused: it breaks the protocol",
         event="request_malformed",
         client=str(getattr(connection.client, "host", UNIX)),
         cause=problem.message,

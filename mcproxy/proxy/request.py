@@ -293,7 +293,7 @@ class Request:
         if isinstance(error, StatusError):
             self.refuse(error, self.reason or refusal_reason(step, error.code))
         else:
-            log.failure("a bug in the handling of a request; please report it", event="internal_error")
+            log.failure("a bug in the handling of a request", event="internal_error")
             self.refuse(StatusError(500, "internal error"), "internal_error")
 
     def restart(self, body: list[bytes] | None = None) -> bool:

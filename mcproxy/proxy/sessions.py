@@ -140,9 +140,7 @@ class _Session:
     def _check_failed(self, failure: Failure) -> None:
         self._checking = None
         if not isinstance(failure.value, CancelledError):
-            log.failure(
-                "a bug in the authentication of a session; please report it", event="internal_error", failure=failure
-            )
+            log.failure("a bug in the authentication of a session", event="internal_error", failure=failure)
             self._expire("credential_ended")
 
     def _expire(self, reason: str) -> None:

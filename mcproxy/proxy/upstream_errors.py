@@ -47,7 +47,7 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
     A client that got this 401 would discard its own, good credential.
     """
     log.warn(
-        "cluster {cluster} does not accept the proxy's own credential",
+        "a cluster does not accept the proxy's own credential",
         event="upstream_credential_refused",
         cluster=cluster.name,
         endpoint=request.endpoint.name if request.endpoint is not None else "",
@@ -99,11 +99,11 @@ def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message
             if request.endpoint is not None and not request.endpoint.ready:
                 todo = f"nothing while the API server starts; if this continues, {todo}"
             log.warn(
-                "cluster {cluster} does not let the proxy impersonate: {cause}",
+                "a cluster does not let the proxy impersonate",
                 event="impersonation_not_permitted",
                 cluster=cluster.name,
                 endpoint=request.endpoint.name if request.endpoint is not None else "",
-                cause=message[:_MAX_SHOWN].encode("unicode_escape").decode("ascii"),
+                cause=message[:_MAX_SHOWN],
                 todo=todo,
                 log_subject=("impersonation", cluster.name, right),
             )
@@ -142,7 +142,7 @@ def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, pr
         refusal = StatusError(502, f"{name}: {problem}", reason="BadGateway")
         reason = "upstream_closed" if isinstance(problem, ConnectionClosed) else "upstream_malformed"
     log.warn(
-        "no answer from endpoint {endpoint} of cluster {cluster}",
+        "an endpoint did not answer a request",
         event="upstream_no_answer",
         server=request.server.name if request.server is not None else "",
         cluster=cluster.name,

@@ -297,7 +297,7 @@ class Endpoint:
         if now >= self._violation_logged + _QUIET:
             self._violation_logged = now
             log.warn(
-                "an HTTP/2 connection to endpoint {endpoint} of cluster {cluster} was ended: {cause}",
+                "an HTTP/2 connection to an endpoint was ended",
                 event="upstream_http2_ended",
                 endpoint=self.name,
                 cluster=self.cluster_name,

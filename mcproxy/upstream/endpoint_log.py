@@ -57,7 +57,7 @@ class EndpointLog:
         if endpoint.health.status is Health.READY:
             if endpoint.ready:
                 log.info(
-                    "endpoint {endpoint} of cluster {cluster} takes requests",
+                    "an endpoint takes requests",
                     event="endpoint_ready",
                     endpoint=name,
                     cluster=cluster,
@@ -66,7 +66,7 @@ class EndpointLog:
                 )
             else:
                 log.info(
-                    "endpoint {endpoint} of cluster {cluster} is healthy, but disabled",
+                    "an endpoint is healthy, but disabled",
                     event="disabled_endpoint_ready",
                     endpoint=name,
                     cluster=cluster,
@@ -75,7 +75,7 @@ class EndpointLog:
                 )
         elif endpoint.config.disabled:
             log.info(
-                "disabled endpoint {endpoint} of cluster {cluster} is not healthy: {cause}",
+                "a disabled endpoint is not healthy",
                 event="disabled_endpoint_out",
                 endpoint=name,
                 cluster=cluster,
@@ -85,7 +85,7 @@ class EndpointLog:
             )
         else:
             log.warn(
-                "endpoint {endpoint} of cluster {cluster} is out: {cause}; it comes back by itself when checks succeed",
+                "an endpoint is out; it comes back by itself when checks succeed",
                 event="endpoint_out",
                 endpoint=name,
                 cluster=cluster,

@@ -183,7 +183,7 @@ class ExecCredentials(CredentialSource):
         self._refused = False  # the old one may still work: the 401 may have been the cluster's fault
         self._run_not_before = self._clock.seconds() + _PAUSE
         log.error(
-            "credential of cluster {cluster}: {cause}",
+            "the credential plugin of a cluster failed",
             event="credential_plugin_failed",
             cluster=self._cluster_name,
             cause=error.cause,

@@ -76,11 +76,11 @@ class HealthChecker:
         if not self.warned:
             self.warned = True
             log.warn(
-                "health check of cluster {cluster}: endpoints count as alive although the credential is refused",
+                "endpoints count as alive although their health check refuses the credential",
                 event="health_check_credential_refused",
                 cluster=self._name,
                 cause=cause,
-                todo="grant the credential what `mcproxy rbac` prints for this cluster, or set healthCheck.path",
+                todo=f"grant it what `mcproxy rbac --cluster {self._name}` prints, or set healthCheck.path",
             )
 
 
@@ -147,7 +147,11 @@ class EndpointChecker:
         """Ignore the cancellation of a check; any other exception is a bug, which must not end the checks for good."""
         if not (self._stopped and isinstance(failure.value, CancelledError)):
             log.failure(
-                "health check of {endpoint} broke", failure, event="internal_error", endpoint=repr(self._endpoint)
+                "a health check broke",
+                failure,
+                event="internal_error",
+                cluster=self._endpoint.cluster_name,
+                endpoint=self._endpoint.name,
             )
 
     async def _check(self) -> None:

@@ -99,7 +99,7 @@ class TokenFile(CredentialSource):
             return
         self._error = cause
         log.warn(
-            "credential of cluster {cluster}: {cause}; {effect}",
+            "the token file of a cluster cannot be used",
             event="token_file_unusable",
             cluster=self._cluster,
             cause=cause,

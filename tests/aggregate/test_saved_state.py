@@ -217,7 +217,7 @@ def test_a_file_that_cannot_be_removed_is_one_log_line(bench: Bench) -> None:
     bench.live.members.clear()
     with capturedLogs() as events:
         bench.save()
-    assert [(event["path"], event["log_level"].name) for event in events] == [(str(file), "warn")]
+    assert [(event["file"], event["log_level"].name) for event in events] == [(str(file), "warn")]
 
 
 @pytest.mark.parametrize("content", [b"", b"nothing of ours"])

@@ -147,7 +147,7 @@ class Site:
 
     def until(self, name: str, state: str, act: Callable[[], object]) -> None:
         """Do something that brings an endpoint of `east` into a state, and wait until the daemon has seen it."""
-        texts = ("endpoint " + name + " of cluster east", state)
+        texts = (f"cluster=east endpoint={name}", state)
         count = len(self.daemon.all_lines(*texts))
         act()
         self.daemon.wait_for(*texts, count=count + 1)
@@ -244,7 +244,7 @@ def test_two_endpoints_killed_at_once(site: Site) -> None:
             load.works()
             site.control.start_endpoint(1)
             site.until("c", "takes requests", lambda: site.control.start_endpoint(2))
-        site.daemon.wait_for("endpoint b of cluster east", "takes requests")
+        site.daemon.wait_for("event=endpoint_ready", "cluster=east endpoint=b")
         load.works()
         load.forgive("b", "c")
 

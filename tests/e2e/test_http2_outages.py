@@ -136,7 +136,7 @@ def test_a_stopped_endpoint_is_out_and_streams_of_the_other_go_on(site: HTTP2Sit
         shares = [endpoint.stats()["watches"] for endpoint in site.endpoints]
         site.endpoints[1].signal(signal.SIGSTOP)
         try:
-            site.daemon.wait_for("endpoint b of cluster two is out")
+            site.daemon.wait_for("event=endpoint_out", "cluster=two endpoint=b")
             wait_until("watches move", lambda: site.cluster.stats()["watches"] == sum(shares))
             site.cluster.emit(20)
             seen = watches.line()

@@ -111,10 +111,10 @@ def test_log_that_is_read_late_is_whole_and_bounded(tmp_path: Path) -> None:
         assert {client.status(f"wrong{number}") for number in range(3000)} == {401}
         client.close()
         log = os.read(reading, 1 << 20).decode()
-        while "token refused" not in log:
+        while "event=token_refused" not in log:
             log += os.read(reading, 1 << 20).decode()
     log += read_to_end(reading)
-    refused = [line for line in log.splitlines() if "token refused" in line]
+    refused = [line for line in log.splitlines() if "event=token_refused" in line]
     assert len(refused) == 11
     assert "suppressed=2990" in refused[-1]
     assert 'msg="mcproxy serves' in log

@@ -69,7 +69,7 @@ class RightsEnvironment:
         self.port = reserved_port()
         config = CONFIG.format(port=self.port, east=self.cluster.url, ca=self.cluster.ca)
         self.daemon = Daemon(self.directory, config).start()
-        self.daemon.wait_for("does not grant the proxy the right", count=8)
+        self.daemon.wait_for("event=right_missing", count=8)
         path = "/api/v1/namespaces/demo/serviceaccounts/builder/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         self.account: str = self.direct("POST", path, body).json["status"]["token"]
@@ -187,7 +187,7 @@ def test_printed_rights_are_enough_and_each_is_needed(environment: RightsEnviron
     assert {name for names in broken.values() for name in names} == set(FEATURES)
     assert environment.daemon is not None
     environment.daemon.reload()
-    environment.daemon.wait_for("cluster east grants the proxy all rights that it needs")
+    environment.daemon.wait_for("event=rights_complete", "cluster=east")
 
 
 def test_missing_rights_are_logged_one_by_one_at_the_start(environment: RightsEnvironment) -> None:
@@ -196,7 +196,7 @@ def test_missing_rights_are_logged_one_by_one_at_the_start(environment: RightsEn
         "rbac", "-c", str(environment.directory / "mcproxy.yaml"), "--cluster", "east", "--user", "mcproxy"
     )
     (role,) = [item for item in yaml.safe_load_all(printed.stdout) if item["kind"] == "ClusterRole"]
-    lines = environment.daemon.lines("does not grant the proxy the right")
+    lines = environment.daemon.lines("event=right_missing")
     assert len(lines) == len(role["rules"])
     for rule in role["rules"]:
         (what,) = rule.get("nonResourceURLs") or rule["resources"]

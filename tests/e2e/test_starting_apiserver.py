@@ -114,7 +114,7 @@ def test_a_cluster_that_starts_with_the_proxy_is_503_until_it_has_read_its_roles
 def test_a_rolling_restart_fails_no_request(site: Site) -> None:
     with Users(site) as users:
         for number, name in enumerate("ab"):
-            texts = (f"endpoint {name} of cluster east",)
+            texts = (f"cluster=east endpoint={name}",)
             out = len(site.daemon.lines(*texts, "is out"))
             back = len(site.daemon.lines(*texts, "takes requests"))
             users.work()

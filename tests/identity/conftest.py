@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-from twisted.logger import eventAsText, globalLogPublisher
+from twisted.logger import globalLogPublisher
 
+from tests.logged import told
 from tests.upstream.conftest import reactor as reactor
 
 
@@ -24,7 +25,7 @@ class Logged(list[dict[str, Any]]):
 
 
 def event_text(event: Any) -> str:
-    return eventAsText(event, includeTimestamp=False, includeSystem=False)
+    return told(event)
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
-from twisted.logger import LogLevel, capturedLogs, formatEvent
+from twisted.logger import LogLevel, capturedLogs
 
 from mcproxy.config import model
 from mcproxy.http.h2.client import LARGEST_WINDOW
+from tests.logged import told
 from tests.proxy.harness import OK, Client, Harness, cluster, config, get, plain
 from tests.proxy.http2_peers import H2_TLS, H2Upstream, PeerStream
 
@@ -452,9 +453,10 @@ class TestHostileClusters:
                 stream.peer.engine.ping(bytes(8))
             stream.peer.flush()
             await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"))
-        warned = [formatEvent(event) for event in events if event["log_level"] is LogLevel.warn]
+        warned = [told(event) for event in events if event["log_level"] is LogLevel.warn]
         assert len(warned) == 1
-        assert warned[0].startswith("an HTTP/2 connection to endpoint a of cluster east was ended: ")
+        assert warned[0].startswith("level=warn event=upstream_http2_ended ")
+        assert " cluster=east endpoint=a cause=" in warned[0]
         assert stream.peer.goaways == [(0, ErrorCodes.ENHANCE_YOUR_CALM)]
         answering(upstream)
         await answered(harness, get())

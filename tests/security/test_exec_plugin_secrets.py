@@ -55,7 +55,7 @@ async def test_no_client_gets_what_a_plugin_says(
         503,
         'cluster "east" is unavailable: the proxy has no usable credential for it',
     )
-    lines = [line for line in proxy.log_lines() if "credential of cluster east" in line]
+    lines = [line for line in proxy.log_lines() if "event=credential_plugin_failed" in line]
     assert len(lines) == 1
     assert str(command) in lines[0]
     for secret in (SECRET, JWT):

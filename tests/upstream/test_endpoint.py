@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import CancelledError
 from twisted.internet.protocol import Protocol
-from twisted.logger import capturedLogs, formatEvent
+from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.http.deadlines import Deadlines
@@ -16,6 +16,7 @@ from mcproxy.http.pool import Pool
 from mcproxy.net.errors import ConnectFailed
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, authority
+from tests.logged import names
 from tests.upstream.fakes import FakeConnector, FakeReactor, cluster_config, endpoint_config, make_shared
 
 
@@ -120,10 +121,10 @@ def test_a_disabled_endpoint_that_is_down_causes_no_warning() -> None:
         endpoint.configure(replace(endpoint.config, disabled=True))
         endpoint.record_check("bad")
         endpoint.record_check(None)
-    assert [(event["log_level"].name, formatEvent(event)) for event in events] == [
-        ("info", "an endpoint is disabled: it gets no new requests"),
-        ("info", "disabled endpoint a of cluster east is not healthy: bad"),
-        ("info", "endpoint a of cluster east is healthy, but disabled"),
+    assert names(events) == [
+        ("endpoint_disabled", "info", ""),
+        ("disabled_endpoint_out", "info", "bad"),
+        ("disabled_endpoint_ready", "info", ""),
     ]
 
 
@@ -237,10 +238,10 @@ def test_a_violation_of_http2_is_logged_with_the_endpoints_name_and_not_again_at
             pool.violated("PING, too many of them")
         clock.advance(10)
         pool.violated("PUSH_PROMISE")
-    assert [formatEvent(event) for event in events] == [
-        f"an HTTP/2 connection to endpoint a of cluster east was ended: {cause}"
-        for cause in ("PING, too many of them", "PUSH_PROMISE")
+    assert names(events) == [
+        ("upstream_http2_ended", "warn", cause) for cause in ("PING, too many of them", "PUSH_PROMISE")
     ]
+    assert [(event["cluster"], event["endpoint"]) for event in events] == [("east", "a")] * 2
     assert len(checks) == 4
 
 

@@ -14,6 +14,7 @@ from mcproxy.net.errors import ConnectFailed, ConnectionRefused, TLSError
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.health_state import Health
+from tests.logged import names
 from tests.upstream.fakes import Attempt, FakeConnector, FakeReactor, cluster_config, endpoint_config, make_shared
 
 CHECK = model.HealthCheck(interval=5.0, timeout=3.0, unhealthy_after=3, healthy_after=2)
@@ -92,11 +93,12 @@ def test_it_goes_out_after_the_threshold_and_comes_back_after_the_other() -> Non
         assert not bench.endpoint.ready
         bench.rounds(1)
         assert bench.endpoint.ready
-    assert [formatEvent(event) for event in events] == [
-        "endpoint a of cluster east is out: answered 500 on /readyz: etcd failed; "
-        "it comes back by itself when checks succeed",
-        "endpoint a of cluster east takes requests",
+    assert names(events) == [
+        ("endpoint_out", "warn", "answered 500 on /readyz: etcd failed"),
+        ("endpoint_ready", "info", ""),
     ]
+    assert [(event["cluster"], event["endpoint"]) for event in events] == [("east", "a")] * 2
+    assert events[0]["todo"] == "it runs, but is not ready: see the API server's log"
 
 
 def test_no_answer_in_time_is_a_failure_and_the_connection_is_closed() -> None:
@@ -169,9 +171,7 @@ def test_a_refused_credential_means_alive_after_30_seconds_and_is_warned_of_once
         assert f"answered {status} on /readyz" in bench.endpoint.state_message
         bench.rounds(3)
     assert all(endpoint.ready for endpoint in bench.cluster.endpoints)
-    assert warnings_in(events) == [
-        "health check of cluster east: endpoints count as alive although the credential is refused"
-    ]
+    assert warnings_in(events) == ["endpoints count as alive although their health check refuses the credential"]
 
 
 def test_an_api_server_that_starts_again_is_out_until_it_answers_200() -> None:

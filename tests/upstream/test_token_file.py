@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs, formatEvent
+from twisted.logger import capturedLogs
 
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.token_file import TokenFile
+from tests.logged import told
 from tests.upstream.fakes import FakeReactor
 
 
@@ -109,7 +110,7 @@ def test_later_failure_keeps_the_last_token_and_is_logged_once(path: Path, clock
         for _ in range(3):
             clock.advance(1.0)
             assert source.authorization() == b"Bearer first"
-    lines = [formatEvent(event) for event in events]
+    lines = [told(event) for event in events]
     assert len(lines) == 1
     assert str(path) in lines[0]
     assert "ret" not in lines[0].replace(str(path), "").replace("characters", "")
@@ -161,5 +162,5 @@ def test_what_is_no_file_neither_blocks_nor_replaces_the_token(path: Path, clock
     clock.advance(1.0)
     with capturedLogs() as events:
         assert source.authorization() == b"Bearer first"
-    assert "is not a regular file" in formatEvent(events[0])
+    assert "is not a regular file" in told(events[0])
     assert len(os.listdir("/proc/self/fd")) == before

@@ -87,11 +87,12 @@ class StoreFiles:
             if path not in self._failing:
                 self._failing.add(path)
                 _log.warn(
-                    "the cache of {resource} of cluster {cluster} could not be saved",
+                    "a cache could not be saved",
                     event="cache_not_saved",
                     resource=str(store.resource.gvr),
                     cluster=store.member,
-                    cause=f"{path}: {error.strerror or error}",
+                    file=str(path),
+                    cause=error.strerror or str(error),
                     todo="make daemon.stateDir writable, or free space there",
                 )
             return False
@@ -140,9 +141,9 @@ class StoreFiles:
             path.unlink(missing_ok=True)
         except OSError as error:
             _log.warn(
-                "the file {path} of a cache that is not kept could not be removed",
+                "the file of a cache that is not kept could not be removed",
                 event="cache_file_not_removed",
-                path=str(path),
+                file=str(path),
                 cause=error.strerror or str(error),
                 todo="remove it, and make daemon.stateDir writable",
             )

@@ -116,9 +116,9 @@ class LastRead(Generic[T]):
             return
         self._logged[name] = cause
         log.warn(
-            "{what} of cluster {cluster} cannot be read: {cause}",
+            "a document of a member cannot be read",
             event="member_document_unreadable",
-            what=self._what,
+            document=self._what,
             cluster=name,
             cause=cause,
             todo="see that the proxy's user may read it (`mcproxy rbac` prints its rights), and the API server's log",

@@ -163,7 +163,7 @@ class AggregateMerges:
         for conflict in conflicts:
             if conflict not in self._logged:
                 log.warn(
-                    "aggregate {aggregate}: its members disagree on {resource}: it is served as in cluster {cluster}",
+                    "the members of an aggregate disagree on a resource: it is served as in this one",
                     event="members_disagree",
                     aggregate=self._name,
                     resource=f"{conflict.gvr} ({conflict.gvr.api_version})",

@@ -65,7 +65,7 @@ async def serve(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateM
             send_page_not_found(request)
     except (MemberError, DiscoveryError) as error:
         log.warn(
-            "an OpenAPI document cannot be read: {cause}",
+            "an OpenAPI document cannot be read",
             event="openapi_unreadable",
             path=request.info.path,
             cause=error.cause if isinstance(error, MemberError) else str(error),

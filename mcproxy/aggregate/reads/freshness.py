@@ -181,9 +181,7 @@ class FreshnessWaiter:
         except CancelledError:
             raise  # the client has gone
         except Exception as error:
-            log.debug(
-                "no answer of cluster {member}: {error}", event="member_not_answering", member=store.member, error=error
-            )
+            log.debug("a member does not answer", event="member_not_answering", cluster=store.member, cause=str(error))
             return False
         return version <= store.version or await store.when_version(version, deadline - self._clock.seconds())
 

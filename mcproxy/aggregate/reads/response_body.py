@@ -70,7 +70,7 @@ class ResponseBody:
         except CancelledError:
             self._exchange.abort()  # the client has gone, which is nothing to report
         except Exception:
-            log.failure("an answer from cache could not be made; please report it", event="internal_error")
+            log.failure("an answer from cache could not be made", event="internal_error")
             self._exchange.abort()
 
     async def _send(self, fields: bytes, source: Iterator[Pieces], gzip: bool) -> None:

@@ -230,7 +230,7 @@ class Member:
             return
         if self.uid and uid:
             log.warn(
-                "cluster {cluster} is another one than before: what was cached of it is dropped",
+                "a cluster is another one than before: what was cached of it is dropped",
                 event="cluster_replaced",
                 cluster=self.name,
                 cause=f"the uid of its namespace kube-system was {self.uid} and is {uid}",

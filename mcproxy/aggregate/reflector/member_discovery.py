@@ -142,7 +142,7 @@ class MemberDiscovery:
         """Polling was stopped; any other end is a bug."""
         if not isinstance(failure.value, CancelledError):
             log.failure(
-                "reading the discovery of cluster {cluster} broke",
+                "reading the discovery of a cluster broke",
                 failure,
                 event="internal_error",
                 cluster=self._member,
@@ -225,7 +225,7 @@ class MemberDiscovery:
         """Write one line for each cause that is new; that the member cannot be reached is in the log already."""
         if cause and cause != self._logged and not cause.startswith("no endpoint"):
             log.warn(
-                "the discovery of cluster {cluster} cannot be read: {cause}",
+                "the discovery of a cluster cannot be read",
                 event="discovery_unreadable",
                 cluster=self._member,
                 cause=cause,

@@ -9,6 +9,7 @@ or has gone back in time: of such a one no old object stays.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -166,9 +167,7 @@ class Reflector:
             except CancelledError:
                 raise
             except Exception:
-                log.failure(
-                    "the reflector of {store} broke; please report it", event="internal_error", store=self._name
-                )
+                log.failure("a reflector broke", event="internal_error", **self._about)
                 failure = MemberError("an error of the proxy; its log has the cause")
             finally:
                 self._initial = None
@@ -179,16 +178,16 @@ class Reflector:
         """The reflector was stopped; any other end is a bug."""
         if not isinstance(failure.value, CancelledError):
             log.failure(
-                "the reflector of {store} has ended; please report it",
+                "a reflector has ended",
                 failure,
                 event="internal_error",
-                store=self._name,
+                **self._about,
             )
 
     @property
-    def _name(self) -> str:
-        namespace = f" in namespace {self.store.namespace}" if self.store.namespace else ""
-        return f"{self._gvr}{namespace} of cluster {self.member.name}"
+    def _about(self) -> dict[str, Any]:
+        """The fields of a log line that tell what is followed."""
+        return {"cluster": self.member.name, "resource": str(self._gvr), "namespace": self.store.namespace}
 
     # -- one attempt: up to the end of a watch -----------------------------------------------------------------
 
@@ -236,7 +235,7 @@ class Reflector:
         return version_of_list(response.body)
 
     def _forget(self, cause: str) -> None:
-        log.warn("what was cached as {store} is dropped", event="cache_dropped", store=self._name, cause=cause)
+        log.warn("what was cached of a resource is dropped", event="cache_dropped", **self._about, cause=cause)
         self._limits.forget()
         self.store.clear()
 
@@ -503,7 +502,7 @@ class Reflector:
         self._backoff.worked()
         self._failures = 0
         if self._logged:
-            log.info("{store} is followed again", event="reflector_ready", store=self._name)
+            log.info("a resource of a cluster is followed again", event="reflector_ready", **self._about)
             self._logged = ""
         self.store.available()
 
@@ -540,16 +539,20 @@ class Reflector:
         else:
             todo = "see the log of the cluster's API server; it is tried again"
         log.warn(
-            "{store} is not followed: {cause}", event="reflector_out", store=self._name, cause=error.cause, todo=todo
+            "a resource of a cluster is not followed",
+            event="reflector_out",
+            **self._about,
+            cause=error.cause,
+            todo=todo,
         )
 
     def _note_malformed(self, item: MalformedItem) -> None:
         if not self._logged_item:
             self._logged_item = True
             log.warn(
-                "an object of {store} is left out: {cause}; others of it are not logged",
+                "an object is left out of the cache; others of its resource are not logged",
                 event="object_left_out",
-                store=self._name,
+                **self._about,
                 cause=requests.shown(item.message),
                 todo="see what the cluster's API server sends",
             )

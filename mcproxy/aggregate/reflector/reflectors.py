@@ -87,7 +87,7 @@ class _Entry:
 
     def _not_restored(self, failure: Failure) -> None:
         if not isinstance(failure.value, CancelledError):
-            log.failure("reading a saved cache broke; please report it", failure, event="internal_error")
+            log.failure("reading a saved cache broke", failure, event="internal_error")
             self.reflector.start()
 
     def stop(self) -> None:

@@ -154,7 +154,7 @@ class AggregateViews:
             try:
                 callback()
             except Exception:
-                log.failure("a listener of an aggregate's views failed; please report it", event="internal_error")
+                log.failure("a listener of an aggregate's views failed", event="internal_error")
 
     def _wanted(
         self,
@@ -225,11 +225,11 @@ class AggregateViews:
         if (gvr, other) not in self._disagreements:
             self._disagreements.add((gvr, other))
             log.warn(
-                "aggregate {aggregate}: {resource} is left out of cluster {other}",
+                "a resource of a member is left out of an aggregate",
                 event="resource_left_out",
                 aggregate=self.aggregate.name,
                 resource=str(gvr),
-                other=other,
+                cluster=other,
                 cause=f"its kind or its scope is not that in cluster {first}, which comes first",
                 todo="serve the same definition in all members, or limit the resource with `clusters`",
             )
@@ -245,7 +245,7 @@ class AggregateViews:
         absent = {gvr for gvr in named if gvr not in self._views and gvr not in self._unwatchable}
         for gvr in sorted(absent - self._absent):
             log.warn(
-                "aggregate {aggregate}: no member has {resource} of version {version}",
+                "no member has a resource that an aggregate is to cache",
                 event="resource_unknown",
                 aggregate=self.aggregate.name,
                 resource=str(gvr),

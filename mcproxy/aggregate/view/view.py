@@ -202,7 +202,7 @@ class View:
             try:
                 call(listener)
             except Exception:
-                log.failure("a listener of a view failed; please report it", event="internal_error")
+                log.failure("a listener of a view failed", event="internal_error")
 
 
 def stores_of(members: Sequence[MemberView]) -> dict[int, Store]:

@@ -76,7 +76,7 @@ class Turns:
             try:
                 step = job.step()
             except Exception:
-                log.failure("a watch failed; please report it", event="internal_error")
+                log.failure("a watch failed", event="internal_error")
                 continue
             if step and id(job) not in self._queued:
                 self._queued.add(id(job))

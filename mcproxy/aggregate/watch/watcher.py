@@ -166,7 +166,7 @@ class Watcher:
         except StatusError as error:
             self.fail(error)
         except Exception:
-            log.failure("a watch failed; please report it", event="internal_error")
+            log.failure("a watch failed", event="internal_error")
             self._close()
             self.exchange.abort()
         return 1
@@ -384,8 +384,6 @@ class Watcher:
         if isinstance(failure.value, StatusError):
             self.fail(failure.value)
         elif not isinstance(failure.value, CancelledError):
-            log.failure(
-                "a bug in the authorization of a watch; please report it", event="internal_error", failure=failure
-            )
+            log.failure("a bug in the authorization of a watch", event="internal_error", failure=failure)
             self._close()
             self.exchange.abort()

@@ -282,10 +282,10 @@ class Watches:
                 watcher.fail(Expired(f"cluster {store.member} is at version {version}, before {part}"))
             elif isinstance(version, Failure):
                 log.debug(
-                    "no answer of cluster {member}: {error}",
+                    "a member does not answer",
                     event="member_not_answering",
-                    member=store.member,
-                    error=version.value,
+                    cluster=store.member,
+                    cause=str(version.value),
                 )
 
     async def _probed(self, store: Store) -> int:

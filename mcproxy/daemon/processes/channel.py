@@ -311,7 +311,6 @@ class Channel:
             event="internal_error",
             failure=failure,
             kind=kind,
-            todo="report this bug",
         )
 
     # -- of the reactor ---------------------------------------------------------------------------------------------

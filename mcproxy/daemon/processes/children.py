@@ -216,7 +216,6 @@ class Children:
                     "the end of a process was not dealt with",
                     event="internal_error",
                     process=child.name,
-                    todo="report this bug",
                 )
         child.reaped(status)
 

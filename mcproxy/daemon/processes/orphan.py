@@ -140,9 +140,7 @@ class Orphan:
 
     def _run(self, coroutine: Any) -> None:
         def failed(failure: Failure) -> None:
-            log.failure(
-                "ending without a supervisor failed", event="internal_error", failure=failure, todo="report this bug"
-            )
+            log.failure("ending without a supervisor failed", event="internal_error", failure=failure)
             self._end(at_once=True)
 
         Deferred.fromCoroutine(coroutine).addErrback(failed)

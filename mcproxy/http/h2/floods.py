@@ -34,7 +34,7 @@ class Floods:
         if now - last >= PERIOD:
             self._logged[kind] = now, count
             log.warn(
-                "ended an HTTP/2 connection because of a flood: {kind}",
+                "an HTTP/2 connection was ended because of a flood",
                 event="http2_flood",
                 kind=kind,
                 client=client,

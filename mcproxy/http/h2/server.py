@@ -130,7 +130,7 @@ class H2ServerConnection(Connection[H2Exchange]):
             self._factory.floods.refused(error.kind, client, error.cause, self.seconds())
         else:
             log.info(
-                "closed an HTTP/2 connection that breaks the protocol",
+                "an HTTP/2 connection was closed: it breaks the protocol",
                 event="http2_connection_malformed",
                 client=client,
                 cause=f"{code_name(error.code)}: {error.cause}",
@@ -211,7 +211,7 @@ class H2ServerConnection(Connection[H2Exchange]):
     def log_stream_error(self, cause: str) -> None:
         """A stream was reset because of an error of the client."""
         log.info(
-            "refused a request that breaks the protocol",
+            "a request is refused: it breaks the protocol",
             event="request_malformed",
             client=self._client_name(),
             cause=cause,

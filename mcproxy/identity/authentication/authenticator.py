@@ -157,9 +157,7 @@ class Authenticator:
             return _ANONYMOUS
         if headers.remote:
             raise self._refused("X-Remote-* came without the certificate of a front proxy", _FRONT_PROXY_TODO, client)
-        log.debug(
-            "authentication {set} refused a request without a credential", event="credential_missing", set=self._name
-        )
+        log.debug("a request is refused: it has no credential", event="credential_missing", authentication=self._name)
         raise _unauthorized()
 
     def _certificate_refusal(self, peer: TLSPeer) -> str:
@@ -179,8 +177,8 @@ class Authenticator:
         return verifiers
 
     def _refused(self, cause: str, todo: str, client: str) -> StatusError:
-        text = "authentication {set} refused a request: {cause}"
-        log.info(text, event="authentication_refused", set=self._name, client=client, cause=cause, todo=todo)
+        text = "a request is refused: its credential is not accepted"
+        log.info(text, event="authentication_refused", authentication=self._name, client=client, cause=cause, todo=todo)
         return _unauthorized()
 
 

@@ -139,7 +139,7 @@ class AdminPipeline:
                 )
             self._refuse(exchange, refusal)
         except Exception:
-            log.failure("a bug in an answer of an Admin listener; please report it", event="internal_error")
+            log.failure("a bug in an answer of an Admin listener", event="internal_error")
             self._refuse(exchange, StatusError(500, "internal error"))
 
     # -- who asks, and for what ---------------------------------------------------------------------------------------

@@ -209,7 +209,7 @@ class Relay:
             self._failed()
 
     def _failed(self) -> None:
-        log.failure("a bug in the relaying of a response; please report it", event="internal_error")
+        log.failure("a bug in the relaying of a response", event="internal_error")
         self._give_up()
         self._exchange.abort()
         if not self.begun.called:
@@ -335,9 +335,7 @@ class Relay:
         if isinstance(refusal, CancelledError) or self._over:
             return
         if not isinstance(refusal, StatusError):
-            log.failure(
-                "a bug in the authorization of a watch; please report it", event="internal_error", failure=problem
-            )
+            log.failure("a bug in the authorization of a watch", event="internal_error", failure=problem)
             refusal = StatusError(500, "internal error")
         answer = wire.Redecided(number, [], wire.encode_refusal(refusal))
         self._link.send(Kind.DECIDED, self._number, wire.encode(answer))

@@ -148,7 +148,7 @@ class WorkerLink(Link):
             except FrameError:
                 raise
             except Exception:  # the other requests of the worker must not suffer from it
-                log.failure("a bug in the handling of a request; please report it", event="internal_error")
+                log.failure("a bug in the handling of a request", event="internal_error")
                 known.exchange.abort()
                 known.cancel()
 
@@ -221,7 +221,7 @@ class WorkerLink(Link):
             else:
                 exchange.refuse(refusal, "")
         except Exception:
-            log.failure("a bug in the handling of a request; please report it", event="internal_error")
+            log.failure("a bug in the handling of a request", event="internal_error")
             if exchange.responded:
                 exchange.abort()
             else:
@@ -264,7 +264,7 @@ class WorkerLink(Link):
         if self._reviews.pop(stream, None) is None or isinstance(failure.value, CancelledError):
             return
         if not isinstance(failure.value, StatusError):
-            log.failure("a bug in the review of access; please report it", event="internal_error", failure=failure)
+            log.failure("a bug in the review of access", event="internal_error", failure=failure)
         self.send(Kind.REVIEWED, stream, wire.encode(wire.Reviewed(False, b"", "unavailable")))
 
 

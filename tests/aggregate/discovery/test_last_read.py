@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.logger import capturedLogs, formatEvent
+from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.discovery.last_read import LastRead
 from mcproxy.aggregate.discovery.source import Source
@@ -145,15 +145,15 @@ def test_each_new_cause_is_logged_once() -> None:
             script.refresh(EAST)
             script.answer(error)
         script.clock.advance(10)
-        return [str(formatEvent(event)) for event in events]
+        return [f"{event['document']} of {event['cluster']}: {event['cause']}" for event in events]
 
-    first = "the document of cluster east cannot be read: the cluster answered 403 on /x"
+    first = "the document of east: the cluster answered 403 on /x"
     assert fail(DiscoveryError("the cluster answered 403 on /x")) == [first]
     assert fail(DiscoveryError("the cluster answered 403 on /x")) == []
-    assert fail(MemberError("broken")) == ["the document of cluster east cannot be read: broken"]
+    assert fail(MemberError("broken")) == ["the document of east: broken"]
     assert fail(MemberUnreachable("no endpoint is ready")) == []
     assert fail("well") == []
-    assert fail(MemberError("broken")) == ["the document of cluster east cannot be read: broken"]
+    assert fail(MemberError("broken")) == ["the document of east: broken"]
 
 
 def test_nothing_is_kept_of_a_cluster_that_is_gone_even_if_it_was_never_read() -> None:

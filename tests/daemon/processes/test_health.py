@@ -413,7 +413,7 @@ def test_a_missing_right_is_logged_once_whoever_leads() -> None:
         family.lead(second)
         family.clock.pump([1.0] * 40)
     lines = [eventAsText(event) for event in events]
-    assert sum("although the credential is refused" in line for line in lines) == 1
+    assert sum("event=health_check_credential_refused" in line for line in lines) == 1
     assert all(process.endpoint.ready for process in (first, second, third))
 
 

@@ -38,8 +38,8 @@ class CheckingDaemon(WorkersDaemon):
 
     def endpoint_lines(self) -> list[str]:
         """Return what the log says about the endpoint: "out", "takes requests"."""
-        lines = [line for line in self.log_file.read_text().splitlines() if 'msg="endpoint ' in line]
-        return ["out" if " is out: " in line else "takes requests" for line in lines]
+        lines = [line for line in self.log_file.read_text().splitlines() if "event=endpoint_" in line]
+        return ["out" if "event=endpoint_out" in line else "takes requests" for line in lines]
 
     def checks(self) -> int:
         """The checks that the cluster has seen."""

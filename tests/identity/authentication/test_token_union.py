@@ -38,6 +38,7 @@ from tests.identity.fake_token_authenticators import (
 )
 from tests.identity.issuer import config as oidc_config
 from tests.identity.issuer import token as id_token
+from tests.logged import names
 from tests.upstream.fakes import FakeReactor, cluster_config, endpoint_config, make_shared
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "errors"
@@ -98,7 +99,7 @@ def test_a_token_of_no_possible_size_asks_nobody(token: bytes, logged: Logged) -
     authenticator = remote(ALICE)
     assert refusal(union_of(authenticator), token) == 401
     assert authenticator.asked == 0
-    assert logged.texts("info") == [f"token refused: it has {len(token)} bytes, not 1 to 65536"]
+    assert names(logged) == [("token_refused", "info", f"it has {len(token)} bytes, not 1 to 65536")]
 
 
 # what is kept
@@ -379,7 +380,7 @@ def test_each_refusal_is_one_line_that_says_what_each_judge_said(logged: Logged)
     union = union_of(FakeAuthenticator(NOT_MINE, name="one"), remote(MINE, name="two"))
     for _ in range(2):
         assert refusal(union, b"s3cret-token") == 401
-    assert logged.texts("info") == ["token refused: one: not mine; two: expired"] * 2
+    assert names(logged)[-2:] == [("token_refused", "info", "one: not mine; two: expired")] * 2
     assert "s3cret" not in logged.everything()
 
 

@@ -120,12 +120,13 @@ async def test_any_other_status_is_a_webhook_that_cannot_judge(
         assert isinstance(result, Unavailable)
         assert str(status) in result.cause
     (line,) = logged.texts("warn")
-    assert line.startswith("webhook fails: it ")
+    assert "reviewer=webhook" in line
+    assert ' cause="it ' in line
     if status in (401, 403):
         assert "/etc/webhook.kubeconfig" in logged[0]["todo"]
     site.status = 200
     await authenticator.authenticate(b"s3cret-token")
-    assert logged.texts("info") == ["webhook works again"]
+    assert [line.split(" msg=")[0] for line in logged.texts("info")] == ["level=info event=reviewer_ready"]
     assert "s3cret" not in logged.everything()
     assert "proxys-own" not in logged.everything()
 

@@ -215,10 +215,13 @@ def test_without_an_answer_it_is_503_and_one_line_for_all(bench: Bench, logged: 
         assert error_of(bench.ask(attributes=LIST_PODS._replace(name=str(seconds)))).code == 503
     (line,) = logged
     assert (line["log_level"].name, line["cause"]) == ("warn", "connection refused, out for 0 s")
-    assert logged.texts("warn")[0].startswith("subjectAccessReview by cluster east fails: ")
+    assert "event=reviewer_out" in logged.texts("warn")[0]
+    assert 'reviewer="subjectAccessReview by cluster east"' in logged.texts("warn")[0]
     bench.cluster.now = answer()
     bench.ask()
-    assert logged.texts("info") == ["subjectAccessReview by cluster east works again"]
+    assert [(line["event"], line["reviewer"]) for line in logged[1:]] == [
+        ("reviewer_ready", "subjectAccessReview by cluster east")
+    ]
     bench.cluster.now = ConnectionRefused("connection refused")
     bench.ask(attributes=LIST_PODS._replace(name="y"))
     assert len(logged) == 3

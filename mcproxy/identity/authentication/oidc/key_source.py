@@ -56,10 +56,10 @@ class FileKeys:
         except ValueError as error:
             self._keys = KeySet(())
             log.warn(
-                "the key file {file} {cause}; no token of {issuer} is accepted",
+                "the key file of an issuer cannot be used: none of its tokens is accepted",
                 event="oidc_keys_unreadable",
                 file=config.path,
-                cause=str(error),
+                cause=f"it {error}",
                 issuer=issuer,
                 todo="put the issuer's JWK set into the file",
                 log_subject=("keys", config.path, issuer),
@@ -164,9 +164,7 @@ class RemoteKeys:
         except CancelledError:
             self._error = UnavailableError("stopped", "this configuration is no longer in use", "nothing")
         except Exception:
-            log.failure(
-                "fetching the keys of an issuer failed unexpectedly; please report this", event="internal_error"
-            )
+            log.failure("fetching the keys of an issuer failed unexpectedly", event="internal_error")
             self._fails(UnavailableError("unexpected", "fetching its keys failed", "see the traceback in the log"))
         else:
             self._error = None

@@ -102,7 +102,7 @@ class RevocationLists:
         if key not in self._logged and len(self._logged) < _SIGNATURES_KEPT:
             self._logged.add(key)
             log.warn(
-                "no client certificate of {authority} is accepted: {cause}",
+                "no client certificate of an authority is accepted: its revocation list cannot be used",
                 event="crl_unusable",
                 authority=issuer.subject.rfc4514_string(),
                 cause=cause,
