@@ -19,11 +19,17 @@ from pathlib import Path
 from tests.e2e.processes import wait_until
 from tests.e2e.workers.load import Load, Reason
 from tests.e2e.workers.site import Events, Site
+from tests.ports import reserved_port
+from tests.soak import lag
 from tests.soak.clients import Counter, History, make_load
 from tests.soak.faults import FAULTS, OF_PROCESSES, OTHERS, FaultError, Scene
 from tests.soak.invariants import bugs, compare, quiet_footprints, unexplained_restarts, wait_released
 from tests.soak.jumping_clock import JumpingClock
+from tests.soak.lag import BOUND
 
+ADMIN = """\
+  - {{name: admin, serves: Admin, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}, authentication: users}}
+"""
 CLUSTER = """\
     healthCheck: {interval: 1s, timeout: 1s, unhealthyAfter: 2}
     connections: {idleTimeout: 3s, connectTimeout: 2s, responseTimeout: 20s}
@@ -98,10 +104,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(site: Site, directory: Path, options: argparse.Namespace) -> Report:
-    clock = JumpingClock(directory)
+    clock, admin_port = JumpingClock(directory), reserved_port()
     daemon = site.daemon(
-        directory, workers=options.workers, drain="2s", aggregate=AGGREGATE, cluster=CLUSTER, environ=clock.environ
+        directory,
+        workers=options.workers,
+        drain="2s",
+        aggregate=AGGREGATE,
+        cluster=CLUSTER,
+        listeners=ADMIN.format(port=admin_port),
+        environ=clock.environ,
     )
+    daemon.admin_port = admin_port
     report, history, chance = Report(), History(), random.Random(options.seed)
     try:
         daemon.start()
@@ -168,32 +181,41 @@ def _drawn(options: argparse.Namespace, chance: random.Random) -> Iterator[str]:
 def _faults(scene: Scene, options: argparse.Namespace, report: Report) -> list[Reason]:
     """Do one fault after the other until the time is over; return all that they explain."""
     reasons: list[Reason] = []
-    until, load = time.monotonic() + options.time, scene.load
+    until = time.monotonic() + options.time
     for name in _drawn(options, scene.chance):
         if time.monotonic() >= until:
             break
-        begun, served = time.monotonic(), load.served
-        scene.notes = []
-        try:
-            reasons += FAULTS[name](scene)
-        except (FaultError, AssertionError, OSError, ValueError) as error:
-            report.add(f"{name}: {type(error).__name__}: {error}")
-        latest = max((getattr(one, "until", 0.0) for one in reasons), default=0.0)
-        time.sleep(max(SETTLE, latest - time.monotonic()))
-        report.faults += 1
-        breaks, load.breaks[:] = list(load.breaks), []
-        scene.load.breaks[:0] = breaks
-        wrong = load.unexplained(*reasons)
-        load.breaks[: len(breaks)] = []
-        report.explained += len(breaks) - len(wrong)
-        _say(
-            f"{name}: {', '.join(scene.notes) or 'done'}; "
-            f"{time.monotonic() - begun:.1f} s, {load.served - served} served, {len(breaks)} breaks"
-        )
-        report.add(*(f"{name}: {one}" for one in wrong[:5]))
-        if len(wrong) > 5:
-            report.add(f"{name}: {len(wrong) - 5} more")
+        _fault(name, scene, report, reasons)
     return reasons
+
+
+def _fault(name: str, scene: Scene, report: Report, reasons: list[Reason]) -> None:
+    """Do one fault, and judge what broke, and how long the daemon's loops stood still."""
+    load, begun, served = scene.load, time.monotonic(), scene.load.served
+    scene.notes = []
+    before = lag.read(scene.daemon)
+    try:
+        reasons += FAULTS[name](scene)
+    except (FaultError, AssertionError, OSError, ValueError) as error:
+        report.add(f"{name}: {type(error).__name__}: {error}")
+    latest = max((getattr(one, "until", 0.0) for one in reasons), default=0.0)
+    time.sleep(max(SETTLE, latest - time.monotonic()))
+    report.faults += 1
+    busy, slow = lag.stood_still(before, lag.read(scene.daemon))
+    wrong = load.unexplained(*reasons)
+    breaks = len(load.breaks)
+    del load.breaks[:breaks]
+    report.explained += breaks - len(wrong)
+    _say(
+        f"{name}: {', '.join(scene.notes) or 'done'}; {time.monotonic() - begun:.1f} s, "
+        f"{load.served - served} served, {breaks} breaks"
+        + (f"; turns over {1000 * BOUND:.0f} ms for want of a processor: {busy}" if busy else "")
+    )
+    report.add(*(f"{name}: {one}" for one in wrong[:5]))
+    if len(wrong) > 5:
+        report.add(f"{name}: {len(wrong) - 5} more")
+    if slow and name not in OF_PROCESSES:  # the first turn of a process is its start
+        report.add(f"{name}: loops stood still for over {1000 * BOUND:.0f} ms: {slow}")
 
 
 if __name__ == "__main__":

@@ -186,17 +186,14 @@ class AggregatedWrite(LoadClient):
 
 
 class Scraping(LoadClient):
-    """GETs of an admin listener, as Prometheus and load balancers send them."""
+    """GETs of an admin listener, as Prometheus and load balancers send them; each on a connection of its own."""
 
     kind = "scraping"
-    targets: tuple[str, ...] = ("/metrics", "/healthz")
+    targets: tuple[str, ...] = ("/metrics", "/livez", "/status")
 
     def use(self, client: Client) -> None:
-        while not self.load.stopping.is_set():
-            for target in self.targets:
-                if not self.get(client, target):
-                    return
-                time.sleep(5 * self.load.pause)
+        self.get(client, self.targets[self.served % len(self.targets)])
+        time.sleep(10 * self.load.pause)
 
 
 def make_load(daemon: Any, history: History, *, clients: int, pause: float) -> Load:
@@ -208,6 +205,7 @@ def make_load(daemon: Any, history: History, *, clients: int, pause: float) -> L
     load.add(CountedWatch, daemon.address, count)
     load.add(AggregatedWatch, daemon.fleet, count, ADMIN_HEADERS)
     load.add(AggregatedWrite, daemon.fleet, 1, ADMIN_HEADERS)
+    load.add(Scraping, Address(daemon.admin_port, daemon.site.context), 1, ADMIN_HEADERS)
     for client in load.clients:
         if isinstance(client, CountedWatch | AggregatedWrite):
             client.history = history

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
 import signal
 import socket
 import ssl
@@ -24,7 +25,7 @@ from tests.e2e.processes import wait_until
 from tests.e2e.workers.faults import KEEPER, LEADER, WORKER, pids_by_target, strike
 from tests.e2e.workers.load import ADMIN_HEADERS, DEMO, Disturbance, Load, Reason, Retirement
 from tests.e2e.workers.site import Site, WorkersDaemon
-from tests.soak.clients import AggregatedWatch, AggregatedWrite, CountedWatch
+from tests.soak.clients import AggregatedWatch, AggregatedWrite, CountedWatch, Scraping
 from tests.soak.jumping_clock import JumpingClock
 
 CHECKS = 2.0
@@ -316,6 +317,54 @@ def clock_jumps(scene: Scene) -> Sequence[Reason]:
     return []
 
 
+def disk_full(scene: Scene) -> Sequence[Reason]:
+    """No file can grow: access log, daemon's log. Lines are lost, requests are not."""
+    with _limited(scene, resource.RLIMIT_FSIZE, lambda _: 1):
+        time.sleep(scene.chance.uniform(0.5, 2.0))
+        scene.reload()
+    return []
+
+
+def descriptors_out(scene: Scene) -> Sequence[Reason]:
+    """No process has more than a few descriptors left; all is well as soon as it has."""
+    begun = time.monotonic()
+    opened: list[socket.socket] = []
+    try:
+        with _limited(scene, resource.RLIMIT_NOFILE, lambda pid: max(open_files(pid), default=0) + 4):
+            for _ in range(60):
+                with contextlib.suppress(OSError):
+                    opened.append(socket.create_connection(("127.0.0.1", scene.daemon.port), 1))
+            time.sleep(scene.chance.uniform(0.5, 1.5))
+    finally:
+        for sock in opened:
+            sock.close()
+    wait_until("it serves", lambda: scene.daemon.get("/version").status == 200, 20)
+    everybody = (*PLAIN, "aggregated", AggregatedWatch.kind, AggregatedWrite.kind, Scraping.kind)
+    return [Disturbance("descriptors_out", everybody, begun, time.monotonic() + OUT)]
+
+
+@contextmanager
+def _limited(scene: Scene, which: int, soft: Callable[[int], int]) -> Iterator[None]:
+    """Limit all running processes of the daemon, and lift it again."""
+    before: dict[int, tuple[int, int]] = {}
+    try:
+        for pid in scene.daemon.family.pids():
+            with contextlib.suppress(OSError):
+                before[pid] = resource.prlimit(pid, which)
+                resource.prlimit(pid, which, (min(soft(pid), before[pid][0]), before[pid][1]))
+        yield
+    finally:
+        for pid, limits in before.items():
+            with contextlib.suppress(OSError):
+                resource.prlimit(pid, which, limits)
+
+
+def open_files(pid: int) -> set[int]:
+    with contextlib.suppress(OSError):
+        return {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    return set()
+
+
 def status_asked(scene: Scene) -> Sequence[Reason]:
     """Many who ask for the status at once."""
     failed: list[str] = []
@@ -376,6 +425,8 @@ OTHERS: dict[str, Fault] = {
     "logs_rotated": logs_rotated,
     "clock_jumps": clock_jumps,
     "status_asked": status_asked,
+    "disk_full": disk_full,
+    "descriptors_out": descriptors_out,
 }
 FAULTS = OF_PROCESSES | OTHERS
 RESTARTS = ("keeper_killed", "upgraded")

@@ -139,6 +139,8 @@ class WorkersDaemon(Daemon):
         self.generation = 0
         """A number that the file has, and by which it is known which file a process has (`generation`)."""
         self.port = reserved_port()
+        self.admin_port = 0
+        """Of an Admin listener, where `listeners` has one."""
         self.bind = bind or f"127.0.0.1:{self.port}"
         self.family = Family()
         self.directory = directory
