@@ -13,6 +13,8 @@ from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.dispatch.permit import EMPTY_PERMIT, Permit
 from mcproxy.dispatch.request_limits import UNLIMITED, RequestLimits
 from mcproxy.kube.status import StatusError
+from mcproxy.observe.metrics.families import FLOW_CONTROL_REFUSED, FLOW_CONTROL_WAIT
+from mcproxy.observe.metrics.metrics import Metrics
 from tests.dispatch.flow_controls import QUEUE, Waiting, admit, bucket, exempt, held, inflight
 
 
@@ -326,6 +328,30 @@ def test_after_the_timeout_it_is_refused_in_the_same_words_and_for_how_long_it_w
     assert event.error.headers == ()
     running.release()
     assert limits.try_acquire("alice", False) is not None
+
+
+def test_refusals_and_waits_are_counted_by_flow_control() -> None:
+    clock, metrics = Clock(), Metrics()
+    controls = [inflight(max=1, queue=Queue(size=3, timeout=2.0)), bucket(burst=1)]
+    flows = FlowControls.build(controls, clock, None, None, metrics)
+    limits = flows.limits_for(["interactive"], "east")
+    running = held(limits.try_acquire("alice", False))
+    admitted, gone, late = Waiting(limits), Waiting(limits), Waiting(limits)
+    refusal(limits)  # the queue is full
+    clock.advance(1.5)
+    running.release()
+    gone.cancel()
+    clock.advance(1.0)
+    assert (admitted.error, late.permit) == (None, None)
+    assert count_until_refused(flows.limits_for(["bulk"], "east")) == 1
+    counts = metrics.counts
+    assert counts.of(FLOW_CONTROL_REFUSED) == {("interactive",): [2], ("bulk",): [1]}
+    waits = counts.of(FLOW_CONTROL_WAIT)
+    assert {labels: (sum(numbers[:-1]), numbers[-1]) for labels, numbers in waits.items()} == {
+        ("interactive", "admitted"): (1, 1.5),
+        ("interactive", "left"): (1, 1.5),
+        ("interactive", "refused"): (1, 2.5),
+    }
 
 
 def test_whoever_goes_away_leaves_the_queue() -> None:

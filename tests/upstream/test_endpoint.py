@@ -13,7 +13,9 @@ from twisted.logger import capturedLogs
 from mcproxy.config import model
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.pool import Pool
-from mcproxy.net.errors import ConnectFailed
+from mcproxy.net.errors import ConnectFailed, ConnectionRefused
+from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
+from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, authority
 from tests.logged import names
@@ -87,6 +89,23 @@ def test_connections_go_to_its_address_with_the_configured_time() -> None:
     endpoint.connect(Protocol())
     endpoint.connect_control(Protocol())
     assert [(attempt.host, attempt.port, attempt.tls) for attempt in net.attempts] == [("10.0.0.1", 6443, None)] * 2
+
+
+def test_connections_are_counted_by_whether_they_opened() -> None:
+    clock = FakeReactor()
+    net = FakeConnector(clock)
+    metrics = Metrics()
+    endpoint = made(clock, connect=net, metrics=metrics)
+    opened, refused, given_up = (endpoint.connect(Protocol()) for _ in range(3))
+    clock.advance(0.5)
+    net.attempts[0].done.callback(None)
+    net.attempts[1].done.errback(ConnectionRefused("it refused the connection"))
+    given_up.cancel()
+    for each in (opened, refused, given_up):
+        each.addErrback(lambda _: None)
+    assert metrics.counts.of(UPSTREAM_CONNECTS) == {("east", "a", "ok"): [1], ("east", "a", "failed"): [1]}
+    (numbers,) = metrics.counts.of(CONNECT_DURATION).values()
+    assert (sum(numbers[:-1]), numbers[-1]) == (1, 0.5)
 
 
 def test_a_renewed_pool_leaves_the_old_one_to_its_requests() -> None:

@@ -11,6 +11,7 @@ from twisted.logger import capturedLogs, eventAsJSON, eventAsText, formatEvent
 
 from mcproxy.config import model
 from mcproxy.net.errors import ConnectFailed, ConnectionRefused, TLSError
+from mcproxy.observe.metrics.families import HEALTH_CHECKS
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.health_state import Health
@@ -93,6 +94,8 @@ def test_it_goes_out_after_the_threshold_and_comes_back_after_the_other() -> Non
         assert not bench.endpoint.ready
         bench.rounds(1)
         assert bench.endpoint.ready
+    checks = bench.shared.metrics.counts.of(HEALTH_CHECKS)
+    assert checks == {("east", "a", "ok"): [3], ("east", "a", "failed"): [8]}
     assert names(events) == [
         ("endpoint_out", "warn", "answered 500 on /readyz: etcd failed"),
         ("endpoint_ready", "info", ""),

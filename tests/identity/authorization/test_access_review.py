@@ -16,6 +16,7 @@ from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.errors import ConnectionRefused
+from mcproxy.observe.metrics.families import CACHE_LOOKUPS
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.control import ControlResponse
 from mcproxy.upstream.credentials import CredentialError
@@ -166,6 +167,10 @@ def test_one_question_is_asked_once_however_many_wait(bench: Bench) -> None:
     assert len(bench.cluster.asked) == 1
     bench.cluster.running[0].callback(answer())
     assert results == [[Decision(True)]] * 5
+    assert bench.reviews.known(ALICE, LIST_PODS) == Decision(True)
+    lookups = bench.cluster.metrics.counts.of(CACHE_LOOKUPS)
+    assert lookups == {("decisions", "hit"): [1], ("decisions", "miss"): [5]}
+    assert bench.reviews.load.places == 64
     bench.ask(attributes=LIST_PODS._replace(verb="watch"))
     assert len(bench.cluster.asked) == 2
 
