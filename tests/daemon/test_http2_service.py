@@ -203,31 +203,28 @@ async def test_figures_are_by_version_listener_and_cluster(harness: Harness) -> 
     await harness.until(lambda: other.received.endswith(b"{}\n\r\n"))
     await harness.client()
     await harness.until(lambda: harness.service.figures["listeners"][0]["connections"]["HTTP/1.1"] == 2)
-    assert harness.service.figures == {
-        "listeners": [
-            {
-                "name": "tls",
-                "bind": "127.0.0.1:0",
-                "accepting": True,
-                "handshakes": 0,
-                "connections": {"HTTP/1.1": 2, "HTTP/2.0": 1},
-                "requests": {"HTTP/1.1": 1, "HTTP/2.0": 3},
-                "protection": {},
-            }
-        ],
-        "clusters": [
-            {
-                "name": "east",
-                "connections": {"HTTP/1.1": 0, "HTTP/2.0": 1},
-                "requests": {"HTTP/1.1": 0, "HTTP/2.0": 3},
-            },
-            {
-                "name": "west",
-                "connections": {"HTTP/1.1": 1, "HTTP/2.0": 0},
-                "requests": {"HTTP/1.1": 1, "HTTP/2.0": 0},
-            },
-        ],
+    figures = harness.service.figures
+    (shown,) = figures["listeners"]
+    assert shown == {
+        "name": "tls",
+        "bind": "127.0.0.1:0",
+        "address": f"127.0.0.1:{harness.port()}",
+        "serves": "API",
+        "accepting": True,
+        "handshakes": 0,
+        "connections": {"HTTP/1.1": 2, "HTTP/2.0": 1},
+        "requests": {"HTTP/1.1": 1, "HTTP/2.0": 3},
+        "protection": {},
+        "limits": {"connections": 20000},
     }
+    east, west = figures["clusters"]
+    assert (east["name"], east["connections"]) == ("east", {"HTTP/1.1": 0, "HTTP/2.0": 1})
+    assert east["requests"] == {"HTTP/1.1": 0, "HTTP/2.0": 3}
+    assert (west["name"], west["connections"]) == ("west", {"HTTP/1.1": 1, "HTTP/2.0": 0})
+    assert west["requests"] == {"HTTP/1.1": 1, "HTTP/2.0": 0}
+    (endpoint,) = east["endpoints"]
+    assert (endpoint["url"], endpoint["inFlight"], endpoint["connections"]) == (upstream.endpoint().url, 3, 1)
+    assert figures["servers"] == [{"name": "east", "inFlight": 3}, {"name": "west", "inFlight": 1}]
 
 
 async def test_floods_are_among_the_figures(harness: Harness) -> None:
