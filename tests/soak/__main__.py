@@ -31,7 +31,7 @@ ADMIN = """\
   - {{name: admin, serves: Admin, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}, authentication: users}}
 """
 CLUSTER = """\
-    healthCheck: {interval: 1s, timeout: 1s, unhealthyAfter: 2}
+    healthCheck: {interval: 1s, timeout: 2s, unhealthyAfter: 2}
     connections: {idleTimeout: 3s, connectTimeout: 2s, responseTimeout: 20s}
     flowControls: [whole]
 """

@@ -28,9 +28,9 @@ from tests.e2e.workers.site import Site, WorkersDaemon
 from tests.soak.clients import AggregatedWatch, AggregatedWrite, CountedWatch, Scraping
 from tests.soak.jumping_clock import JumpingClock
 
-CHECKS = 2.0
+CHECKS = 3.0
 """Seconds of a health check's interval and timeout in the suite's file: until an endpoint is known to be back."""
-OUT = 4.0
+OUT = 6.0
 """Seconds until an endpoint that answers nothing is out."""
 PLAIN = ("kept", "fresh", "watch", "exec", "logs", CountedWatch.kind)
 """Clients of the cluster `east`."""
