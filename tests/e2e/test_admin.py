@@ -123,6 +123,7 @@ def test_figures_are_sums_of_all_processes(site: Site) -> None:
     before = requests_counted(site)
     for _ in range(20):
         assert site.ask("/api/v1/pods", site.api, Authorization="Bearer clients-secret-token")[0] == 200
+    wait_until("counted", lambda: requests_counted(site) - before >= 20)  # some milliseconds later
     assert requests_counted(site) - before == 20
     status = site.json("/status")
     assert {each["name"] for each in status["processes"]} == {"supervisor", "worker-0", "worker-1"}
