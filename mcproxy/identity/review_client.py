@@ -28,6 +28,7 @@ HEADERS = (("content-type", "application/json"), ("accept", "application/json"))
 MAX_ANSWER = 1024 * 1024  # bytes; a response repeats the request
 TIMEOUT = 10.0  # seconds for one review, over all endpoints
 _ENDPOINT_TIMEOUT = 5.0  # seconds for one endpoint
+_AT_ONCE = 1.0  # seconds within which a lost connection is asked for again: a review changes nothing
 
 SUCCESS = (200, 201)
 REJECTED = (
@@ -75,8 +76,16 @@ async def _create(cluster: Cluster, group: str, resource: str, body: bytes, cloc
     deadline = clock.seconds() + TIMEOUT
     failure: UnavailableError | None = None
     tried: list[Endpoint] = []
-    while (endpoint := cluster.pick(tried)) is not None:
-        left = deadline - clock.seconds()
+    broken: Endpoint | None = None  # broke off at once: a kept connection, which it closed as the review came
+    while True:
+        endpoint = cluster.pick(tried)
+        again = endpoint is None
+        if endpoint is None:
+            if broken is None:
+                break
+            endpoint, broken = broken, None
+        begun = clock.seconds()
+        left = deadline - begun
         if left <= 0:
             break
         tried.append(endpoint)
@@ -87,6 +96,8 @@ async def _create(cluster: Cluster, group: str, resource: str, body: bytes, cloc
             raise UnavailableError("credential", error.cause, todo) from None
         except UnavailableError as error:
             failure = error
+            if error.kind == "no answer" and not again and clock.seconds() - begun < _AT_ONCE:
+                broken = endpoint
             continue
         if response.status not in SUCCESS + REJECTED:
             raise _refused(response.status, cluster, group, resource)

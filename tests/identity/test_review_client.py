@@ -57,6 +57,19 @@ def test_the_next_endpoint_is_asked_where_one_does_not_answer(trouble: Any) -> N
     assert cluster.endpoints["a"].checks_requested == (1 if trouble is REFUSED else 0)
 
 
+def test_a_connection_that_is_lost_at_once_is_no_answer_and_is_asked_for_once_more() -> None:
+    """A server closes a kept connection while a review is on its way, which is nobody's fault; a POST is not resent."""
+    broken = ControlError("a broke off the connection")
+    cluster, found = asked(a=broken)
+    assert isinstance(found, UnavailableError)
+    assert [name for name, _ in cluster.asked] == ["a", "a"]
+    cluster, found = asked(a=broken, b=REFUSED)
+    assert [name for name, _ in cluster.asked] == ["a", "b", "a"]
+    for other in (REFUSED, STATUS[500]):
+        cluster, found = asked(a=other)
+        assert [name for name, _ in cluster.asked] == ["a"]
+
+
 def test_the_error_of_the_last_endpoint_is_raised() -> None:
     _, found = asked(a=STATUS[500], b=REFUSED)
     assert isinstance(found, UnavailableError)
