@@ -80,12 +80,22 @@ EVENTS: Mapping[str, Event] = {
         "The cache of one resource of a member could not be saved; after a restart it is listed anew.",
         _STATE_DIR,
     ),
+    "client_broke_off": Event(
+        "info",
+        "A client closed its connection in the middle of a response, or of the body that it sent. Watches, followed"
+        " logs and tunnels are not meant.",
+    ),
     "client_limit_reached": Event(
         "warn",
         "A client's address has `limits.connectionsPerClient` connections to a listener. Its longest idle one is closed"
         " for a new one; if none is idle, the new one is.",
         "Find the client that leaves connections open, or raise `limits.connectionsPerClient` (many clients behind one"
         " address: use the PROXY protocol).",
+    ),
+    "client_stalled": Event(
+        "info",
+        "A client read nothing of a response, or sent nothing of a body, for `limits.stallTimeout`; it was closed.",
+        "See the client and its network.",
     ),
     "cluster_replaced": Event(
         "warn",
@@ -167,6 +177,12 @@ EVENTS: Mapping[str, Event] = {
         "See `cause` and `todo`.",
     ),
     "endpoint_ready": Event("info", "An endpoint is healthy and gets requests."),
+    "flow_control_limit_reached": Event(
+        "warn",
+        "Requests are refused with 429 by a flow control; `cause` names it and its figures, the fields who was refused."
+        " One line a minute for each server, cluster and policy.",
+        "See in the access log who sends so many (reason `flow_control`), or raise the limit.",
+    ),
     "foreign_account_refused": Event(
         "info",
         "A service account or node of one cluster asked for another cluster (403). Such accounts are valid in their own"
@@ -331,6 +347,12 @@ EVENTS: Mapping[str, Event] = {
         "Replicas share a limit (`shared: true`), but have different numbers for it.",
         "Give all replicas the same configuration.",
     ),
+    "request_forbidden": Event(
+        "info",
+        "A request was refused with 403: the authorization of the server, or its dispatch policies, do not allow it, or"
+        " it is of a web page of another origin.",
+        "None if it is not to be allowed; else see `todo`.",
+    ),
     "request_malformed": Event(
         "info", "A request of a client broke the protocol and was refused.", "See which client it is, and `cause`."
     ),
@@ -343,6 +365,12 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "`cache.resources` names a resource that no member has.",
         "None if its definition is still to come; else compare the entry with `kubectl api-resources`.",
+    ),
+    "response_broken": Event(
+        "warn",
+        "An endpoint broke off a response that had begun; the client's connection was closed, so that it does not take"
+        " the part for the whole.",
+        "See that API server's log, and what is between it and the proxy (idle timeouts of load balancers).",
     ),
     "reviewer_out": Event(
         "warn",
@@ -455,6 +483,12 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "An endpoint broke off, or did not answer a request that had been sent; the client got 502, 503 or 504.",
         "See that API server's log.",
+    ),
+    "upstream_slow": Event(
+        "warn",
+        "An endpoint took more than 5 s to begin a response that is not long-running. One line a minute for each"
+        " endpoint.",
+        "See whether that API server, or its etcd, is overloaded; the line has the URI and the user.",
     ),
     "worker_socket_missing": Event(
         "error", "A worker has no listening socket of its own, for lack of memory.", "Restart mcproxy."

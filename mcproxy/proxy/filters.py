@@ -25,6 +25,7 @@ from mcproxy.identity.impersonation.requested import (
 from mcproxy.identity.impersonation.upstream_headers import check_extras_are_sent
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS
+from mcproxy.proxy.log_fields import about
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Plan
@@ -57,6 +58,7 @@ def try_authenticate(request: Request, server: VirtualServer, target: bytes) -> 
         request.identity_headers,
         target.partition(b"?")[0],
         client=client.address,
+        server=server.name,
         token_decides=server.token_decides if cluster is None else _passes_through(cluster),
     )
     if caller is None:
@@ -73,6 +75,7 @@ async def authenticate(request: Request, server: VirtualServer, target: bytes) -
         request.identity_headers,
         target.partition(b"?")[0],
         client=client.address,
+        server=server.name,
         token_decides=server.token_decides if cluster is None else _passes_through(cluster),
     )
     _set_caller(request, await _until_answered(request, waiting))
@@ -93,7 +96,7 @@ async def reauthenticate(request: Request, server: VirtualServer) -> Authenticat
     token_decides = server.token_decides if cluster is None else _passes_through(cluster)
     peer, headers, path = request.client.peer, request.identity_headers, target.partition(b"?")[0]
     return await server.authenticator.authenticate(
-        peer, headers, path, client=request.client.address, token_decides=token_decides
+        peer, headers, path, client=request.client.address, server=server.name, token_decides=token_decides
     )
 
 
@@ -168,8 +171,7 @@ def _user_for(request: Request, cluster_name: str) -> UserInfo:
 
 
 def log_refusal(what: str, request: Request, cluster_name: str, refusal: StatusError, *, event: str) -> None:
-    user, client = request.caller.user.name, request.client.log_address
-    log.info(what, event=event, cause=refusal.message, user=user, client=client, cluster=cluster_name)
+    log.info(what, event=event, **{**about(request), "cluster": cluster_name, "cause": refusal.message})
 
 
 def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, cluster: Cluster, target: bytes) -> Plan:

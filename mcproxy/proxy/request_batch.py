@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from mcproxy.net.wall_time import wall_clock
+from mcproxy.proxy.request_events import RequestEvents
 
 if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
@@ -34,6 +35,7 @@ class RequestBatch:
         self._begun: list[Request] = []
         self._ended: list[Request] = []
         self._timer: IDelayedCall | None = None
+        self._events = RequestEvents()
 
     def begun(self, request: Request) -> None:
         """The user is known, and nothing is decided yet: for the audit log."""
@@ -62,8 +64,10 @@ class RequestBatch:
         offset = self._wall_seconds() - self._clock.seconds()
         for request in begun:
             request.report_begun(offset)
+        events = self._events
         for request in ended:
             request.report(offset)
+            events.ended(request)
 
     def close(self) -> None:
         """Tell of all that is here, and from now on of each at once."""

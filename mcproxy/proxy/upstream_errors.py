@@ -10,6 +10,7 @@ from twisted.logger import Logger
 from mcproxy.http.client_stream import ConnectionClosed, ResponseTimeout
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.status_body import read_status
+from mcproxy.proxy.log_fields import about
 
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
@@ -49,9 +50,7 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
     log.warn(
         "a cluster does not accept the proxy's own credential",
         event="upstream_credential_refused",
-        cluster=cluster.name,
-        endpoint=request.endpoint.name if request.endpoint is not None else "",
-        client=request.client.log_address,  # lines that have it are limited
+        **about(request),
         todo="give the cluster a valid credential, in `credentials` or `frontProxy`",
     )
     message = f'cluster "{cluster.name}" is unavailable: it does not accept the proxy\'s credential'
@@ -144,11 +143,10 @@ def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, pr
     log.warn(
         "an endpoint did not answer a request",
         event="upstream_no_answer",
-        server=request.server.name if request.server is not None else "",
-        cluster=cluster.name,
-        endpoint=endpoint.name,
-        client=request.client.log_address,
+        **{**about(request), "cluster": cluster.name, "endpoint": endpoint.name},
         cause=str(problem),
-        todo="see that API server's log; it broke off or did not answer a request that had been sent",
+        todo="see whether that API server hangs or is overloaded; connections.responseTimeout is how long it has"
+        if reason == "upstream_timeout"
+        else "see that API server's log, and what is between it and here",
     )
     request.refuse(refusal, reason)

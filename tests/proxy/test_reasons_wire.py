@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Identity
 from tests.dispatch.builders import policy, rule
-from tests.proxy.harness import NAME, OK, Harness, always, cluster, config, get
+from tests.logged import told
+from tests.proxy.harness import NAME, OK, Client, Harness, Upstream, always, cluster, config, get
 
 ALICE = b"Authorization: Bearer alice"
+HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
 PODS, NODES, SECRETS = b"/api/v1/pods", b"/api/v1/nodes", b"/api/v1/secrets"
 
 
@@ -19,7 +22,11 @@ def only(*resources: str, **more: Any) -> model.Rule:
     return rule(resources=resources, non_resource_urls=(), **more)
 
 
-async def served(harness: Harness) -> None:
+async def answered(harness: Harness, client: Client) -> None:
+    await harness.until(lambda: client.received, "the answer")
+
+
+async def served(harness: Harness) -> Upstream:
     upstream = harness.upstream()
     upstream.reply = always(OK)
     own: dict[str, Any] = {
@@ -54,6 +61,7 @@ async def served(harness: Harness) -> None:
             logging=model.Logging(access=model.AccessLog()),
         )
     )
+    return upstream
 
 
 @pytest.mark.parametrize(
@@ -83,3 +91,62 @@ async def test_a_refusal_is_logged_with_its_reason(
     assert (record.status, record.reason) == (status, reason)
     assert client.answer()[0] == status
     assert (record.request_id == client.answer()[1].get("audit-id", "")) or status == 200
+
+
+@pytest.mark.parametrize(
+    ("raw", "event", "user", "todo"),
+    [
+        (get(PODS), "credential_missing", None, None),
+        (get(PODS, b"Authorization: Bearer no"), "token_refused", None, "the client needs a token"),
+        (get(SECRETS + b"?token=abc", ALICE), "request_forbidden", "alice", "allow it in the authorization"),
+        (get(b"/version", ALICE), "request_forbidden", "alice", "add a dispatch policy"),
+        (get(PODS, ALICE, b"Impersonate-User: bob"), "impersonation_refused", "alice", None),
+        (get(PODS, ALICE), "flow_control_limit_reached", "alice", "raise the flow control"),
+    ],
+)
+async def test_a_refusal_has_a_line_that_says_who_was_refused(
+    harness: Harness, raw: bytes, event: str, user: str | None, todo: str | None
+) -> None:
+    await served(harness)
+    with capturedLogs() as events:
+        for _ in range(2):
+            client = await harness.asks(raw)
+            await answered(harness, client)
+        await harness.until(lambda: event in [line.get("event") for line in events], "the line")
+    lines = [line for line in events if line.get("event") == event]
+    line = lines[0]
+    assert (line["server"], line["client"]) == ("main", "127.0.0.1")
+    assert line.get("user") == user
+    assert todo is None or todo in line["todo"]
+    assert "abc" not in told(line)
+    if user is not None:
+        assert line["uri"].split("?")[0] in raw.decode()
+        assert line["cause"]
+    if event == "flow_control_limit_reached":
+        assert len(lines) == 1
+        assert line["log_subject"] == ("flow_control", "main", "east", "none")
+        assert "flow control" in line["cause"]
+
+
+async def test_a_response_that_the_endpoint_breaks_off_has_a_line_with_the_side(harness: Harness) -> None:
+    upstream = await served(harness)
+    upstream.reply = always(HALF)
+    with capturedLogs() as events:
+        client = await harness.asks(get(b"/api/v1/services", ALICE))
+        await harness.until(lambda: b"half" in client.received, "the half")
+        upstream.last.transport.abortConnection()  # type: ignore[union-attr]
+        await harness.until(lambda: [line for line in events if line.get("event") == "response_broken"], "the line")
+    (line,) = [line for line in events if line.get("event") == "response_broken"]
+    assert (line["cluster"], line["endpoint"], line["user"], line["uri"]) == ("east", "a", "alice", "/api/v1/services")
+
+
+async def test_a_client_that_goes_in_the_middle_of_a_response_has_a_line(harness: Harness) -> None:
+    upstream = await served(harness)
+    upstream.reply = always(HALF)
+    with capturedLogs() as events:
+        client = await harness.asks(get(b"/api/v1/services", ALICE))
+        await harness.until(lambda: b"half" in client.received, "the half")
+        client.transport.abortConnection()  # type: ignore[union-attr]
+        await harness.until(lambda: [line for line in events if line.get("event") == "client_broke_off"], "the line")
+    (line,) = [line for line in events if line.get("event") == "client_broke_off"]
+    assert (line["user"], line["status"], line["bytesOut"]) == ("alice", 200, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 from twisted.internet.task import Clock
@@ -11,6 +12,8 @@ from mcproxy.proxy.request_batch import FLUSH_AFTER, RequestBatch
 
 class Told:
     """A request that notes what is told of it."""
+
+    reason, sent_at, exchange = "", 0.0, SimpleNamespace(completed=True, first_byte_at=0.0)  # nothing to log
 
     def __init__(self, notes: list[str], name: str) -> None:
         self._notes = notes

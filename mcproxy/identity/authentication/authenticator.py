@@ -21,9 +21,11 @@ from twisted.logger import Logger
 from mcproxy.config.model import Authentication, PEMFile
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authentication.request_header import RequestHeaderAuthenticator, RequestHeaderRefusedError
+from mcproxy.identity.authentication.token_origin import claimed_issuer
 from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
 from mcproxy.identity.identity_headers import IdentityHeaders
+from mcproxy.identity.reviewer_log import shown
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS
 from mcproxy.net.wall_time import wall_clock
@@ -43,8 +45,8 @@ class BearerTokenAuthenticator(Protocol):
     def key_of(self) -> Callable[[bytes], bytes]:
         """What a token is known by: who has it for longer hashes it once."""
 
-    def at_once(self, token: bytes, client: str, key: bytes | None) -> AuthenticatedUser | None: ...
-    async def authenticate(self, token: bytes, client: str) -> AuthenticatedUser: ...
+    def at_once(self, token: bytes, client: str, key: bytes | None, server: str) -> AuthenticatedUser | None: ...
+    async def authenticate(self, token: bytes, client: str, server: str) -> AuthenticatedUser: ...
 
 
 class Authenticator:
@@ -96,25 +98,27 @@ class Authenticator:
         path: bytes,
         *,
         client: str = "",
+        server: str = "",
         token_decides: bool = False,
     ) -> AuthenticatedUser | None:
         """Return the user if that needs no review; None: `authenticate` must be awaited.
 
         `peer` is the connection's, None without a client certificate; `path` is the path as the cluster gets it, as
-        sent and without the query; `client` is the client's address, for the log. `token_decides`: a certificate counts
-        only if there is no token. Raises StatusError (401, 503).
+        sent and without the query; `client` is the client's address and `server` the one that is asked, for the log.
+        `token_decides`: a certificate counts only if there is no token. Raises StatusError (401, 503).
         """
         token = headers.token
         if peer is not None and not (token_decides and (token is not None or headers.bad_token)):
-            caller = self._by_certificate(peer, headers, client)
+            caller = self._by_certificate(peer, headers, client, server)
             if caller is not None:
                 return caller
         if token is None:
-            return self._without_token(peer, headers, path, client)
+            return self._without_token(peer, headers, path, client, server)
         if self._tokens is None:
-            raise self._refused("no authenticator of this set accepts bearer tokens", "add one that does", client)
+            cause = "no authenticator of this set accepts bearer tokens"
+            raise self._refused(cause, "add one that does", client, server, issuer=claimed_issuer(token))
         tokens = self._tokens
-        return tokens.at_once(token, client, headers.token_key(tokens.key_of))
+        return tokens.at_once(token, client, headers.token_key(tokens.key_of), server)
 
     async def authenticate(
         self,
@@ -123,23 +127,26 @@ class Authenticator:
         path: bytes,
         *,
         client: str = "",
+        server: str = "",
         token_decides: bool = False,
     ) -> AuthenticatedUser:
         """Return the user, with the reviews that this needs; `client` is its address. Raises StatusError."""
-        caller = self.at_once(peer, headers, path, client=client, token_decides=token_decides)
+        caller = self.at_once(peer, headers, path, client=client, server=server, token_decides=token_decides)
         if caller is None:
             assert headers.token is not None
             assert self._tokens is not None
-            caller = await self._tokens.authenticate(headers.token, client)
+            caller = await self._tokens.authenticate(headers.token, client, server)
         return caller
 
-    def _by_certificate(self, peer: TLSPeer, headers: IdentityHeaders, client: str) -> AuthenticatedUser | None:
+    def _by_certificate(
+        self, peer: TLSPeer, headers: IdentityHeaders, client: str, server: str
+    ) -> AuthenticatedUser | None:
         now = self._wall_seconds()
         if headers.remote and self._request_header is not None:
             try:
                 caller = self._request_header.caller(peer, headers.remote, now)
             except RequestHeaderRefusedError as refusal:
-                raise self._refused(refusal.cause, refusal.todo, client) from None
+                raise self._refused(refusal.cause, refusal.todo, client, server, peer) from None
             if caller is not None:
                 return caller
         if self._clients is not None and not peer.verification(self._clients, now).cause:
@@ -147,17 +154,25 @@ class Authenticator:
         return None
 
     def _without_token(
-        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, client: str
+        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, client: str, server: str
     ) -> AuthenticatedUser:
         if headers.bad_token:
-            raise self._refused(headers.bad_token, "the client must send a valid bearer token", client)
+            raise self._refused(headers.bad_token, "the client must send a valid bearer token", client, server, peer)
         if peer is not None and (cause := self._certificate_refusal(peer)):
-            raise self._refused(f"the client certificate is not accepted: {cause}", _CERTIFICATE_TODO, client)
+            cause = f"the client certificate is not accepted: {cause}"
+            raise self._refused(cause, _CERTIFICATE_TODO, client, server, peer)
         if self._anonymous and (not self._anonymous_paths or path in self._anonymous_paths):
             return _ANONYMOUS
         if headers.remote:
-            raise self._refused("X-Remote-* came without the certificate of a front proxy", _FRONT_PROXY_TODO, client)
-        log.debug("a request is refused: it has no credential", event="credential_missing", authentication=self._name)
+            cause = "X-Remote-* came without the certificate of a front proxy"
+            raise self._refused(cause, _FRONT_PROXY_TODO, client, server, peer)
+        log.debug(
+            "a request is refused: it has no credential",
+            event="credential_missing",
+            server=server,
+            client=client,
+            authentication=self._name,
+        )
         raise _unauthorized()
 
     def _certificate_refusal(self, peer: TLSPeer) -> str:
@@ -176,9 +191,21 @@ class Authenticator:
             verifiers.append(self._request_header.verifier)
         return verifiers
 
-    def _refused(self, cause: str, todo: str, client: str) -> StatusError:
-        text = "a request is refused: its credential is not accepted"
-        log.info(text, event="authentication_refused", authentication=self._name, client=client, cause=cause, todo=todo)
+    def _refused(
+        self, cause: str, todo: str, client: str, server: str, peer: TLSPeer | None = None, *, issuer: str = ""
+    ) -> StatusError:
+        """Log why a request is refused, and who sent it; `issuer` is what its token claims."""
+        log.info(
+            "a request is refused: its credential is not accepted",
+            event="authentication_refused",
+            server=server,
+            client=client,
+            authentication=self._name,
+            certificate="" if peer is None else _subject(peer),
+            issuer=issuer,
+            cause=cause,
+            todo=todo,
+        )
         return _unauthorized()
 
 
@@ -194,6 +221,7 @@ class NoAuthentication:
         path: bytes,
         *,
         client: str = "",
+        server: str = "",
         token_decides: bool = False,
     ) -> AuthenticatedUser:
         return _NOBODY_ASKED
@@ -205,12 +233,21 @@ class NoAuthentication:
         path: bytes,
         *,
         client: str = "",
+        server: str = "",
         token_decides: bool = False,
     ) -> AuthenticatedUser:
         return _NOBODY_ASKED
 
 
 NO_AUTHENTICATION = NoAuthentication()
+
+
+def _subject(peer: TLSPeer) -> str:
+    """Return whom an unverified certificate names, for the log."""
+    try:
+        return "" if peer.leaf is None else shown(peer.leaf.subject.rfc4514_string())
+    except ValueError:
+        return "a name that cannot be read"
 
 
 def _verifier(

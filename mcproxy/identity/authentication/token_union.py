@@ -25,6 +25,7 @@ from mcproxy.identity.authentication.token_authenticator import (
     Unavailable,
 )
 from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash
+from mcproxy.identity.authentication.token_origin import claimed_issuer
 from mcproxy.identity.fair_places import FairPlaces
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
 from mcproxy.identity.singleflight import ReviewLoad, SingleFlight, SingleFlightError
@@ -187,10 +188,12 @@ class UnionTokenAuthenticator:
         for authenticator in self._authenticators:
             authenticator.close()
 
-    def at_once(self, token: bytes, client: str = "", key: bytes | None = None) -> AuthenticatedUser | None:
+    def at_once(
+        self, token: bytes, client: str = "", key: bytes | None = None, server: str = ""
+    ) -> AuthenticatedUser | None:
         """Return the user of this token if it is known; None if `authenticate` must be awaited.
 
-        `key` is `key_of(token)`, if the caller has it.
+        `key` is `key_of(token)`, if the caller has it; `server` is the one that is asked, for the log.
 
         Raises StatusError: 401 for a token that no authenticator accepts, in the words of a kube-apiserver.
         """
@@ -203,7 +206,7 @@ class UnionTokenAuthenticator:
             return known.caller
         if not 0 < len(token) <= _MAX_TOKEN:
             cause = f"it has {len(token)} bytes, not 1 to {_MAX_TOKEN}"
-            log.info("token refused: {cause}", event="token_refused", client=client, cause=cause)
+            _log_refusal(token, client, server, cause)
             raise StatusError(401, _UNAUTHORIZED)
         refusals = self._held(key, now)
         for index, authenticator in enumerate(self._authenticators):
@@ -215,32 +218,34 @@ class UnionTokenAuthenticator:
                 caller = self._taken(index, result, key, refusals)
                 if caller is not None:
                     return caller
-        raise self._refusal(key, refusals, client)
+        raise self._refusal(token, key, refusals, client, server)
 
-    async def authenticate(self, token: bytes, client: str = "") -> AuthenticatedUser:
+    async def authenticate(self, token: bytes, client: str = "", server: str = "") -> AuthenticatedUser:
         """Return the user of this token; `client` is the address that it came from, "" for a unix socket.
+
+        `server` is the one that is asked, for the log.
 
         Raises StatusError: 401 for a token that no authenticator accepts, 503 if one that might accept it is
         unavailable. May be cancelled; others that wait for the same token go on waiting. Client addresses take turns:
         no user is known yet, and one client's tokens must not block those of others.
         """
-        user = self.at_once(token, client)
+        user = self.at_once(token, client, server=server)
         if user is not None:
             return user
         key, turn = self.key_of(token), network(client)
         self._misses[0] += 1
         try:
-            user = await self._singleflight.join(key, lambda: self._reviewed(token, key, client), turn=turn)
+            user = await self._singleflight.join(key, lambda: self._reviewed(token, key, client, server), turn=turn)
         except SingleFlightError as error:
             raise self._overloaded(str(error)) from None
         self._log.works()
         return user
 
-    async def _reviewed(self, token: bytes, key: bytes, client: str) -> AuthenticatedUser:
+    async def _reviewed(self, token: bytes, key: bytes, client: str, server: str) -> AuthenticatedUser:
         """Review the token, and count the result for the client's address, also if the client leaves meanwhile."""
         turn = network(client)
         try:
-            user = await self._ask(token, key, client)
+            user = await self._ask(token, key, client, server)
         except StatusError as error:
             if error.code == 401:
                 self._places.record(turn, failed=True)
@@ -248,14 +253,14 @@ class UnionTokenAuthenticator:
         self._places.record(turn, failed=False)
         return user
 
-    async def _ask(self, token: bytes, key: bytes, client: str) -> AuthenticatedUser:
+    async def _ask(self, token: bytes, key: bytes, client: str, server: str) -> AuthenticatedUser:
         refusals = self._held(key, self._clock.seconds())
         for index, authenticator in enumerate(self._authenticators):
             if refusals[index] is None:
                 caller = self._taken(index, await authenticator.authenticate(token), key, refusals)
                 if caller is not None:
                     return caller
-        raise self._refusal(key, refusals, client)
+        raise self._refusal(token, key, refusals, client, server)
 
     def _held(self, key: bytes, now: float) -> _Refusals:
         """Return the refusals that have not expired."""
@@ -298,15 +303,15 @@ class UnionTokenAuthenticator:
             return Refused(f"it names the user {shown(user.name)}, and allowSystemNames is off", own=True)
         return AuthenticatedUser(authenticated(cleared), by_token=True, authenticator=kind)
 
-    def _refusal(self, key: bytes, refusals: _Refusals, client: str) -> StatusError:
-        """Cache the refusals; return the refusal for the client. `client` is its address, for the log."""
+    def _refusal(self, token: bytes, key: bytes, refusals: _Refusals, client: str, server: str) -> StatusError:
+        """Cache the refusals; return the refusal for the client, whose address is `client`, of `server`."""
         self._keep(key, refusals)
         held = [one for one in refusals if one is not None]
         if len(held) < len(refusals) and not any(one.refused.own for one in held):
             return _unavailable()
         said = zip(self._authenticators, refusals, strict=True)
         causes = [f"{authenticator.name}: {one.refused.cause}" for authenticator, one in said if one is not None]
-        log.info("token refused: {cause}", event="token_refused", client=client, cause="; ".join(causes))
+        _log_refusal(token, client, server, "; ".join(causes))
         return StatusError(401, _UNAUTHORIZED)
 
     def _keep(self, key: bytes, refusals: _Refusals) -> None:
@@ -319,6 +324,18 @@ class UnionTokenAuthenticator:
             UnavailableError("overload", cause, _OVERLOAD_TODO), "clients with tokens that are not cached get 503"
         )
         return _unavailable()
+
+
+def _log_refusal(token: bytes, client: str, server: str, cause: str) -> None:
+    log.info(
+        "a bearer token is refused",
+        event="token_refused",
+        server=server,
+        client=client,
+        issuer=claimed_issuer(token),
+        cause=cause,
+        todo="the client needs a token that an authenticator of the server accepts",
+    )
 
 
 def _unavailable() -> StatusError:

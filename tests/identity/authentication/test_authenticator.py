@@ -43,14 +43,16 @@ class Tokens:
     def key_of(self, token: bytes) -> bytes:
         return b"key of " + token
 
-    def at_once(self, token: bytes, client: str = "", key: bytes | None = None) -> AuthenticatedUser | None:
+    def at_once(
+        self, token: bytes, client: str = "", key: bytes | None = None, server: str = ""
+    ) -> AuthenticatedUser | None:
         if token == b"asked":
             return None
         if token == b"good":
             return BOB
         raise StatusError(503, "down") if token == b"down" else StatusError(401, "Unauthorized")
 
-    async def authenticate(self, token: bytes, client: str) -> AuthenticatedUser:
+    async def authenticate(self, token: bytes, client: str, server: str = "") -> AuthenticatedUser:
         return await self.asked
 
 

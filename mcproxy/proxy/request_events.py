@@ -1,0 +1,124 @@
+"""Log lines about how requests have ended, where an operator wants to know: refused, broken off, slow, over a limit.
+
+They are written after the request (`proxy.request_batch`), so they cost the others nothing; most requests have none.
+Those that a crowd causes are written once a minute for each subject, the others by client (`daemon.log_limiter`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from mcproxy.net.quiet import Quiet
+from mcproxy.proxy.log_fields import about
+
+if TYPE_CHECKING:
+    from mcproxy.proxy.request import Request
+
+log = Logger()
+
+SLOW = 5.0
+"""Seconds from the choice of an endpoint to the first byte of its response, from which on a request is slow."""
+
+_FORBIDDEN = {
+    "forbidden": "allow it in the authorization of the server, if the user is to have it",
+    "no_policy": "add a dispatch policy that matches, if the request is to be served",
+    "cross_site": "add the page's origin to cors.origins, if it is to use this server",
+}
+
+
+class RequestEvents:
+    """Writes them, for one process."""
+
+    def __init__(self) -> None:
+        self._quiet = Quiet()
+
+    def ended(self, request: Request) -> None:
+        """A request is over; its `ended_at` is set."""
+        reason = request.reason
+        if reason:
+            if reason == "flow_control":
+                self._over_limit(request)
+            elif reason in _FORBIDDEN:
+                _forbidden(request, _FORBIDDEN[reason])
+            elif reason == "upstream_broken":
+                _broken_by_endpoint(request)
+        elif not request.exchange.completed:
+            _broken_by_client(request)
+        first, sent = request.exchange.first_byte_at, request.sent_at
+        if sent and first and first - sent >= SLOW and not request.is_session:
+            self._slow(request, first - sent)
+
+    def _over_limit(self, request: Request) -> None:
+        refusal, fields = request.refusal, about(request)
+        policy = request.plan.policy if request.plan is not None else ""
+        subject = ("flow_control", fields["server"], fields["cluster"], policy)
+        if self._quiet.may_say(subject, request.ended_at):
+            log.warn(
+                "a flow control refuses requests (429); more of them in this minute are not logged",
+                event="flow_control_limit_reached",
+                **fields,
+                policy=policy,
+                cause=refusal.message if refusal is not None else "",
+                todo="see who sends so many (the access log), or raise the flow control's limit",
+                log_subject=subject,
+            )
+
+    def _slow(self, request: Request, seconds: float) -> None:
+        fields = about(request)
+        subject = ("slow", fields["cluster"], fields["endpoint"])
+        if self._quiet.may_say(subject, request.ended_at):
+            log.warn(
+                "an endpoint was slow to answer; more of its slow answers in this minute are not logged",
+                event="upstream_slow",
+                **fields,
+                seconds=round(seconds, 3),
+                todo="see whether that API server, or its etcd, is overloaded; lists of everything take long",
+                log_subject=subject,
+            )
+
+
+def _forbidden(request: Request, todo: str) -> None:
+    refusal, info = request.refusal, request.info
+    log.info(
+        "a request is refused: it is not allowed (403)",
+        event="request_forbidden",
+        **about(request),
+        verb=info.verb if info is not None else "",
+        cause=refusal.message if refusal is not None else "",
+        todo=todo,
+    )
+
+
+def _broken_by_endpoint(request: Request) -> None:
+    log.warn(
+        "an endpoint broke off a response that had begun; the client's connection was closed",
+        event="response_broken",
+        **about(request),
+        status=request.exchange.status,
+        bytesOut=request.exchange.bytes_out,
+        todo="see that API server's log, and what is between it and here",
+    )
+
+
+def _broken_by_client(request: Request) -> None:
+    """Not one that leaves a watch, a followed log or a tunnel, as it should, or that waits no longer for a response."""
+    exchange = request.exchange
+    if request.is_session or not (exchange.responded or (exchange.bytes_in and not exchange.body_complete)):
+        return
+    fields = {
+        **about(request),
+        "status": exchange.status,
+        "bytesIn": exchange.bytes_in,
+        "bytesOut": exchange.bytes_out,
+    }
+    if exchange.stalled:
+        log.info(
+            "a client stalled in the middle of a response or body; its connection was closed",
+            event="client_stalled",
+            **fields,
+            todo="see the client and its network; limits.stallTimeout is how long it has",
+        )
+    else:
+        log.info("a client broke off in the middle of a response or body", event="client_broke_off", **fields)
