@@ -213,6 +213,7 @@ class WorkersDaemon(Daemon):
                 each["name"], each["pid"], each["role"], bool(each.get("leader")), each.get("restarts", 0)
             )
             for each in self.status().get("processes", [])
+            if each["role"] != "single"
         }
 
     def pid_of(self, name: str) -> int:
