@@ -137,8 +137,13 @@ def test_installed_upgraded_removed_and_purged(debian: Debian, package: Path, ne
     assert debian.dpkg("--verify", "mcproxy") == ""
 
     # Debian's own idea of the log files, by its own logrotate.
-    debug = debian.run("logrotate", "--debug", "/etc/logrotate.d/mcproxy")
-    assert "error" not in debug.stderr.lower()
+    debian.run("install", "-d", "-m", "0750", "-o", "mcproxy", "-g", "mcproxy", "/var/log/mcproxy", "/var/lib/mcproxy")
+    for name in ("something", "access.log"):
+        debian.run("sh", "-c", f"echo line >/var/log/mcproxy/{name}", user="mcproxy")
+    rotated = debian.run("logrotate", "--force", "/etc/logrotate.d/mcproxy")
+    assert (rotated.returncode, rotated.stderr) == (0, "")
+    assert debian.owner("/var/log/mcproxy/access.log.1")[0] == "mcproxy"
+    assert not debian.file("/var/log/mcproxy/access.log").exists()
 
     conffile, other = debian.file("/etc/mcproxy/mcproxy.yaml"), debian.file("/etc/logrotate.d/mcproxy")
     conffile.write_text(EDITED + conffile.read_text())
@@ -151,14 +156,11 @@ def test_installed_upgraded_removed_and_purged(debian: Debian, package: Path, ne
     assert debian.file("/etc/mcproxy/mcproxy.yaml.dpkg-dist").is_file()
     assert debian.owner("/etc/mcproxy") == ("root", "root", 0o750)
 
-    for folder in ("/var/lib/mcproxy", "/var/log/mcproxy"):
-        debian.file(folder).mkdir()
-        (debian.file(folder) / "something").touch()
     debian.dpkg("--remove", "mcproxy")
     assert conffile.read_text().startswith(EDITED)
     assert not debian.file("/usr/bin/mcproxy").exists()
     assert not debian.file("/usr/lib/mcproxy").exists()
-    assert debian.file("/var/lib/mcproxy/something").exists()
+    assert debian.file("/var/log/mcproxy/something").exists()
 
     debian.dpkg("--purge", "mcproxy")
     places = [path for path in debian.path.iterdir() if path.name not in ("proc", "tmp")]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mcproxy.config.load import load
+
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "systemd"
 EXPOSURE = 1.7
@@ -88,6 +90,29 @@ def test_the_drop_in_for_notify_reload_leaves_nothing_to_run_at_a_reload(root: P
         "Type=notify-reload",
         "ExecReload=",
     ]
+
+
+def test_a_reload_runs_nothing_that_would_read_the_configuration_without_its_credentials() -> None:
+    """What ExecReload= runs cannot read the unit's credentials (seen with systemd 252); the daemon can."""
+    reloads = [line for line in (UNITS / "mcproxy.service").read_text().splitlines() if line.startswith("ExecReload=")]
+    assert reloads == ["ExecReload=mcproxy reload -c /etc/mcproxy/mcproxy.yaml"]
+
+
+def test_a_credential_is_named_by_its_folder(tmp_path: Path) -> None:
+    """As credentials.conf says."""
+    (tmp_path / "credentials").mkdir()
+    (tmp_path / "credentials" / "east-token").write_text("secret")
+    form = 'tokenFile: "${CREDENTIALS_DIRECTORY}/east-token"'
+    assert form in (UNITS / "credentials.conf").read_text()
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text(
+        "version: 1\nclusters:\n"
+        f"  - {{name: east, endpoints: [{{url: 'https://10.0.0.1:6443'}}], credentials: {{{form}}}}}\n"
+    )
+    loaded = load(str(file), environ={"CREDENTIALS_DIRECTORY": str(tmp_path / "credentials")})
+    (cluster,) = loaded.config.clusters
+    assert cluster.credentials is not None
+    assert cluster.credentials.token_file == str(tmp_path / "credentials" / "east-token")
 
 
 def test_every_unit_and_drop_in_is_tested_here() -> None:
