@@ -87,7 +87,10 @@ def keeper_killed(scene: Scene) -> Sequence[Reason]:
     begun = time.monotonic()
     reasons = list(_kill(scene, KEEPER))
     kinds = (AggregatedWatch.kind, AggregatedWrite.kind)
-    return [*reasons, Disturbance("keeper_killed", kinds, begun, time.monotonic() + 1)]
+    until = time.monotonic() + OUT
+    # A list waits for the next keeper, unless its body has begun.
+    cut = Disturbance("keeper_killed", ("aggregated",), begun, until, "IncompleteRead")
+    return [*reasons, Disturbance("keeper_killed", kinds, begun, until), cut]
 
 
 def _kill(scene: Scene, target: str) -> Sequence[Reason]:
@@ -400,7 +403,7 @@ def upgraded(scene: Scene) -> Sequence[Reason]:
     watches = (CountedWatch.kind, AggregatedWatch.kind, AggregatedWrite.kind)
     return [
         *(Retirement(pid, begun, drain) for pid in before),
-        Disturbance("upgraded", watches, begun, time.monotonic() + 1),
+        Disturbance("upgraded", watches, begun, time.monotonic() + OUT),
     ]
 
 

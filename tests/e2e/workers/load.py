@@ -81,6 +81,8 @@ class Disturbance:
     since: float
     until: float
     """When it was over and everything that it had disturbed should have recovered."""
+    text: str = ""
+    """What the break must say."""
 
 
 class LoadClient(ABC):
@@ -347,6 +349,7 @@ def _explains(reason: Reason, found: Break) -> bool:
     if isinstance(reason, Disturbance):
         return (
             found.client.rpartition("-")[0] in reason.kinds
+            and reason.text in found.text
             and found.begun <= reason.until
             and reason.since <= found.ended
         )
