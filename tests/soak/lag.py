@@ -46,7 +46,8 @@ def read(daemon: Any) -> Reading:
         raise ConnectionError(f"/metrics: {answer.status}")
     pids = {SUPERVISOR: daemon.pid_of(SUPERVISOR)}
     pids.update({one.name: one.pid for one in daemon.processes().values()})
-    return Reading(slow_turns(answer.body.decode()), {name: _waited(pid) for name, pid in pids.items()})
+    slow = slow_turns(answer.body.decode())
+    return Reading(slow, {name: _waited(pids.get(name, pids[SUPERVISOR])) for name in slow})  # one process: "mcproxy"
 
 
 def _waited(pid: int) -> float:
