@@ -262,7 +262,7 @@ EVENTS: Mapping[str, Event] = {
     "oidc_keys_unreadable": Event(
         "warn",
         "The file with the keys of an OIDC issuer cannot be used; no token of that issuer is accepted.",
-        "Put the issuer's JWK set into the file.",
+        "Put the issuer's JWK set into the file, then reload.",
     ),
     "openapi_unreadable": Event(
         "warn",
