@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from mcproxy.aggregate.member_requests import client_fields
+from mcproxy.aggregate.request import AggregatedRequest
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType
 from tests.dispatch.builders import policy, rule
@@ -52,9 +54,8 @@ class Stage:
             name="main",
             listeners=("tls",),
             default=True,
-            backend=model.ClusterBackend("east"),
             authentication="users",
-            **{**fields, **more.pop("server", {})},
+            **{"backend": model.ClusterBackend("east"), **fields, **more.pop("server", {})},
         )
         return config(
             [cluster(self.upstream.endpoint(), **self.cluster_fields)],
@@ -301,3 +302,42 @@ async def test_trace_context_is_passed_on_unless_it_is_garbage(stage: Stage) -> 
         client = await stage.harness.asks(get(POD, ALICE, *fields))
         await stage.harness.until(lambda client=client: client.received.endswith(b"{}"))  # type: ignore[misc]
         assert [field in stage.upstream.received for field in fields] == [fields is good] * 2
+
+
+class OfMembers:
+    """The owner of an aggregate that asks its member twice for an answer."""
+
+    handlers: Any
+
+    def __init__(self) -> None:
+        self.handlers = {"fleet": self}
+
+    def prepare(self, *_: object) -> OfMembers:
+        return self
+
+    def stale_reviewers(self, server: str, aggregate: str, reviewers: Any) -> Any:
+        return reviewers
+
+    def activate(self) -> None:
+        """Nothing is to be done."""
+
+    async def handle(self, request: AggregatedRequest) -> None:
+        for _ in range(2):
+            await request.send("east", b"GET", b"/api/v1/nodes", fields=client_fields(request))
+        request.served_by("east", cached=False)
+        request.exchange.answer(200, request.own_fields(), b"{}")
+
+
+async def test_a_request_to_an_aggregate_is_audited_once_whatever_it_asks_of_members(stage: Stage) -> None:
+    stage.harness.use_aggregates(OfMembers())
+    backend = model.AggregateBackend("fleet", ("east",), "east")
+    await stage.serve(server={"backend": backend, "authorization": None})
+    client = await stage.harness.asks(get(POD, ALICE))
+    await stage.harness.until(lambda: client.received.endswith(b"{}"))
+    events = await stage.events(2)
+    assert stages(events) == [RECEIVED, COMPLETE]
+    assert events[1]["annotations"]["mcproxy.io/cluster"] == "east"
+    identifier = events[0]["auditID"].encode()
+    sent = re.findall(rb"(?i)\r\naudit-id: ([^\r]*)", stage.upstream.received)
+    assert sent == [identifier] * 2
+    assert b"Audit-Id: " + identifier in client.received

@@ -11,6 +11,7 @@ import signal
 import socket
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,10 @@ class Workers:
         text = {
             "version": 1,
             "daemon": {"workers": self.workers, "controlSocket": self.control, "drainTimeout": "5s"},
-            "logging": {"access": {"file": str(self.folder / self.access), "format": "json"}},
+            "logging": {
+                "access": {"file": str(self.folder / self.access), "format": "json"},
+                "audit": {"file": str(self.folder / "audit.log")},
+            },
             "listeners": [
                 {"name": "tcp", "bind": self.bind},
                 {"name": "unix", "bind": f"unix:{self.folder}/api.sock"},
@@ -237,7 +241,8 @@ def test_a_terminated_worker_hands_over_to_its_successor(workers: Workers) -> No
 
 
 def test_log_files_are_reopened_by_all(workers: Workers) -> None:
-    os.rename(workers.folder / "access.log", workers.folder / "rotated.log")
+    for name in ("access", "audit"):
+        os.rename(workers.folder / f"{name}.log", workers.folder / f"rotated-{name}.log")
     workers.daemon.signal(signal.SIGUSR1)
 
     def in_the_new_file() -> bool:
@@ -245,6 +250,24 @@ def test_log_files_are_reopened_by_all(workers: Workers) -> None:
         return workers.served_by() == {"worker-0", "worker-1"}
 
     until(in_the_new_file)
+
+
+def assert_audited_once(folder: Path) -> None:
+    """Each request in the access logs, of whichever process, is in the audit logs with its two events."""
+    logged = lines_of(folder, "access.log")
+    audited = Counter((event["auditID"], event["stage"]) for event in lines_of(folder, "audit.log"))
+    assert (folder / "audit.log").stat().st_size > 0
+    assert audited == Counter(
+        (line["requestId"], stage) for line in logged for stage in ("RequestReceived", "ResponseComplete")
+    )
+    written_by = {event.get("annotations", {}).get("mcproxy.io/process") for event in lines_of(folder, "audit.log")}
+    assert written_by >= {"worker-0", "worker-1"}
+
+
+def lines_of(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The lines of a log, with those that were rotated."""
+    files = [folder / f"rotated-{name}", folder / name]
+    return [json.loads(line) for file in files for line in file.read_text("ascii").splitlines()]
 
 
 def test_the_last_test_stops_it_all_processes_end_and_the_files_go(workers: Workers) -> None:
@@ -255,6 +278,7 @@ def test_the_last_test_stops_it_all_processes_end_and_the_files_go(workers: Work
     assert not (workers.folder / "api.sock").exists()
     assert not os.path.exists(workers.control)
     assert workers.daemon.lines('msg="mcproxy has stopped" cut=0')
+    assert_audited_once(workers.folder)
 
 
 @pytest.mark.parametrize("wrong", ["access", "bind"])
