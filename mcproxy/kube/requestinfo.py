@@ -37,6 +37,7 @@ class RequestInfo:
     __slots__ = (
         "group",
         "is_resource",
+        "label",
         "long_running",
         "name",
         "namespace",
@@ -55,6 +56,8 @@ class RequestInfo:
         self.group = self.version = self.resource = self.subresource = self.namespace = self.name = ""
         #: watch, log with follow, exec, attach, portforward, proxy: no time limit, own budgets
         self.long_running = False
+        #: the resource with group and subresource, as logs and metrics have it (deployments.apps/scale)
+        self.label = ""
 
     def __repr__(self) -> str:
         fields = " ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
@@ -87,6 +90,8 @@ def parse(method: bytes, target: bytes) -> RequestInfo:
     info.is_resource = True
     info.version = _plain(rest.pop(0))
     _fill_resource(info, rest, method, query)
+    group = f".{info.group}" if info.group else ""
+    info.label = f"{info.resource}{group}/{info.subresource}" if info.subresource else info.resource + group
     return info
 
 

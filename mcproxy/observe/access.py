@@ -37,7 +37,8 @@ class AccessLog(BatchedLog[AccessRecord]):
         """
         self.config = config
         self._successor = successor
-        super().__init__(clock, FileWriter(config.file), FORMATTERS[config.format](process), LONGEST_BACKLOG)
+        writer = FileWriter(config.file, alone=not process)
+        super().__init__(clock, writer, FORMATTERS[config.format](process), LONGEST_BACKLOG)
 
     def finished(self, record: AccessRecord) -> None:
         """Write the record of one request. Never blocks and never raises."""

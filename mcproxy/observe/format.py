@@ -80,11 +80,12 @@ def json_formatter(process: str = "") -> Formatter:
     encode_lines = msgspec.json.Encoder().encode_lines
 
     def line(record: AccessRecord) -> _Line:
-        second, milliseconds = divmod(int(record.time * 1000 + 0.5), 1000)
+        when = record.time + 0.0005
+        second = int(when)
         uri, agent, resource, user = record.uri, record.user_agent, record.resource, record.user
-        first_byte, upstream = record.first_byte, record.upstream
+        first_byte, upstream, identifier = record.first_byte, record.upstream, record.request_id
         return _Line(
-            f"{seconds(second)}.{milliseconds:03d}Z",
+            f"{seconds(second)}.{int((when - second) * 1000):03d}Z",
             record.client,
             record.method,
             record.protocol,
@@ -101,12 +102,12 @@ def json_formatter(process: str = "") -> Formatter:
             record.upgraded,
             written_by,
             record.groups or None,
-            bounded(record.impersonated) or None,
+            bounded(record.impersonated) if record.impersonated else None,
             record.policy or None,
             record.verb or None,
             (resource if len(resource) <= LONGEST else bounded(resource)) or None,
             (agent if len(agent) <= LONGEST else bounded(agent)) or None,
-            bounded(record.request_id) or None,
+            (identifier if len(identifier) <= LONGEST else bounded(identifier)) or None,
             record.trace_id or None,
             record.cached,
             None if first_byte is None else int(first_byte * 1e6) / 1e6,

@@ -11,11 +11,12 @@ from typing import Protocol
 import msgspec
 
 
-class AccessRecord(msgspec.Struct, kw_only=True, gc=False):
+class AccessRecord(msgspec.Struct, gc=False):
     """One finished request. An empty string, 0 or None means "unknown" and is omitted from the log.
 
     It is made for every request, so its class is of C: a named tuple costs three times as much to make, a frozen
-    dataclass ten times. Build it by keyword, read it by attribute, and never change it.
+    dataclass ten times. Build it by keyword (but for `Request`, where each argument counts), read it by attribute, and
+    never change it.
     """
 
     time: float

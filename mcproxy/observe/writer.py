@@ -7,8 +7,10 @@ Several processes may write to one file: workers, and two daemons while one take
 not mix: Linux appends one write to a file (O_APPEND) as a whole, and so do unix sockets (the journal's) up to 32 KiB.
 A pipe takes only 4 KiB at once (PIPE_BUF), so writers to a pipe lock it.
 
-A full disk, a quota or a crash cuts a line short. What is written next begins on a line of its own: before each batch
-the last byte of a regular file is read, under a lock of all processes that write to it (flock(2)).
+A full disk, a quota or a crash cuts a line short. What is written next begins on a line of its own: before a batch the
+last byte of a regular file is read, under a lock of all processes that write to it (flock(2)). A process that is alone
+with its file does so only after it was opened and after an error: each call lets the reactor's thread have the
+interpreter, and taking it back costs both of them.
 """
 
 from __future__ import annotations
@@ -51,13 +53,14 @@ class FileWriter:
 
     `path` is a file name, or ``-`` for standard output. With `keep`, a batch that cannot be written is kept and tried
     again, so that nothing is lost at a full disk that has space again before the owner's queue is full; else it is
-    lost, and counted. Raises OSError when the file cannot be opened.
+    lost, and counted. `alone`: no other process writes to the file. Raises OSError when the file cannot be opened.
     """
 
-    def __init__(self, path: str, *, keep: bool = False) -> None:
+    def __init__(self, path: str, *, keep: bool = False, alone: bool = False) -> None:
         self.path = path
         self._keep = keep
-        self._file = _File(path)
+        self._alone = alone
+        self._file = _File(path, alone)
         self._commands: queue.SimpleQueue[_Batch | _Reopen | _Close] = queue.SimpleQueue()
         self._kept: deque[_Batch] = deque()  # in the order in which they came
         self._closing = False
@@ -144,7 +147,7 @@ class FileWriter:
 
     def _reopen(self) -> None:
         try:
-            file = _File(self.path)
+            file = _File(self.path, self._alone)
         except OSError as error:  # keep the open file: a log under a rotated name is better than none
             self.reopen_error = f"{self.path}: {error.strerror}"
             return
@@ -156,14 +159,16 @@ class FileWriter:
 class _File:
     """An open log file."""
 
-    __slots__ = ("_fd", "_regular")
+    __slots__ = ("_alone", "_fd", "_regular", "_whole")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, alone: bool) -> None:
         """Open for appending; a new file is readable for owner and group only, since it names users and objects.
 
         With O_NONBLOCK opening a FIFO without a reader is an error instead of a hang; writing blocks, in the thread.
         Raises OSError.
         """
+        self._alone = alone
+        self._whole = False  # the file is known to end with a whole line
         if path == "-":
             self._fd = 1
             self._regular = False
@@ -189,23 +194,35 @@ class _File:
             except OSError as problem:
                 return 0, problem
             return len(data), None
+        if self._alone and self._whole:
+            written, problem = self._write(memoryview(data))
+            self._whole = problem is None
+            return written, problem
         locked = _flock(self._fd)
         try:
-            return self._append_line(memoryview(data))
+            self._end_line()
+            written, problem = self._write(memoryview(data))
+            self._whole = problem is None
+            return written, problem
+        except OSError as error:
+            return 0, error
         finally:
             if locked:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
 
-    def _append_line(self, data: memoryview) -> tuple[int, OSError | None]:
-        fd, written = self._fd, 0
+    def _end_line(self) -> None:
+        """End a line that was cut short. Raises OSError."""
+        size = os.fstat(self._fd).st_size
+        if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            os.write(self._fd, b"\n")
+
+    def _write(self, data: memoryview) -> tuple[int, OSError | None]:
+        written = 0
         try:
-            size = os.fstat(fd).st_size
-            if size and os.pread(fd, 1, size - 1) != b"\n":
-                os.write(fd, b"\n")
             while written < len(data):  # a write that is cut short is followed by one that fails, and says why
-                written += os.write(fd, data[written:])
-        except OSError as problem:
-            return written, problem
+                written += os.write(self._fd, data[written:])
+        except OSError as error:
+            return written, error
         return written, None
 
     def close(self) -> None:

@@ -86,14 +86,17 @@ class Auditor:
             verb = info.request_verb
             if not verb.isascii():
                 verb = values.text(verb)
-        addresses = request.addresses
+        addresses, client, noted = request.addresses, request.client, request.correlation
+        if client.audited is None or client.audited[0] is not noted:
+            client.audited = noted, log.source_ips(client.own_address), log.user_agent(noted.user_agent)
+        _, source_ips, user_agent = client.audited
         first = received(
             request.audit_id.decode("ascii"),
             log.uri(target) if len(target) <= _LONGEST_KEPT else values.uri_of(target),
             verb,
             log.nobody if caller is None or not caller.name else self._user(caller),
-            log.source_ips(request.client.own_address if addresses is None else addresses),
-            log.user_agent(request.correlation.user_agent),
+            source_ips if addresses is None else log.source_ips(addresses),
+            user_agent,
             UNSET if info is None else log.object_ref(info),
             log.micro_time(exchange.started_at + offset),
         )

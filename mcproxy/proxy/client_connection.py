@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IAddress
@@ -42,6 +42,7 @@ class ClientConnectionInfo:
         "_scheme",
         "_server",
         "address",
+        "audited",
         "foreign_host",
         "handle",
         "log_address",
@@ -75,6 +76,8 @@ class ClientConnectionInfo:
         self._scheme = self.scheme.encode()
         #: the client's certificate, verified again under each Runtime (None without one)
         self.peer = TLSPeer.of(transport) if transport.is_tls else None
+        #: of the audit log: what it has of requests with a block of fields, that is the last one's
+        self.audited: tuple[object, Any, Any] | None = None
         self.foreign_host = False  # see identity.cross_site
         self._host = b""
         self._forwarded = b""

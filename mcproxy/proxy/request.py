@@ -399,19 +399,16 @@ class Request:
             return  # nobody is told of it
         if self._correlation is None:
             self.correlation  # noqa: B018 (while the head has its fields)
-        if self._auditor is not None:
-            self._note_addresses()
+        if self.client.trusted and self._auditor is not None and self.addresses is None:
+            self.addresses = self.client.addresses(exchange.head)
         self._batch.ended(self)
 
     def begin_audit(self) -> None:
         """The user is known, and nothing is decided yet."""
-        if self._auditor is not None and self._batch is not None:
-            self._note_addresses()
+        if self._batch is not None:
+            if self.client.trusted:
+                self.addresses = self.client.addresses(self.exchange.head)
             self._batch.begun(self)
-
-    def _note_addresses(self) -> None:
-        if self.client.trusted and self.addresses is None:
-            self.addresses = self.client.addresses(self.exchange.head)
 
     def _wall_offset(self) -> float:
         connection = self.exchange.connection
@@ -459,36 +456,37 @@ class Request:
         head, started_at = exchange.head, exchange.started_at
         info, caller, user = self.info, self.caller, self.user
         real = caller.user.name if self.server is not None and self.server.authenticates else ""
-        record = AccessRecord(
-            time=started_at + offset,
-            client=self.client.log_address,
-            method=head.method.decode("latin-1"),
-            uri=head.target.decode("latin-1"),
-            status=exchange.status,
-            reason=self.outcome,
-            server=self.server.name if self.server else "",
-            cluster=self.cluster.name if self.cluster else "",
-            endpoint=self.endpoint.name if self.endpoint else "",
-            user=real,
-            groups=len(user.groups),
-            impersonated=user.name if self.impersonates else "",
-            policy=self.plan.policy if self.plan else "",
-            verb=info.request_verb if info and info.is_resource else "",
-            resource=_resource(info) if info and info.is_resource else "",
-            request_id=self.audit_id.decode("ascii"),
-            trace_id=self.span.trace_id if self.span is not None else "",
-            user_agent=self.correlation.user_agent,
-            bytes_in=exchange.bytes_in,
-            bytes_out=exchange.bytes_out,
-            first_byte=exchange.first_byte_at - started_at if exchange.first_byte_at else None,
-            total=now - started_at,
-            upgraded=exchange.upgraded,
-            protocol=exchange.protocol if head.http11 else "HTTP/1.0",
-            upstream=(self.answered_at or now) - self.sent_at if self.sent_at else None,
-            upstream_status=self.upstream_status,
-            attempts=self.attempts,
-            long_running=exchange.upgraded or (info is not None and info.long_running),
-            authenticator=caller.authenticator or self._refused_credential(),
+        record = AccessRecord(  # by position: keywords would cost as much again
+            started_at + offset,
+            self.client.log_address,
+            head.method.decode("latin-1"),
+            head.target.decode("latin-1"),
+            exchange.status,
+            self.outcome,
+            self.server.name if self.server else "",
+            self.cluster.name if self.cluster else "",
+            self.endpoint.name if self.endpoint else "",
+            real,
+            len(user.groups),
+            user.name if self.impersonates else "",
+            self.plan.policy if self.plan else "",
+            info.request_verb if info and info.is_resource else "",
+            info.label if info else "",
+            exchange.upgraded or (info is not None and info.long_running),
+            self.audit_id.decode("ascii"),
+            self.span.trace_id if self.span is not None else "",
+            self.correlation.user_agent,
+            exchange.bytes_in,
+            exchange.bytes_out,
+            exchange.first_byte_at - started_at if exchange.first_byte_at else None,
+            (self.answered_at or now) - self.sent_at if self.sent_at else None,
+            self.upstream_status,
+            self.attempts,
+            now - started_at,
+            exchange.upgraded,
+            None,
+            exchange.protocol if head.http11 else "HTTP/1.0",
+            caller.authenticator or self._refused_credential(),
         )
         return record if self.served is None else self.served.added_to(record)
 
@@ -549,8 +547,3 @@ def kind_of(info: RequestInfo | None) -> RequestKind:
     if info.subresource == "log":
         return RequestKind.LOG
     return RequestKind.TUNNEL if info.subresource in STREAM_SUBRESOURCES else RequestKind.SHORT
-
-
-def _resource(info: RequestInfo) -> str:
-    name = f"{info.resource}.{info.group}" if info.group else info.resource
-    return f"{name}/{info.subresource}" if info.subresource else name

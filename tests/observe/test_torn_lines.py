@@ -9,15 +9,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from mcproxy.observe.writer import FileWriter
 
 _LIMITED = """
 import resource, sys, time
 from mcproxy.observe.writer import FileWriter
-path, keep = sys.argv[1], sys.argv[2] == "keep"
+path, keep, alone = sys.argv[1], sys.argv[2] == "keep", sys.argv[3] == "alone"
 # Writes beyond are cut short, as by a full disk.
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
-writer = FileWriter(path, keep=keep)
+writer = FileWriter(path, keep=keep, alone=alone)
 for first in range(0, 30, 10):
     writer.write(b"".join(b"%03d %s\\n" % (line, b"x" * 60) for line in range(first, first + 10)), 10)
 deadline = time.monotonic() + 20
@@ -36,10 +38,10 @@ print(writer.lines_done, writer.lines_lost, writer.bytes_done, repr(writer.error
 LINES = [f"{number:03d} {'x' * 60}" for number in range(30)]
 
 
-def limited(path: Path, keep: str) -> tuple[list[str], list[str]]:
+def limited(path: Path, keep: str, alone: str) -> tuple[list[str], list[str]]:
     """Return what the program says, and the lines of the file."""
     done = subprocess.run(
-        [sys.executable, "-c", _LIMITED, str(path), keep], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", _LIMITED, str(path), keep, alone], capture_output=True, text=True, check=True, timeout=60
     )
     return done.stdout.splitlines(), path.read_text().splitlines()
 
@@ -51,8 +53,9 @@ def wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_what_is_kept_is_written_once_there_is_space(tmp_path: Path) -> None:
-    said, lines = limited(tmp_path / "log", "keep")
+@pytest.mark.parametrize("alone", ["alone", "with others"])
+def test_what_is_kept_is_written_once_there_is_space(tmp_path: Path, alone: str) -> None:
+    said, lines = limited(tmp_path / "log", "keep", alone)
     whole = [line for line in lines if line in LINES]
     assert whole == LINES
     assert lines[-1] == "999 end"
@@ -64,8 +67,9 @@ def test_what_is_kept_is_written_once_there_is_space(tmp_path: Path) -> None:
     assert said[1].endswith(" ''")
 
 
-def test_what_is_not_kept_is_counted_and_the_next_begins_on_its_own_line(tmp_path: Path) -> None:
-    said, lines = limited(tmp_path / "log", "lose")
+@pytest.mark.parametrize("alone", ["alone", "with others"])
+def test_what_is_not_kept_is_counted_and_the_next_begins_on_its_own_line(tmp_path: Path, alone: str) -> None:
+    said, lines = limited(tmp_path / "log", "lose", alone)
     written, lost = map(int, said[1].split()[:2])
     assert written + lost == 31
     assert lost > 0
@@ -76,7 +80,7 @@ def test_what_is_not_kept_is_counted_and_the_next_begins_on_its_own_line(tmp_pat
 def test_a_line_that_another_process_left_half_is_ended_first(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b'{"half')
-    writer = FileWriter(str(path))
+    writer = FileWriter(str(path), alone=True)
     writer.write(b"whole\n", 1)
     writer.close()
     assert writer.wait_closed(10)

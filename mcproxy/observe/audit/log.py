@@ -59,7 +59,7 @@ class AuditLog(BatchedLog[Event]):
         self.status = lru_cache(600)(lambda code: values.status_of(code, None))
         self.micro_time = values.MicroTime()
         self._successor = successor
-        writer = FileWriter(config.file, keep=True)
+        writer = FileWriter(config.file, keep=True, alone=not process)
         super().__init__(clock, writer, encode, LONGEST_BACKLOG)
 
     def next_log(self) -> BatchedLog[Event] | None:

@@ -119,12 +119,16 @@ def _raw(document: object) -> Raw:
 class MicroTime:
     """Formats times as Kubernetes' MicroTime: RFC 3339 in UTC with six digits of a second."""
 
-    __slots__ = ("_seconds",)
+    __slots__ = ("_second", "_seconds", "_text")
 
     def __init__(self) -> None:
         self._seconds = Seconds("%Y-%m-%dT%H:%M:%S")
+        self._second = -1
+        self._text = ""
 
     def __call__(self, when: float) -> str:
         """Return the text for a time in seconds since the epoch."""
-        second, rest = divmod(int(when * 1e6), 1_000_000)
-        return f"{self._seconds(second)}.{rest:06d}Z"
+        second = int(when)
+        if second != self._second:  # kept here, too: this is called three times for a request
+            self._second, self._text = second, self._seconds(second)
+        return "%s.%06dZ" % (self._text, (when - second) * 1e6)  # noqa: UP031 (half the time of an f-string)
