@@ -191,8 +191,8 @@ class _File:
         if not self._regular:
             try:
                 write_all(self._fd, data)
-            except OSError as problem:
-                return 0, problem
+            except OSError as error:
+                return 0, error
             return len(data), None
         if self._alone and self._whole:
             written, problem = self._write(memoryview(data))

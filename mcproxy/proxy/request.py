@@ -507,7 +507,7 @@ class Request:
             endpoint=self.endpoint.name if self.endpoint else "",
             policy=self.plan.policy if self.plan else "",
             verb=verb,
-            resource=_resource(of_resource) if of_resource is not None else "",
+            resource=of_resource.label if of_resource is not None else "",
             bytes_in=exchange.bytes_in,
             bytes_out=exchange.bytes_out,
             total=now - exchange.started_at,

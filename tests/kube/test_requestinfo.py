@@ -17,7 +17,7 @@ def about(line: str) -> dict[str, Any]:
     """The fields that are not empty."""
     method, _, target = line.partition(" ")
     info = parse(method.encode(), target.encode())
-    fields = {name: getattr(info, name) for name in info.__slots__ if name not in ("path", "is_resource")}
+    fields = {name: getattr(info, name) for name in info.__slots__ if name not in ("path", "is_resource", "label")}
     if info.request_verb == info.verb:
         del fields["request_verb"]
     return {name: value for name, value in fields.items() if value}
@@ -337,3 +337,16 @@ def test_junk_is_never_anything_but_a_status_error(path: bytes, query: str) -> N
 )
 def test_timeout(target: bytes, value: str | None) -> None:
     assert timeout_parameter(target) == value
+
+
+@pytest.mark.parametrize(
+    ("target", "label"),
+    [
+        (b"/api/v1/namespaces/a/pods/b/log", "pods/log"),
+        (b"/apis/apps/v1/namespaces/a/deployments/b/scale", "deployments.apps/scale"),
+        (b"/apis/apps/v1/deployments", "deployments.apps"),
+        (b"/healthz", ""),
+    ],
+)
+def test_a_resource_has_its_name_for_logs(target: bytes, label: str) -> None:
+    assert parse(b"GET", target).label == label
