@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 
-from mcproxy.config.load import load
+from mcproxy.daemon.config_process import ConfigReader
 from mcproxy.daemon.handover import Takeover
 from mcproxy.daemon.main import run
 from mcproxy.daemon.service import Service
@@ -22,11 +22,13 @@ def main() -> int:
     if takeover is not None:  # `mcproxy upgrade`: the demo would end with the proxy that it has started
         takeover.failed(["the proxy of a demo ends with the demo; start the demo anew"])
         return 1
+    reader = ConfigReader()
+    reader.start()
     path = sys.stdin.readline().rstrip("\n")
     if not path:
         return 1
     threading.Thread(target=_end_with_the_demo, name="end-with-demo", daemon=True).start()
-    return run(path, load=load, make_service=Service)
+    return run(path, load=reader.load, make_service=Service)
 
 
 def _end_with_the_demo() -> None:

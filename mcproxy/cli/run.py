@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -30,10 +29,11 @@ def run(args: argparse.Namespace) -> int:
     if args.config == "-":
         print("mcproxy run: standard input cannot be read again at a reload; name a file", file=sys.stderr)
         return USAGE
-    from mcproxy.daemon.config_process import ConfigProcess, load
+    from mcproxy.daemon.config_process import ConfigReader
 
-    reading = ConfigProcess(os.path.abspath(args.config))  # while this process imports the rest
+    reader = ConfigReader()
+    reader.start()  # it imports what it needs while this process imports the rest
     from mcproxy.daemon.main import run as run_daemon
     from mcproxy.daemon.service import Service
 
-    return run_daemon(args.config, load=load, make_service=Service, first=reading.result)
+    return run_daemon(args.config, load=reader.load, make_service=Service)

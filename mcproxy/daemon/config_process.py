@@ -1,19 +1,30 @@
-"""Reads the configuration in a process of its own, which ends then.
+"""Reads the configuration in a process of its own.
 
 The daemon keeps only the result: the YAML reader, the schema and the tree of a large file are not in its memory, and
-reading never holds up its reactor (a thread would, for it has the interpreter's lock).
+reading never holds up its reactor (a thread would, for it has the interpreter's lock). The process stays for a while,
+so that reloads in a row do not start one each, and ends by itself.
 
-The process is this program, and its answer is a pickle that comes through a pipe from it alone.
+    daemon: the path, as JSON in a line  ──standard input──>  process
+    daemon  <──pipe──  the length of the answer (8 bytes, big-endian), and the answer: a pickle of `_Answer`
+
+The process is this program, and nobody else can write to its pipe.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import pickle
+import select
+import struct
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO
 
+from mcproxy import __version__
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import fresh_interpreter
 
@@ -21,30 +32,91 @@ if TYPE_CHECKING:
     from mcproxy.config.loaded import Loaded
 
 MODULE = "mcproxy.daemon.config_process"
+STAYS = 10.0
+"""Seconds that the process waits for another file to read before it ends."""
+
+_LENGTH = struct.Struct(">Q")
+_Answer = tuple[str, "Loaded | ConfigErrors"]
+"""The version of the program that has read the file, and the result."""
 
 
 class ConfigProcessError(Exception):
-    """The process has ended without an answer. An operational error (`daemon.errors.describe`)."""
+    """There is no answer that this daemon can use. An operational error (`daemon.errors.describe`)."""
+
+    def __init__(self, cause: str, *, todo: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.todo = todo
+
+
+class ConfigReader:
+    """Reads files, each in a process that is there already or a new one. `load` may be called in any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: _Process | None = None
+
+    def start(self) -> None:
+        """Start a process that gets ready for the first `load`. Raises OSError."""
+        self._waiting = _Process()
+
+    def load(self, path: str) -> Loaded:
+        """Read a file and all that it names, as `config.load.load` does; blocks.
+
+        Raises ConfigErrors, ConfigProcessError and OSError.
+        """
+        with self._lock:
+            process, self._waiting = self._waiting, None
+        answer = None
+        if process is not None and not _names_descriptor(path):
+            with contextlib.suppress(_Ended):  # it had waited for long enough just now
+                answer = process.ask(path)
+        if answer is None:
+            process = _Process(path)
+            try:
+                answer = process.ask(path)
+            except _Ended as ended:
+                cause = f"the process that reads the configuration has no answer: {ended.words}"
+                raise ConfigProcessError(cause, todo=ended.todo) from None
+        assert process is not None
+        with self._lock:
+            process, self._waiting = self._waiting, process
+        if process is not None:
+            process.close()
+        version, loaded = pickle.loads(answer)
+        if version != __version__:
+            raise ConfigProcessError(
+                f"the program that is installed now is mcproxy {version}, this daemon is {__version__}",
+                todo="run `mcproxy upgrade`, which reads the configuration too",
+            )
+        if isinstance(loaded, ConfigErrors):
+            raise loaded
+        result: Loaded = loaded
+        return result
+
+
+class _Ended(Exception):
+    """The process has ended without an answer."""
 
     def __init__(self, status: int) -> None:
-        self.cause = f"the process that reads the configuration has no answer: {fresh_interpreter.describe_end(status)}"
+        super().__init__(status)
+        self.words = fresh_interpreter.describe_end(status)
         self.todo = fresh_interpreter.remedy_of_end(status)
-        super().__init__(self.cause)
 
 
-class ConfigProcess:
-    """A process that reads one file."""
+class _Process:
+    """A process that reads one file after the other."""
 
-    def __init__(self, path: str) -> None:
-        """Start it. Raises OSError."""
+    def __init__(self, path: str = "") -> None:
+        """Start it; `path` may name a descriptor, which it gets then. Raises OSError."""
         reader, writer = os.pipe()
         try:
-            self._process = subprocess.Popen(
-                fresh_interpreter.command(MODULE, path, str(writer)),
-                stdin=subprocess.DEVNULL,
+            self._popen = subprocess.Popen(
+                fresh_interpreter.command(MODULE, str(writer)),
+                stdin=subprocess.PIPE,
                 stdout=2,
                 env=fresh_interpreter.environment(os.environ),
-                pass_fds=_inherited(path, writer),
+                pass_fds=(writer, int(os.path.basename(path))) if _names_descriptor(path) else (writer,),
                 process_group=0,  # a signal of the terminal is for the daemon alone
             )
         except BaseException:
@@ -52,48 +124,61 @@ class ConfigProcess:
             raise
         finally:
             os.close(writer)
-        self._answer = reader
+        self._answers = open(reader, "rb")  # noqa: SIM115
+        threading.Thread(target=self._popen.wait, name="config process", daemon=True).start()  # it ends by itself
 
-    def result(self) -> Loaded:
-        """Wait for the result. Raises ConfigErrors and ConfigProcessError."""
-        with open(self._answer, "rb") as pipe:
-            answer = pipe.read()
-        status = self._process.wait()
-        if status or not answer:
-            raise ConfigProcessError(status)
-        loaded: Loaded | ConfigErrors = pickle.loads(answer)
-        if isinstance(loaded, ConfigErrors):
-            raise loaded
-        return loaded
+    def ask(self, path: str) -> bytes:
+        """Return the answer. Raises _Ended."""
+        assert self._popen.stdin is not None
+        try:
+            self._popen.stdin.write(json.dumps(path).encode() + b"\n")
+            self._popen.stdin.flush()
+            head = self._answers.read(_LENGTH.size)
+            answer = self._answers.read(_LENGTH.unpack(head)[0])
+        except (BrokenPipeError, struct.error):
+            answer = b""
+        if not answer:
+            self.close()
+            raise _Ended(self._popen.wait())
+        return answer
+
+    def close(self) -> None:
+        """Let it end."""
+        self._answers.close()
+        assert self._popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._popen.stdin.close()
 
 
-def load(path: str) -> Loaded:
-    """Read a file and all that it names, as `config.load.load` does, and wait for it.
-
-    Raises ConfigErrors, ConfigProcessError and OSError.
-    """
-    return ConfigProcess(path).result()
-
-
-def _inherited(path: str, writer: int) -> tuple[int, ...]:
-    """Return the descriptors for the process: the pipe, and that of a path such as /dev/fd/63."""
+def _names_descriptor(path: str) -> bool:
+    """Whether it is a path such as /dev/fd/63."""
     folder, name = os.path.split(path)
-    named = folder in ("/dev/fd", "/proc/self/fd") and name.isdecimal()
-    return (writer, int(name)) if named else (writer,)
+    return folder in ("/dev/fd", "/proc/self/fd") and name.isdecimal()
 
 
-def main(path: str, descriptor: int) -> int:
-    """Read `path`, write the pickled result or ConfigErrors, and return the exit status."""
+def serve(load: Callable[[str], Loaded], questions: BinaryIO, descriptor: int) -> None:
+    """Answer to `descriptor` what `questions` ask for, until these end or nothing comes for a while."""
+    with open(descriptor, "wb") as answers:
+        while select.select([questions], [], [], STAYS)[0]:
+            line = questions.readline()
+            if not line.endswith(b"\n"):
+                break
+            result: Loaded | ConfigErrors
+            try:
+                result = load(json.loads(line))
+            except ConfigErrors as error:
+                result = error
+            data = pickle.dumps((__version__, result), pickle.HIGHEST_PROTOCOL)
+            answers.write(_LENGTH.pack(len(data)) + data)
+            answers.flush()
+
+
+def main() -> None:
+    """Be the process."""
     from mcproxy.config.load import load
 
-    try:
-        answer: Loaded | ConfigErrors = load(path)
-    except ConfigErrors as error:
-        answer = error
-    with open(descriptor, "wb") as pipe:
-        pickle.dump(answer, pipe, pickle.HIGHEST_PROTOCOL)
-    return 0
+    serve(load, sys.stdin.buffer, int(sys.argv[1]))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    main()

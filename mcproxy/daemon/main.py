@@ -53,14 +53,12 @@ def run(
     *,
     load: Load,
     make_service: MakeService,
-    first: Callable[[], Loaded] | None = None,
     errors: TextIO = sys.stderr,
 ) -> int:
     """Run a daemon with the configuration file `path` until it is stopped, and return its exit status.
 
     0 after a shutdown, 78 (EX_CONFIG) for an invalid file, 1 for any other failure to serve.
-    `load` is called in a thread for each reload; it raises ConfigErrors. `first` is called instead for the start, if it
-    has begun to read the file already.
+    `load` is called in a thread for each reload; it raises ConfigErrors.
     """
     if not sys.platform.startswith("linux"):
         _say("mcproxy: the daemon needs Linux (epoll)", errors)
@@ -76,7 +74,7 @@ def run(
         return 1
     systemd = adopt_sockets(os.environ, pid=os.getpid()) if takeover is None else takeover.systemd
     try:
-        loaded = load(path) if first is None else first()
+        loaded = load(path)
     except ConfigErrors as error:
         for problem in error.problems:
             _say(str(problem), errors)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from mcproxy.config.load import load
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import config_process
-from mcproxy.daemon.config_process import ConfigProcess, ConfigProcessError
+from mcproxy.daemon.config_process import ConfigProcessError, ConfigReader, _Ended, _Process
 
 TEXT = """version: 1
 daemon: {controlSocket: control.sock}
@@ -29,41 +30,89 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "f.yaml")
 
 
-def test_the_result_is_that_of_the_reader(path: str) -> None:
-    assert config_process.load(path) == load(path)
+@pytest.fixture(scope="module")
+def reader() -> ConfigReader:
+    reader = ConfigReader()
+    reader.start()
+    return reader
 
 
-def test_errors_are_those_of_the_reader(path: str) -> None:
+def pid(reader: ConfigReader) -> int:
+    assert reader._waiting is not None
+    return reader._waiting._popen.pid
+
+
+def test_the_result_is_that_of_the_reader_and_the_next_one_is_the_same_process(reader: ConfigReader, path: str) -> None:
+    assert reader.load(path) == load(path)
+    first = pid(reader)
+    Path(path).write_text(TEXT.replace("name: a,", "name: b,", 1))
+    assert reader.load(path) == load(path)
+    assert pid(reader) == first
+
+
+def test_errors_are_those_of_the_reader(reader: ConfigReader, path: str) -> None:
     Path(path).write_text(TEXT.replace("identity: Passthrough", "identity: Pass"))
     with pytest.raises(ConfigErrors) as expected:
         load(path)
     with pytest.raises(ConfigErrors) as found:
-        config_process.load(path)
+        reader.load(path)
     assert found.value.problems == expected.value.problems != ()
     assert found.value.warnings == expected.value.warnings
     assert str(found.value) == str(expected.value)
 
 
-def test_a_file_that_is_a_descriptor_is_read(path: str) -> None:
+def test_a_path_may_have_any_character(reader: ConfigReader, tmp_path: Path) -> None:
+    path = tmp_path / "a\nb\udcff.yaml"
+    path.write_text(TEXT)
+    assert reader.load(str(path)).config.servers
+
+
+def test_a_file_that_is_a_descriptor_is_read(reader: ConfigReader, path: str) -> None:
     with open(path) as file:
-        assert config_process.load(f"/dev/fd/{file.fileno()}").config.servers == load(path).config.servers
+        assert reader.load(f"/dev/fd/{file.fileno()}").config.servers == load(path).config.servers
 
 
-def test_a_process_that_is_killed_is_an_error_with_words(tmp_path: Path) -> None:
+def test_a_process_that_has_ended_is_replaced(reader: ConfigReader, path: str) -> None:
+    reader.load(path)
+    before = pid(reader)
+    os.kill(before, signal.SIGKILL)
+    assert reader.load(path).config == load(path).config
+    assert pid(reader) != before
+
+
+def test_a_process_that_is_killed_while_it_reads_is_an_error_with_words(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "f.yaml")
-    process = ConfigProcess(str(tmp_path / "f.yaml"))
-    process._process.send_signal(signal.SIGKILL)
-    with pytest.raises(ConfigProcessError) as found:
-        process.result()
-    assert found.value.cause == "the process that reads the configuration has no answer: SIGKILL ended it"
+    process = _Process()
+    threading.Timer(0.2, process._popen.kill).start()
+    with pytest.raises(_Ended) as found:
+        process.ask(str(tmp_path / "f.yaml"))
+    assert found.value.words == "SIGKILL ended it"
     assert found.value.todo.startswith("if nobody killed it")
+
+
+def test_files_read_by_another_version_are_refused(
+    reader: ConfigReader, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_process, "__version__", "0.0.1")
+    with pytest.raises(ConfigProcessError, match=r"is installed now is mcproxy .*, this daemon is 0\.0\.1"):
+        reader.load(path)
+
+
+def test_a_process_ends_when_nothing_is_asked_and_when_the_daemon_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    with open(read, "rb") as questions:
+        monkeypatch.setattr(config_process, "STAYS", 0.05)
+        config_process.serve(load, questions, os.open(os.devnull, os.O_WRONLY))  # nothing comes
+        os.close(write)
+        monkeypatch.setattr(config_process, "STAYS", 60.0)
+        config_process.serve(load, questions, os.open(os.devnull, os.O_WRONLY))  # they have ended
 
 
 def test_the_daemon_does_not_import_the_reader(path: str) -> None:
     code = (
         "import sys\n"
         "from mcproxy.daemon import config_process, main, service\n"
-        f"config_process.load({path!r})\n"
+        f"config_process.ConfigReader().load({path!r})\n"
         "print(*sorted({'yaml', 'jsonschema_rs', 'mcproxy.config.load'} & sys.modules.keys()))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

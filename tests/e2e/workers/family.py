@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 VARIABLE = "MCPROXY_TEST_FAMILY"
+CONFIG_PROCESS = b"mcproxy.daemon.config_process"
 _ESTABLISHED, _LISTEN = "01", "0A"
 
 
@@ -33,13 +34,14 @@ class Family:
         return {VARIABLE: self.mark}
 
     def pids(self) -> set[int]:
-        """Return the living processes; one that has ended and waits for its parent is none of them."""
+        """Return the living processes: none that has ended and waits for its parent, nor that which reads files."""
         wanted = f"{VARIABLE}={self.mark}".encode()
         found = set()
         for entry in os.listdir("/proc"):
             if entry.isdigit():
                 with contextlib.suppress(OSError):  # it ended, or is somebody else's
-                    if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                    ours = wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+                    if ours and CONFIG_PROCESS not in Path(f"/proc/{entry}/cmdline").read_bytes():
                         found.add(int(entry))
         self.known = found
         return found
