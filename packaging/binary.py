@@ -55,7 +55,9 @@ def main(arguments: Sequence[str]) -> int:
     target = folder / f"mcproxy-{program_tree.version()}-linux-{platform.machine()}"
     level = int(arguments[2]) if len(arguments) > 2 else 12
     stream = b"".join(entries(tree))
-    parameters = zstandard.ZstdCompressionParameters.from_level(level, window_log=WINDOW, threads=-1)
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        level, window_log=WINDOW, threads=-1, write_checksum=True
+    )
     packed = zstandard.ZstdCompressor(compression_params=parameters).compress(stream)
     head = launcher(target.with_name(target.name + ".launcher"))
     trailer = struct.pack("<QQ32s8s", len(head), len(packed), hashlib.sha256(stream).hexdigest()[:32].encode(), MAGIC)

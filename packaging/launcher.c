@@ -57,8 +57,13 @@ static void note(const char *folder, const char *format, ...)
     snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used ? "; " : "", folder, why);
 }
 
+static void remove_tree(const char *path);
+static const char *unfinished; /* what is being unpacked */
+
 static int fail(const char *what, const char *why)
 {
+    if (unfinished)
+        remove_tree(unfinished);
     fprintf(stderr, "mcproxy: %s: %s\n", what, why);
     exit(FAILED);
 }
@@ -310,11 +315,14 @@ static int tree_in(const char *base, mode_t mode, int file, const struct trailer
     umask(022);
     if (!mkdtemp(making))
         return note(base, "%s", strerror(errno)), -1;
+    unfinished = making;
     if (unpack(file, trailer, making) || chmod(making, 0755) || (rename(making, tree) && errno != ENOTEMPTY && errno != EEXIST)) {
         note(base, "%s", strerror(errno));
         remove_tree(making);
+        unfinished = NULL;
         return -1;
     }
+    unfinished = NULL;
     if (!access(making, F_OK)) /* another process was faster */
         remove_tree(making);
     remove_stale(base, tree);
