@@ -76,7 +76,7 @@ class LiveListener:
         self._reactor = reactor
         self._unused: IDelayedCall | None = None
         handle = runtime.pipelines[config.name].handle
-        self.factory = ServerFactory(deadlines, config.limits, handle, refusal, random=random)
+        self.factory = ServerFactory(deadlines, config.limits, handle, refusal, name=config.name, random=random)
         clients = parts.client_table(str(config.bind))
         self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, parts.sockets, clients)
 
@@ -88,6 +88,7 @@ class LiveListener:
         self.config = config
         factory = self.factory
         factory.handle = runtime.pipelines[config.name].handle
+        factory.name = config.name
         factory.limits = config.limits
         factory.goaway_chance = config.goaway_chance
         factory.speak(config.protocols)

@@ -20,6 +20,7 @@ from mcproxy.http.h2.unread_responses import UnreadResponses
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.transport import Transport
 from mcproxy.net.alpn import H2
+from mcproxy.net.quiet import Quiet
 
 Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of the response to an invalid request
 
@@ -27,8 +28,9 @@ Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of the res
 class ServerFactory:
     """Makes the server connections of one listener and keeps the set of open ones.
 
-    `handle` is called with each exchange; `refusal` returns the response to an invalid request. `goaway_chance` is the
-    probability, 0 to 1, that a request over HTTP/2 makes its client connect again; `random` returns numbers of 0 to 1.
+    `handle` is called with each exchange; `refusal` returns the response to an invalid request. `name` is the
+    listener's, for the log. `goaway_chance` is the probability, 0 to 1, that a request over HTTP/2 makes its client
+    connect again; `random` returns numbers of 0 to 1.
 
     While `ends_http1` or `ends_http2` is set, connections of that version are asked to end by their next response:
     `Connection: close`, or GOAWAY.
@@ -41,9 +43,11 @@ class ServerFactory:
         handle: Callable[[Exchange], None],
         refusal: Callable[[ServerConnection, ProtocolError], Refusal],
         *,
+        name: str = "",
         goaway_chance: float = 0.0,
         random: Callable[[], float] = random_number,
     ) -> None:
+        self.name = name
         self.deadlines = deadlines
         self.limits = limits
         self.handle = handle
@@ -54,6 +58,7 @@ class ServerFactory:
         self.ends_http2 = False
         self.connections: set[H1ServerConnection | H2ServerConnection] = set()
         self.floods = Floods()
+        self.quiet = Quiet()
         self.unread_responses = UnreadResponses(deadlines)
         self.representations = Representations()
         self.encoder = Encoder()

@@ -419,6 +419,11 @@ EVENTS: Mapping[str, Event] = {
     "state_not_saved": Event(
         "warn", "The state of aggregates could not be saved; after a restart the last one that was is used.", _STATE_DIR
     ),
+    "streams_limit_reached": Event(
+        "warn",
+        "A client opened more requests on one HTTP/2 connection than `limits.streams`; those beyond are refused.",
+        "See what the client is: it does not keep to the number that it was told. Or raise `limits.streams`.",
+    ),
     "supervisor_died": Event(
         "error",
         "The supervisor has died. Its processes serve on until another daemon is started.",

@@ -20,6 +20,7 @@ from twisted.logger import Logger
 
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.exchange import Exchange, ServerConnection
+from mcproxy.http.h1.head import TLS_INSTEAD
 from mcproxy.http.messages import ProtocolError
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo
@@ -51,6 +52,13 @@ from mcproxy.proxy.responses import refusal_fields
 from mcproxy.proxy.routes import Routes, VirtualServer
 
 log = Logger()
+
+_OVER_LIMIT = {
+    408: "see the network to the client; limits.headTimeout is how long a head has",
+    413: "raise limits.bodyBytes, if the body is to be accepted",
+    414: "raise limits.targetBytes, if the URI is to be accepted",
+    431: "raise limits.headBytes or limits.headers, if the head is to be accepted",
+}
 
 _ROUTING = Step.ROUTING  # module globals: a lookup of an enum member costs four times as much
 _AUTHENTICATION = Step.AUTHENTICATION
@@ -191,14 +199,23 @@ class Pipeline:
             raise RuntimeError("the aggregate has neither answered nor begun to")
 
 
+def _malformed_todo(problem: ProtocolError) -> str:
+    """Return what an operator can do about a request that is refused with this."""
+    if problem.message == TLS_INSTEAD:
+        return "let the client use http://, or give the listener tls"
+    return _OVER_LIMIT.get(problem.status, "see what the client is")
+
+
 def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
     """Return the response to a request that violates the protocol (`http.server_factory.ServerFactory.refusal`)."""
     status = StatusError(problem.status, problem.message)
     log.info(
         "a request is refused: it breaks the protocol",
         event="request_malformed",
+        listener=connection.factory.name,
         client=str(getattr(connection.client, "host", UNIX)),
-        cause=problem.message,
         status=problem.status,
+        cause=problem.message,
+        todo=_malformed_todo(problem),
     )
     return refusal_fields(status, new_audit_id(), connection.wall_seconds()), status.body()

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
+from mcproxy.config.model import Identity
 from mcproxy.net.quiet import Quiet
 from mcproxy.proxy.log_fields import about
+from mcproxy.upstream.remedies import keys_of, remedy
 
 if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
@@ -46,6 +48,8 @@ class RequestEvents:
                 _broken_by_endpoint(request)
         elif not request.exchange.completed:
             _broken_by_client(request)
+        if request.upstream_status == 401 and not reason:
+            self._credential_refused(request)
         first, sent = request.exchange.first_byte_at, request.sent_at
         if sent and first and first - sent >= SLOW and not request.is_session:
             self._slow(request, first - sent)
@@ -62,6 +66,22 @@ class RequestEvents:
                 policy=policy,
                 cause=refusal.message if refusal is not None else "",
                 todo="see who sends so many (the access log), or raise the flow control's limit",
+                log_subject=subject,
+            )
+
+    def _credential_refused(self, request: Request) -> None:
+        """A cluster that gets the proxy's own identity alone answered 401, which the client got too."""
+        cluster = request.cluster
+        if cluster is None or cluster.config.identity is not Identity.PROXY:
+            return
+        subject = ("credential refused", cluster.name)
+        if self._quiet.may_say(subject, request.ended_at):
+            log.warn(
+                "a cluster does not accept the proxy's own credential",
+                event="upstream_credential_refused",
+                **about(request),
+                cause="it answered 401",
+                todo=remedy("answered 401 ", keys_of(cluster.config)),
                 log_subject=subject,
             )
 

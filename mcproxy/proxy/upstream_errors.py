@@ -11,6 +11,7 @@ from mcproxy.http.client_stream import ConnectionClosed, ResponseTimeout
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.status_body import read_status
 from mcproxy.proxy.log_fields import about
+from mcproxy.upstream.remedies import keys_of, remedy
 
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
@@ -51,7 +52,8 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
         "a cluster does not accept the proxy's own credential",
         event="upstream_credential_refused",
         **about(request),
-        todo="give the cluster a valid credential, in `credentials` or `frontProxy`",
+        cause="it answered 401",
+        todo=remedy("answered 401 ", keys_of(cluster.config)),
     )
     message = f'cluster "{cluster.name}" is unavailable: it does not accept the proxy\'s credential'
     request.refuse(StatusError(503, message), "credential_refused")

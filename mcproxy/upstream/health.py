@@ -23,6 +23,7 @@ from mcproxy.upstream.credentials import CredentialError, CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_probe import Probe, ProbeError, failure_message, is_refused, probe_request
 from mcproxy.upstream.health_state import REFUSED_SECONDS
+from mcproxy.upstream.remedies import remedy
 from mcproxy.upstream.shared import Shared
 
 log = Logger()
@@ -80,7 +81,7 @@ class HealthChecker:
                 event="health_check_credential_refused",
                 cluster=self._name,
                 cause=cause,
-                todo=f"grant it what `mcproxy rbac --cluster {self._name}` prints, or set healthCheck.path",
+                todo=remedy(cause, self._endpoints[0].keys),
             )
 
 

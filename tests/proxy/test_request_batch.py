@@ -13,7 +13,12 @@ from mcproxy.proxy.request_batch import FLUSH_AFTER, RequestBatch
 class Told:
     """A request that notes what is told of it."""
 
-    reason, sent_at, exchange = "", 0.0, SimpleNamespace(completed=True, first_byte_at=0.0)  # nothing to log
+    reason, sent_at, upstream_status, exchange = (
+        "",
+        0.0,
+        200,
+        SimpleNamespace(completed=True, first_byte_at=0.0),
+    )  # nothing to log
 
     def __init__(self, notes: list[str], name: str) -> None:
         self._notes = notes

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from twisted.logger import capturedLogs
 
+from mcproxy.config import model
 from mcproxy.proxy.log_fields import about
 from mcproxy.proxy.request_events import SLOW, RequestEvents
 
@@ -20,7 +22,8 @@ def request(
     return cast(
         Any,
         SimpleNamespace(
-            reason="", sent_at=sent_at, ended_at=ended_at, is_session=session, refusal=None, info=None, plan=None,
+            reason="", upstream_status=0, sent_at=sent_at, ended_at=ended_at,
+            is_session=session, refusal=None, info=None, plan=None,
             server=SimpleNamespace(name="main", authenticates=True), cluster=SimpleNamespace(name="east"),
             endpoint=SimpleNamespace(name=endpoint), client=SimpleNamespace(log_address="10.0.0.9"),
             caller=SimpleNamespace(user=SimpleNamespace(name="alice")),
@@ -51,6 +54,20 @@ def test_a_slow_endpoint_is_told_once_a_minute_with_uri_and_user() -> None:
     )
     assert len(told(events, request(first_byte_at=120.0, endpoint="b"))) == 1
     assert len(told(events, request(first_byte_at=120.0, ended_at=260.0))) == 1
+
+
+def test_a_401_to_the_proxys_own_identity_is_told_once_a_minute() -> None:
+    refused = request(status=401)
+    refused.upstream_status = 401
+    endpoint = model.Endpoint(name="a", scheme="https", host="10.0.0.1", port=6443)
+    config = model.Cluster(name="east", endpoints=(endpoint,), identity=model.Identity.PROXY)
+    refused.cluster = SimpleNamespace(name="east", config=config)
+    events = RequestEvents()
+    (line,) = told(events, refused, refused)
+    assert (line["event"], line["cluster"]) == ("upstream_credential_refused", "east")
+    assert "`credentials`" in line["todo"]
+    refused.cluster.config = replace(config, identity=model.Identity.PASSTHROUGH)  # the client's own credential
+    assert told(RequestEvents(), refused) == []
 
 
 @pytest.mark.parametrize(

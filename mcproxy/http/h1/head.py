@@ -49,8 +49,14 @@ _STATUS_LINES = {
 _COMMON_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
 
 
+_TLS = b"\x16\x03"  # the first bytes of a ClientHello: a handshake record
+TLS_INSTEAD = "TLS instead of HTTP"
+
+
 def incomplete_head_error(data: bytes) -> str | None:
     """Return why an incomplete head is invalid already, so that its rest need not be waited for, or None."""
+    if data.startswith(_TLS):
+        return TLS_INSTEAD
     if data.count(b"\n") != data.count(b"\r\n"):
         return "line feed without carriage return in the request head"
     if b"\x00" in data:

@@ -132,6 +132,7 @@ class H2ServerConnection(Connection[H2Exchange]):
             log.info(
                 "an HTTP/2 connection was closed: it breaks the protocol",
                 event="http2_connection_malformed",
+                listener=self._factory.name,
                 client=client,
                 cause=f"{code_name(error.code)}: {error.cause}",
             )
@@ -168,6 +169,7 @@ class H2ServerConnection(Connection[H2Exchange]):
         self._reset_count.stream_begun(self.last_received)
         limits, factory = self.limits, self._factory
         if len(self.streams) >= limits.streams:
+            self._tell_of_limit(limits.streams)
             raise HTTP2StreamError(ErrorCode.REFUSED_STREAM, f"more than {limits.streams} streams")
         try:
             head = request_head(
@@ -192,6 +194,19 @@ class H2ServerConnection(Connection[H2Exchange]):
         self._open(H2Exchange(self, stream_id, head, self.last_received, end_stream))
         if factory.ends_http2 or (factory.goaway_chance and factory.random() < factory.goaway_chance):
             self.go_away()
+
+    def _tell_of_limit(self, limit: int) -> None:
+        client = self._client_name()
+        if self._factory.quiet.may_say(("streams", client), self.seconds()):
+            log.warn(
+                "a client opens more requests on a connection than it may: they are refused",
+                event="streams_limit_reached",
+                listener=self._factory.name,
+                client=client,
+                limit=limit,
+                key="limits.streams",
+                todo="see what the client is: it does not keep to what it was told; or raise limits.streams",
+            )
 
     def _open(self, exchange: H2Exchange) -> None:
         self.streams[exchange.stream_id] = exchange

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcproxy.http.h1.head import RequestHeadParser, incomplete_head_error, parse_request_head, parse_response_head
+from mcproxy.http.h1.head import (
+    TLS_INSTEAD,
+    RequestHeadParser,
+    incomplete_head_error,
+    parse_request_head,
+    parse_response_head,
+)
 from mcproxy.http.messages import (
     CHUNKED,
     UNTIL_CLOSE,
@@ -449,3 +455,8 @@ def test_repeated_fields_are_the_same_bytes() -> None:
     second = parser.parse(b"GET /b HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n")
     assert second.fields is first.fields
     assert (first.target, second.target) == (b"/a", b"/b")
+
+
+def test_a_client_that_speaks_tls_is_told_apart_from_rubbish() -> None:
+    assert incomplete_head_error(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\n" * 10) == TLS_INSTEAD
+    assert incomplete_head_error(b"\x16\x04") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.logger import capturedLogs
 
 from mcproxy.http.h2.errors import ErrorCode
 from mcproxy.http.h2.frames import rst_stream
@@ -307,3 +308,12 @@ def test_a_watch_ends_between_two_events() -> None:
     assert client.bodies[number] == b"event\n"
     assert client.ended == {number}
     assert not client.resets
+
+
+def test_a_client_that_opens_more_requests_than_it_may_is_told_of_once_a_minute() -> None:
+    stage = H2ServerHarness(streams=2)
+    with capturedLogs() as events:
+        for number in range(4):
+            stage.sends(request(2 * number + 1))
+    (line,) = [event for event in events if event["event"] == "streams_limit_reached"]
+    assert (line["limit"], line["key"]) == (2, "limits.streams")
