@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mcproxy import __version__
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.processes import Daemon
 from tests.e2e.workers.family import Family
@@ -30,10 +31,20 @@ FOLDERS = (
     "/var/lib/mcproxy",
     "/var/log/mcproxy",
     "/var/log/kubernetes",
+    "/etc/logrotate.d",
     "/opt/mcproxy",
+    "/tmp/mcproxy-files",
+    "/usr/lib/sysusers.d",
+    "/usr/lib/tmpfiles.d",
     "/usr/local/bin",
     "/usr/local/share",
     "/usr/share/mcproxy",
+    "/var/cache/mcproxy",
+)
+PACKAGES = (
+    f"mcproxy-{__version__}-linux-x86_64",
+    f"mcproxy-{__version__}-py3-none-any.whl",
+    f"mcproxy_{__version__}_amd64.deb",
 )
 _TIMEOUT = 30.0
 
@@ -64,12 +75,24 @@ _SCRIPTS = {
         [ "$1 $2" = "-m venv" ] || exec "$PYTHON" "$@"
         mkdir -p "$3/bin"; ln -sf "$SANDBOX/bin/pip" "$3/bin/pip"; ln -sf "$SANDBOX/bin/mcproxy" "$3/bin/mcproxy" """,
     "pip": """
+        while [ "$1" = download ]; do for folder; do :; done; mkdir -p "$folder"; break; done
         for word; do case $word in -*) ;; *.whl|*.lock|*.txt|*.tar.gz|.*|/*) [ -e "$word" ] || exit 1;; esac; done""",
     # Groups and users of the manual are not on this machine.
     "chgrp": 'for last; do :; done; [ -e "$last" ]',
     "chown": 'for last; do :; done; [ -e "$last" ]',
 }
-_NOTHING = ("useradd", "groupadd", "apt-get", "scp", "ssh", "git", "logrotate", "systemd-sysusers", "systemd-tmpfiles")
+_NOTHING = (
+    "dpkg",
+    "useradd",
+    "groupadd",
+    "apt-get",
+    "scp",
+    "ssh",
+    "git",
+    "logrotate",
+    "systemd-sysusers",
+    "systemd-tmpfiles",
+)
 
 
 class Sandbox:
@@ -90,8 +113,8 @@ class Sandbox:
         request = '{"auditID":"7f0d1c4e-1234-4f5e-ac7d-123456789abc"}\n'  # the one of docs/audit.md
         (self.directory / "var/log/kubernetes/audit.log").write_text(request)
         self._make_scripts()
-        self._make_work_folder()
         self.site.wait_ready()
+        self._make_work_folder()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -110,8 +133,16 @@ class Sandbox:
         work = self.directory / "work"
         (work / "mcproxy").mkdir(parents=True)
         for entry in ROOT.iterdir():
-            if not entry.name.startswith(".") and entry.name != "mcproxy":
+            if not entry.name.startswith(".") and entry.name not in ("mcproxy", "dist"):
                 (work / entry.name).symlink_to(entry)
+        # What `make dist`, `make binary` and `make deb` would make, there and where the manual carries it to.
+        (work / "dist").mkdir()
+        for name in PACKAGES:
+            (work / "dist" / name).write_text('#!/bin/sh\nexec mcproxy "$@"\n')
+            (work / "dist" / name).chmod(0o755)
+            (work / name).symlink_to(f"dist/{name}")
+            (work / f"{name}.sha256").symlink_to(f"dist/{name}.sha256")
+        shutil.copy(self.site.kubeconfig, work / "east.kubeconfig")
 
     # -- the daemon ---------------------------------------------------------------------------------------------------
 
@@ -164,13 +195,19 @@ class Sandbox:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(self.localized(text))
 
+    def go_to_clone(self) -> None:
+        """Let the next command run in the folder of the clone."""
+        (self.directory / "folder").write_text(f"{self.directory}/work")
+
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the manual in a shell, in the folder of the clone; one that follows is ended (124)."""
+        """Run a command of the manual in a shell, in the folder of the one before; one that follows is ended (124)."""
         if command.endswith((" -w", " -f")):
             command = f"timeout 1 {command}"
+        folder = self.directory / "folder"
+        script = f"trap 'pwd > {folder}' EXIT\n{self.localized(command)}"
         return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self.localized(command)],
-            cwd=self.directory / "work",
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder.read_text().strip(),
             env={
                 **os.environ,
                 "PATH": f"{self.directory / 'bin'}{os.pathsep}{os.environ['PATH']}",
