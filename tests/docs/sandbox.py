@@ -115,6 +115,7 @@ class Sandbox:
         self._make_scripts()
         self.site.wait_ready()
         self._make_work_folder()
+        self.go_to_clone()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -149,6 +150,7 @@ class Sandbox:
     def configure(self, text: str) -> None:
         """Write /etc/mcproxy/mcproxy.yaml with certificates beside it, and nothing else."""
         self.stop_daemon()
+        self.run("python3 -m venv /opt/mcproxy")  # a page may take it away
         folder = self.directory / "etc/mcproxy"
         shutil.rmtree(folder)
         for name in ("tls", "east", "conf.d"):
