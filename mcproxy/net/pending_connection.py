@@ -194,6 +194,7 @@ class PendingConnection:
                 listener=self._listener.name,
                 client=self._peer_host(),
                 cause=cause,
+                log_subject=("PROXY header", self._listener.name, self._peer_host(), cause),
                 todo="let the load balancer send one (send-proxy-v2), or take its address out of proxyProtocol.from",
             )
         self.close()
@@ -217,6 +218,7 @@ class PendingConnection:
                 client=self._client_host(),
                 cause=cause,
                 todo=tls_words.remedy_of_client(cause),
+                log_subject=("TLS", self._listener.name, self.client, cause),
             )
         self.close()
 

@@ -124,9 +124,9 @@ _PATTERNS = tuple(
 )
 
 
-def remedy(cause: str, keys: Keys = CLUSTER) -> str:
-    """Return what an operator does about `cause`."""
+def remedy(cause: str, keys: Keys = CLUSTER, default: str = "") -> str:
+    """Return what an operator does about `cause`; `default` if nothing is known of it."""
     for pattern, todo in _PATTERNS:
         if pattern.match(cause):
             return todo.format(**asdict(keys))
-    return f"see whether {keys.server} runs and can be reached from here"
+    return default or f"see whether {keys.server} runs and can be reached from here"

@@ -24,6 +24,7 @@ from mcproxy.kube import discovery
 from mcproxy.kube.discovery import APIGroupDiscovery, APIVersionDiscovery
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.upstream.control import ControlResponse
+from mcproxy.upstream.remedies import remedy
 
 log = Logger()
 
@@ -229,7 +230,9 @@ class MemberDiscovery:
                 event="discovery_unreadable",
                 cluster=self._member,
                 cause=cause,
-                todo="see that the API server runs, and that system:discovery is bound to the proxy's user",
+                todo=remedy(
+                    cause, default="see that system:discovery is bound to the proxy's user, and the API server's log"
+                ),
             )
         self._logged = cause
 
