@@ -14,7 +14,18 @@ from msgspec import UNSET, Raw, UnsetType
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from mcproxy.observe.audit import values
-from mcproxy.observe.audit.event import COMPLETE, PANIC, STARTED, Annotations, Event, later, received
+from mcproxy.observe.audit.event import (
+    API_VERSION,
+    COMPLETE,
+    KIND,
+    METADATA,
+    PANIC,
+    RECEIVED,
+    STARTED,
+    Annotations,
+    Event,
+    later,
+)
 
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
@@ -59,22 +70,27 @@ class Auditor:
     def ended(self, request: Request, offset: float) -> None:
         """Write the last events of a request, however it ended."""
         trail, when = request.trail, request.ended_at + offset
-        if not isinstance(trail, AuditTrail):
-            refusal = request.refusal
-            if refusal is None and request.exchange.status == 204:
-                return  # a preflight
-            trail = self._trail(request, request.info or _info(request), offset)  # refused before that was known
-            if refusal is not None and refusal.code == 401:
+        refusal, info = request.refusal, request.info
+        if trail is None:
+            if not request.audited:  # refused before its user, or what it is about, was known
+                if refusal is None and request.exchange.status == 204:
+                    return  # a preflight
+                info = info or _info(request)
+            trail = self._trail(request, info, offset)
+            if refusal is not None and refusal.code == 401 and not request.audited:
                 self._add(STARTED, request, trail, self._status(request), when)
                 return
             self._log.add(trail.first)
+        assert isinstance(trail, AuditTrail)
         if request.reason == "internal_error":
             self._add(PANIC, request, trail, values.PANICKED, when)
             return
         info = trail.info
         if info is not None and info.long_running:
             self._started(request, trail, when)
-        self._add(COMPLETE, request, trail, self._status(request), when)
+        code = request.exchange.status
+        status = self._log.status(code) if refusal is None and code else self._status(request)
+        self._add(COMPLETE, request, trail, status, when)
 
     def _trail(self, request: Request, info: RequestInfo | None, offset: float) -> AuditTrail:
         log, exchange, server = self._log, request.exchange, request.server
@@ -90,15 +106,24 @@ class Auditor:
         if client.audited is None or client.audited[0] is not noted:
             client.audited = noted, log.source_ips(client.own_address), log.user_agent(noted.user_agent)
         _, source_ips, user_agent = client.audited
-        first = received(
+        arrived = log.micro_time(exchange.started_at + offset)
+        first = Event(
+            KIND,
+            API_VERSION,
+            METADATA,
             request.audit_id.decode("ascii"),
+            RECEIVED,
             log.uri(target) if len(target) <= _LONGEST_KEPT else values.uri_of(target),
             verb,
             log.nobody if caller is None or not caller.name else self._user(caller),
+            UNSET,
             source_ips if addresses is None else log.source_ips(addresses),
             user_agent,
             UNSET if info is None else log.object_ref(info),
-            log.micro_time(exchange.started_at + offset),
+            UNSET,
+            arrived,
+            arrived,
+            UNSET,
         )
         return AuditTrail(first, info)
 
@@ -130,7 +155,7 @@ class Auditor:
         policy: object = plan.policy if plan is not None else served.policy if served is not None else None
         annotations = Annotations(
             None if decision is None else "allow" if decision.allowed else "forbid",
-            None if decision is None else values.text(decision.reason),
+            None if decision is None else log.text(decision.reason),
             cluster.name
             if cluster is not None
             else (",".join(served.clusters) or None)

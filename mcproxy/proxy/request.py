@@ -138,6 +138,7 @@ class Request:
         "addresses",
         "answered_at",
         "attempts",
+        "audited",
         "caller",
         "client",
         "cluster",
@@ -205,7 +206,8 @@ class Request:
         self._auditor = auditor
         self._tracer = tracer
         self._batch = batch
-        self.ended_at = 0.0
+        self.ended_at = 0.0  # of a request that is told of
+        self.audited = False  # the audit log is told that it has begun
         self.addresses: tuple[str, ...] | None = None  # where it came from, if a trusted proxy says so
         self.trail: object = None  # what the audit log has of it
         self.span: RequestSpan | None = None
@@ -408,6 +410,7 @@ class Request:
         if self._batch is not None:
             if self.client.trusted:
                 self.addresses = self.client.addresses(self.exchange.head)
+            self.audited = True
             self._batch.begun(self)
 
     def _wall_offset(self) -> float:

@@ -63,7 +63,8 @@ class RequestBatch:
             return
         offset = self._wall_seconds() - self._clock.seconds()
         for request in begun:
-            request.report_begun(offset)
+            if not request.ended_at:  # else both are told below: the request is looked at once
+                request.report_begun(offset)
         events = self._events
         for request in ended:
             request.report(offset)

@@ -52,7 +52,9 @@ class FakeAuthenticator:
         self.answer = answer
         self.asked = 0
 
-    async def authenticate(self, peer: Any, headers: Any, path: bytes, *, client: str, token_decides: bool) -> Any:
+    async def authenticate(
+        self, peer: Any, headers: Any, path: bytes, *, client: str, token_decides: bool, server: str = ""
+    ) -> Any:
         self.asked += 1
         answer = await self.answer if isinstance(self.answer, Deferred) else self.answer
         if isinstance(answer, Exception):
