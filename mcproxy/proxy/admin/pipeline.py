@@ -4,12 +4,14 @@
 
 A request with a wrong Host, from a web page of another site, or without a user learns nothing, not even which paths
 are served. Answers that cost something (everything but the probes) are limited in number, so that a flood of them
-leaves the processor to the requests of clusters.
+leaves the processor to the requests of clusters. Each listener has its own number, and a client from elsewhere half of
+it: who does not read what an open listener sends keeps neither operators from theirs nor other scrapers from it.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,7 +49,9 @@ if TYPE_CHECKING:
 log = Logger()
 
 MAX_AT_ONCE = 16
-"""Answers, other than of probes, that one process makes at the same time; beyond it 429."""
+"""Answers, other than of probes, that a listener of one process makes and sends at the same time; beyond it 429."""
+MAX_OF_CLIENT = MAX_AT_ONCE // 2
+"""Of them, those for one address; on this machine one address is many clients."""
 _CHECKS_LAST = 0.5
 """Seconds for which the checks that others make are as good as new: probes are open to everybody, and never refused."""
 _METHODS = (b"GET", b"HEAD")
@@ -80,8 +84,8 @@ class AdminParts:
         self.metrics = {
             openmetrics: Recent(partial(source.metrics, openmetrics), clock, 0.0) for openmetrics in (False, True)
         }
-        self.running = 0
-        """Answers that are being made."""
+        self.running: Counter[tuple[str, str]] = Counter()
+        """Answers that are being made or sent: by listener and client's address; all of a listener have ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class AdminPipeline:
             connection.facts = client
         try:
             requested = await self._admitted(exchange, client)
-            await self._answer(exchange, requested)
+            await self._answer(exchange, client, requested)
         except StatusError as refusal:
             if refusal.code in _LOGGED:
                 log.info(
@@ -185,16 +189,15 @@ class AdminPipeline:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    async def _answer(self, exchange: Exchange, requested: Requested) -> None:
+    async def _answer(self, exchange: Exchange, client: ClientConnectionInfo, requested: Requested) -> None:
         probe = requested.path[1:]
         if probe in healthz.PROBES:
             answer = await self._probe(probe, requested)
             self._send_whole(exchange, answer)
             return
         parts = self._parts
-        if parts.running >= MAX_AT_ONCE:
-            raise retry_after(429, "too many requests at the same time, please try again later", 1)
-        parts.running += 1
+        place = self._place(client)
+        parts.running.update(place)
         try:
             answer = await self._made(exchange, requested)
             if exchange.head.method == b"HEAD":
@@ -203,7 +206,17 @@ class AdminPipeline:
                 gzip = _accepts_gzip(exchange.head.header(b"accept-encoding"))
                 await parts.send_body(exchange, self._fields(exchange, answer), iter(answer.pieces), gzip)
         finally:
-            parts.running -= 1
+            parts.running.subtract(place)
+            parts.running += Counter()  # without those that are zero
+
+    def _place(self, client: ClientConnectionInfo) -> Sequence[tuple[str, str]]:
+        """Return what a request of this client counts for. Raises StatusError (429)."""
+        name, address, running = self._listener.name, client.address, self._parts.running
+        everybody = (name, "")
+        elsewhere = bool(address) and is_foreign(address)
+        if running[everybody] >= MAX_AT_ONCE or (elsewhere and running[name, address] >= MAX_OF_CLIENT):
+            raise retry_after(429, "too many requests at the same time, please try again later", 1)
+        return (everybody, (name, address)) if elsewhere else (everybody,)
 
     async def _probe(self, probe: str, requested: Requested) -> _Answer:
         try:
