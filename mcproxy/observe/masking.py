@@ -10,7 +10,8 @@ LONGEST = 4096
 
 _MASK = "***"
 _SECRET_NAME = re.compile(
-    r"token|secret|passw|authorization|api_?key|bearer|credential|signature|^(?:jwt|code|sig|auth|assertion|command)$"
+    r"token|secret|passw|passphrase|authorization|(?:api|access|private)_?key|bearer|credential|signature|assertion|"
+    r"sess(?:ion)?_?id|^(?:jwt|code|code_verifier|sig|auth|command|pass|pwd|key|otp|sid|ticket|samlresponse)$"
 )
 _MAYBE_SECRET = re.compile(_SECRET_NAME.pattern.replace("^", "").replace("$", ""))
 

@@ -136,6 +136,9 @@ def test_long_target_is_cut_in_both_formats() -> None:
     [
         "token=SECRET", "jwt=SECRET", "code=SECRET", "sig=SECRET", "access_token=SECRET", "X-Amz-Signature=SECRET",
         "a=1&code=SECRET&b=2", "%63ode=SECRET", "CODE=SECRET", "client_secret=SECRET", "assertion=SECRET",
+        "client_assertion=SECRET", "SAMLResponse=SECRET", "code_verifier=SECRET", "pwd=SECRET", "pass=SECRET",
+        "otp=SECRET", "passphrase=SECRET", "key=SECRET", "ticket=SECRET", "PHPSESSID=SECRET", "jsessionid=SECRET",
+        "private_key=SECRET",
         "container=c&command=mysql&command=-pSECRET&stdin=true",
     ],
 )  # fmt: skip
@@ -146,7 +149,8 @@ def test_credential_in_the_query_is_masked(query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["labelSelector=app%3Dx&limit=500", "encode=1&signed=2&codec=3&commands=4", "fieldManager=sig", "code="]
+    "query",
+    ["labelSelector=app%3Dx&limit=500", "encode=1&signed=2&codec=3&commands=4&keys=5", "fieldManager=sig", "code="],
 )
 def test_other_parameters_stay(query: str) -> None:
     assert mask_query("/api?" + query) == "/api?" + query

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
@@ -79,11 +80,13 @@ def _state(request: Request) -> str:
 def masked_target(target: bytes) -> str:
     """Return path and query of a target without what may be secret."""
     path, mark, query = target.decode("latin-1").partition("?")
-    before, proxied, behind = path.partition("/proxy/")
-    if proxied and behind:
-        path = f"{before}{proxied}{_HIDDEN}"
     if len(path) > _MAX_PATH:
         path = path[:_MAX_PATH] + _HIDDEN
+    segments = path.split("/")
+    for index, segment in enumerate(segments):  # decoded, as the API server does: `%70roxy` is the same
+        if unquote(segment) == "proxy" and any(segments[index + 1 :]):
+            path = "/".join((*segments[: index + 1], _HIDDEN))
+            break
     if not mark:
         return path
     shown = dict.fromkeys(_masked_parameter(each) for each in query[: 4 * _MAX_PATH].split("&"))

@@ -24,6 +24,9 @@ def test_commands_and_unknown_parameters_are_not() -> None:
 def test_nothing_behind_a_proxy_path_is() -> None:
     shown = masked_target(b"/api/v1/namespaces/a/services/b/proxy/login/abc?token=x")
     assert shown == "/api/v1/namespaces/a/services/b/proxy/…?…"
+    assert masked_target(b"/api/v1/nodes/a/%70rox%79/abc") == "/api/v1/nodes/a/%70rox%79/…"
+    assert masked_target(b"/api/v1/namespaces/proxy") == "/api/v1/namespaces/proxy"
+    assert "abc" not in masked_target(b"/" + b"x" * 280 + b"/proxy/" + b"abc" * 90)
 
 
 @given(st.sampled_from(["token", "access_token", "command", "a", "", "labelSelector", "continue", "x=watch"]))
