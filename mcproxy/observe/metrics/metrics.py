@@ -26,6 +26,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.counts = Counts()
+        for family in self.counts.families:
+            if not family.labels:
+                self.counts.series(family, ())  # zero from the start: increase() of Prometheus misses a first value
         self._requests = RequestCounts(self.counts)
         self._readers: list[Callable[[], None]] = []
         self._loop_lag: LoopLag | None = None

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from mcproxy.observe.metrics import families
 from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.metrics import Metrics
 
 INCREASES = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9)), max_size=30)
 
@@ -44,3 +45,11 @@ def test_what_another_program_counts_in_another_way_is_left_out() -> None:
     counts = Counts()
     counts.add({"mcproxy_unknown_total": [["a"], [1]], "mcproxy_own_duration_seconds": [["a"], [1, 2]]})
     assert len(counts) == 0
+
+
+def test_what_is_lost_is_zero_from_the_start() -> None:
+    """Prometheus' increase() does not see the first value of a series, so an alert on the first loss needs the zero."""
+    metrics = Metrics()
+    for family in (families.ACCESS_LOG_LOST, families.AUDIT_EVENTS_LOST):
+        assert metrics.counts.of(family) == {(): [0]}
+    assert metrics.take() == {}
