@@ -151,11 +151,6 @@ def format_journal_json(event: LogEvent) -> str:
     return f"<{_PRIORITIES[severity(event)]}>{format_json(event)}"
 
 
-def with_priority(text: str) -> str:
-    """Return an error message of one line as the journal takes it."""
-    return f"<{_PRIORITIES[3]}>{text}"
-
-
 def stamp(event: LogEvent) -> str:
     """Return the event's time (RFC 3339, UTC, milliseconds)."""
     whole, milliseconds = divmod(int(event.get("log_time", 0.0) * 1000 + 0.5), 1000)

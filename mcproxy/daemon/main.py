@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
+from twisted.logger import LogLevel
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import Config
@@ -23,8 +25,7 @@ from mcproxy.daemon.config_process import ConfigProcessError
 from mcproxy.daemon.descriptor_limit import raise_limit
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.lifecycle import Daemon, Dependencies
-from mcproxy.daemon.log_formats import with_priority
-from mcproxy.daemon.log_stream import Stream
+from mcproxy.daemon.log_stream import Stream, format_for
 from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, standard_error, start_logging
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.service_interface import LogFiles, Service
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Load = Callable[[str], "Loaded"]
+_SENTENCES = {"config_error": "configuration error", "daemon_start_failed": "mcproxy does not start"}
+
 MakeService = Callable[..., Service]
 """``(reactor, *, parts, request_logs) -> Service``, as `daemon.service.Service` is made."""
 
@@ -61,7 +64,7 @@ def run(
     `load` is called in a thread for each reload; it raises ConfigErrors.
     """
     if not sys.platform.startswith("linux"):
-        _say("mcproxy: the daemon needs Linux (epoll)", errors)
+        _say("daemon_start_failed", "the daemon needs Linux (epoll)", errors)
         return 1
     signals.ignore_until_ready()
     collector.set_thresholds()
@@ -70,19 +73,19 @@ def run(
     try:
         takeover = _takeover()
     except DaemonError as error:
-        _say(f"mcproxy: {error.cause}" + (f"; {error.todo}" if error.todo else ""), errors)
+        _say("daemon_start_failed", error.cause, errors, error.todo)
         return 1
     systemd = adopt_sockets(os.environ, pid=os.getpid()) if takeover is None else takeover.systemd
     try:
         loaded = load(path)
     except ConfigErrors as error:
         for problem in error.problems:
-            _say(str(problem), errors)
+            _say("config_error", str(problem), errors)
         if takeover is not None:
             takeover.failed([str(problem) for problem in error.problems], invalid=True)
         return os.EX_CONFIG
     except ConfigProcessError as error:
-        _say(f"mcproxy: {error.cause}; {error.todo}", errors)
+        _say("daemon_start_failed", error.cause, errors, error.todo)
         if takeover is not None:
             takeover.failed([error.cause])
         return 1
@@ -120,10 +123,19 @@ def run(
     return daemon.exit_status
 
 
-def _say(text: str, errors: TextIO) -> None:
-    """Print an error that comes before there is a log; the journal gets its priority."""
-    to_journal = errors is sys.stderr and standard_error() is Stream.JOURNAL
-    print(with_priority(text) if to_journal else text, file=errors)
+def _say(event: str, cause: str, errors: TextIO, todo: str = "") -> None:
+    """Print an error that comes before there is a log: on a terminal as `check` does, else as a line of the log.
+
+    Alerts look for its name and the journal has its priority. `logging.format` is not known yet: the line is text.
+    """
+    stream = standard_error()
+    if errors is not sys.stderr or stream is Stream.TERMINAL:
+        prefix = "" if event == "config_error" else "mcproxy: "
+        print(prefix + cause + (f"; {todo}" if todo else ""), file=errors)
+        return
+    fields = {"event": event, "log_level": LogLevel.error, "log_time": time.time(), "cause": cause, "todo": todo}
+    errors.write(format_for(stream, "text", os.environ)({**fields, "log_format": _SENTENCES[event]}))
+    errors.flush()
 
 
 def _takeover() -> Takeover | None:

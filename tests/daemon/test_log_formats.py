@@ -18,7 +18,6 @@ from mcproxy.daemon.log_formats import (
     format_journal_json,
     format_json,
     format_text,
-    with_priority,
 )
 from mcproxy.daemon.log_terminal import terminal_format
 
@@ -46,7 +45,6 @@ def test_the_journal_gets_a_priority_and_no_second_time(level: LogLevel, number:
     line = format_journal(event(level=level, cluster="east"))
     assert line == f'<{number}>level={level.name} event=endpoint_out msg="an endpoint is out" cluster=east\n'
     assert format_journal_json(event(level=level)).startswith(f'<{number}>{{"time":"2026-11-21T11:42:00.123Z",')
-    assert with_priority("x") == "<3>x"
 
 
 def test_json_has_the_names_of_text_and_numbers_as_numbers() -> None:
