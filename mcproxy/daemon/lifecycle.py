@@ -408,7 +408,7 @@ class Daemon:
                 event="config_reload_failed",
                 file=self._dependencies.path,
                 errors=len(reload.errors),
-                todo="mend the file and reload again",
+                todo="mend what the lines before this one say, then reload again",
             )
             status = f"reload failed: {reload.errors[0]}"
         if self.state is State.SERVING:

@@ -137,8 +137,8 @@ def write_files(folder: str, files: dict[str, bytes], *, force: bool) -> None:
     if mode & 0o022 and not mode & 0o1000:
         raise UnusableError(f"{folder}: others may write to this folder; choose another, or chmod go-w {folder}")
     if not force and (there := [name for name in files if os.path.lexists(os.path.join(folder, name))]):
-        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        raise UnusableError(f"{os.path.join(folder, there[0])}{more} is there already; --force replaces it")
+        rest = f", and {len(there) - 1} more of its files are" if len(there) > 1 else ""
+        raise UnusableError(f"{os.path.join(folder, there[0])} is there already{rest}; --force replaces what is there")
     for name, data in files.items():
         write_file(os.path.join(folder, name), data, force=force)
 

@@ -411,7 +411,7 @@ def test_wrong_file_has_the_errors_of_check_in_reload_and_log(site: Site, tmp_pa
         for problem, line in zip(told, logged, strict=True):
             assert json.dumps(problem)[1:-1] in line
         (refused,) = daemon.wait_for("reload refused, the old configuration stays")
-        assert 'todo="mend the file and reload again"' in refused
+        assert 'todo="mend what the lines before this one say, then reload again"' in refused
         assert daemon.get().status == 200
         daemon.file.write_text(good)
         assert daemon.reload().returncode == 0
