@@ -354,7 +354,9 @@ EVENTS: Mapping[str, Event] = {
         "None if it is not to be allowed; else see `todo`.",
     ),
     "request_malformed": Event(
-        "info", "A request of a client broke the protocol and was refused.", "See which client it is, and `cause`."
+        "info",
+        "A request of a client broke the protocol, or its path or headers are ambiguous; it was refused.",
+        "See which client it is, and `cause`.",
     ),
     "resource_left_out": Event(
         "warn",

@@ -26,8 +26,9 @@ SLOW = 5.0
 _FORBIDDEN = {
     "forbidden": "allow it in the authorization of the server, if the user is to have it",
     "no_policy": "add a dispatch policy that matches, if the request is to be served",
-    "cross_site": "add the page's origin to cors.origins, if it is to use this server",
+    "cross_site": "add the page's origin to cors.allowedOrigins, if it is to use this server",
 }
+_FOREIGN_HOST = "let the client use a name that serverNames has, or localhost; a web page may have sent it here"
 
 
 class RequestEvents:
@@ -43,7 +44,12 @@ class RequestEvents:
             if reason == "flow_control":
                 self._over_limit(request)
             elif reason in _FORBIDDEN:
-                _forbidden(request, _FORBIDDEN[reason])
+                foreign = reason == "cross_site" and request.client.foreign_host
+                _forbidden(request, _FOREIGN_HOST if foreign else _FORBIDDEN[reason])
+            elif reason == "bad_request":
+                _malformed(request)
+            elif reason == "upstream_unreachable" and request.attempts:
+                self._connections_fail(request)
             elif reason == "upstream_broken":
                 _broken_by_endpoint(request)
         elif not request.exchange.completed:
@@ -97,6 +103,32 @@ class RequestEvents:
                 todo="see whether that API server, or its etcd, is overloaded; lists of everything take long",
                 log_subject=subject,
             )
+
+    def _connections_fail(self, request: Request) -> None:
+        """Every endpoint that was tried has closed its connection without a response, though its checks may succeed."""
+        fields, refusal = about(request), request.refusal
+        subject = ("unreachable", fields["cluster"], fields["endpoint"])
+        if self._quiet.may_say(subject, request.ended_at):
+            log.warn(
+                "no endpoint answered a request; more of them in this minute are not logged",
+                event="upstream_no_answer",
+                **fields,
+                attempts=request.attempts,
+                cause=refusal.message if refusal is not None else "",
+                todo="see that API server's log, and what is between it and here",
+                log_subject=subject,
+            )
+
+
+def _malformed(request: Request) -> None:
+    refusal = request.refusal
+    log.info(
+        "a request is refused: its path or its headers are ambiguous (400)",
+        event="request_malformed",
+        **about(request),
+        cause=refusal.message if refusal is not None else "",
+        todo="see what that client sends; a plain path and valid headers are taken",
+    )
 
 
 def _forbidden(request: Request, todo: str) -> None:

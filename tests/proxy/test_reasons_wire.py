@@ -100,6 +100,7 @@ async def test_a_refusal_is_logged_with_its_reason(
         (get(PODS, b"Authorization: Bearer no"), "token_refused", None, "the client needs a token"),
         (get(SECRETS + b"?token=abc", ALICE), "request_forbidden", "alice", "allow it in the authorization"),
         (get(b"/version", ALICE), "request_forbidden", "alice", "add a dispatch policy"),
+        (get(b"/api/v1//services", ALICE), "request_malformed", "alice", "see what that client sends"),
         (get(PODS, ALICE, b"Impersonate-User: bob"), "impersonation_refused", "alice", None),
         (get(PODS, ALICE), "flow_control_limit_reached", "alice", "raise the flow control"),
     ],

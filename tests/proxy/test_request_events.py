@@ -25,7 +25,8 @@ def request(
             reason="", upstream_status=0, sent_at=sent_at, ended_at=ended_at,
             is_session=session, refusal=None, info=None, plan=None,
             server=SimpleNamespace(name="main", authenticates=True), cluster=SimpleNamespace(name="east"),
-            endpoint=SimpleNamespace(name=endpoint), client=SimpleNamespace(log_address="10.0.0.9"),
+            endpoint=SimpleNamespace(name=endpoint), attempts=0,
+            client=SimpleNamespace(log_address="10.0.0.9", foreign_host=False),
             caller=SimpleNamespace(user=SimpleNamespace(name="alice")),
             exchange=SimpleNamespace(**{
                 "head": head, "completed": True, "responded": True, "stalled": False, "status": 200, "bytes_in": 0,
@@ -68,6 +69,28 @@ def test_a_401_to_the_proxys_own_identity_is_told_once_a_minute() -> None:
     assert "`credentials`" in line["todo"]
     refused.cluster.config = replace(config, identity=model.Identity.PASSTHROUGH)  # the client's own credential
     assert told(RequestEvents(), refused) == []
+
+
+def test_an_endpoint_that_closes_every_connection_is_told_once_a_minute() -> None:
+    """Its health checks may succeed, so nothing else would say why clients get 503."""
+    unanswered = request()
+    unanswered.reason = "upstream_unreachable"
+    assert told(RequestEvents(), unanswered) == []  # no endpoint was ready: `endpoint_out` has said why
+    unanswered.attempts = 2
+    unanswered.refusal = SimpleNamespace(message="a: the connection failed")
+    (line,) = told(RequestEvents(), *[unanswered] * 2)
+    assert (line["event"], line["endpoint"], line["attempts"]) == ("upstream_no_answer", "a", 2)
+    assert line["cause"] == "a: the connection failed"
+
+
+@pytest.mark.parametrize(("foreign", "todo"), [(False, "cors.allowedOrigins"), (True, "serverNames")])
+def test_what_to_do_about_a_page_and_about_a_host_that_is_not_known_differ(foreign: bool, todo: str) -> None:
+    refused = request()
+    refused.reason = "cross_site"
+    refused.client.foreign_host = foreign
+    (line,) = told(RequestEvents(), refused)
+    assert line["event"] == "request_forbidden"
+    assert todo in line["todo"]
 
 
 @pytest.mark.parametrize(
