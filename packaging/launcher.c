@@ -70,13 +70,16 @@ static int fail(const char *what, const char *why)
 
 /* -- folders -- */
 
-/* Whether nobody but root and this user can put something at `path`, or replace it; `path` is absolute and exists. */
+/* Whether nobody but root and this user can put something at `path`, or replace it; `path` is absolute and exists.
+ * It has no link in it (`realpath`): what a link names could be trusted now, and another when it is used. */
 static int trusted(const char *path)
 {
     char real[PATH_MAX], part[PATH_MAX];
     struct stat status;
     if (!realpath(path, real))
         return note(path, "%s", strerror(errno)), 0;
+    if (strcmp(real, path))
+        return note(path, "has become a link"), 0;
     for (char *end = real;; end++) {
         if (*end != '/' && *end != '\0')
             continue;
@@ -299,16 +302,21 @@ static int locked(const char *tree)
 /* Makes the tree in `base` unless it is there; returns it, locked, or -1 with a reason noted. Its path goes to `tree`. */
 static int tree_in(const char *base, mode_t mode, int file, const struct trailer *trailer, char *tree)
 {
-    char making[PATH_MAX];
+    char making[PATH_MAX], real[PATH_MAX];
     if (base[0] != '/')
         return note(base, "is no absolute path"), -1;
+    if (access(base, F_OK) && make_folders(base, mode))
+        return note(base, "%s", strerror(errno)), -1;
+    if (!realpath(base, real))
+        return note(base, "%s", strerror(errno)), -1;
+    base = real; /* links are followed once: whoever may change one has no part in what comes now */
     if (snprintf(tree, PATH_MAX, "%s/unpacked-%.32s", base, trailer->hash) >= PATH_MAX ||
         snprintf(making, sizeof making, "%s/.unpacking-%.32s-XXXXXX", base, trailer->hash) >= PATH_MAX)
         return note(base, "is too long"), -1;
     int held = locked(tree);
     if (held >= 0)
         return held;
-    if (make_folders(base, mode))
+    if (access(base, W_OK | X_OK))
         return note(base, "%s", strerror(errno)), -1;
     if (!trusted(base) || !executable(base))
         return -1;
@@ -342,8 +350,8 @@ static int find_tree(int file, const struct trailer *trailer, char *tree)
         if ((held = tree_in(SHARED, 0755, file, trailer, tree)) >= 0)
             return held;
     } else {
-        snprintf(tree, PATH_MAX, "%s/unpacked-%.32s", SHARED, trailer->hash);
-        if ((held = locked(tree)) >= 0)
+        if (realpath(SHARED, base) && (size_t)snprintf(tree, PATH_MAX, "%s/unpacked-%.32s", base, trailer->hash) < PATH_MAX &&
+            (held = locked(tree)) >= 0)
             return held;
         if (cache && *cache == '/' && (size_t)snprintf(base, sizeof base, "%s/mcproxy", cache) < sizeof base &&
             (held = tree_in(base, 0700, file, trailer, tree)) >= 0)

@@ -105,6 +105,18 @@ def test_a_folder_that_another_user_has_made_is_not_used(root: EmptyRoot) -> Non
     assert "set MCPROXY_UNPACK_DIR" in done.stderr
 
 
+def test_a_link_that_another_user_can_change_is_followed_once(root: EmptyRoot) -> None:
+    """Between the look at what it names and its use, it could name something else."""
+    for folder, owner in (("others", 1000), ("own", NOBODY)):
+        (root.path / "opt" / folder).mkdir(parents=True)
+        os.chown(root.path / "opt" / folder, owner, owner)
+    (root.path / "opt/others/link").symlink_to("/opt/own")
+    for _ in ("it unpacks", "it finds it unpacked"):
+        done = root.run("version", "-o", "json", environ={"MCPROXY_UNPACK_DIR": "/opt/others/link"})
+        (tree,) = root.unpacked("opt/own")
+        assert json.loads(done.stdout)["executable"] == f"/opt/own/{tree.name}/bin/mcproxy"
+
+
 def test_a_folder_in_which_programs_may_not_run_is_passed_over(root: EmptyRoot) -> None:
     root.mount("-t", "tmpfs", "-o", "noexec,mode=1777", "none", "tmp")
     refused = root.run("--version")
