@@ -43,7 +43,8 @@ class BatchedLog(ABC, Generic[T]):
         self._longest_backlog = longest_backlog
         self._records: list[T] = []
         self._bytes_passed = 0
-        self._timer: IDelayedCall | None = None
+        self._timer: IDelayedCall | None = None  # when records are passed on
+        self._look: IDelayedCall | None = None  # when the writer is asked what has become of them
         self._dropped = 0
         self._reported = 0
         self._reported_error = ""
@@ -100,17 +101,18 @@ class BatchedLog(ABC, Generic[T]):
         """Reopen the file by its name, after the lines so far are written to the old one."""
         self._pass_on()
         self._writer.reopen()
-        if self._timer is None:
-            self._timer = self._clock.callLater(LOOK_AFTER, self._tick)
+        if self._look is None:
+            self._look = self._clock.callLater(LOOK_AFTER, self._look_at_writer)
 
     def close(self) -> None:
         """Write what is left and close the file, in the thread; returns at once. A second call does nothing."""
         if not self.is_open:
             return
         self.is_open = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._look):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._look = None
         self._pass_on()
         self._writer.close()
 
@@ -123,13 +125,18 @@ class BatchedLog(ABC, Generic[T]):
     def _tick(self) -> None:
         self._timer = None
         self._pass_on()
+        if self._look is None:  # a timer of its own: records that come meanwhile do not wait for it
+            self._look_at_writer()
+
+    def _look_at_writer(self) -> None:
+        self._look = None
         wait = self._next_report - self._clock.seconds()
         if wait <= 0:
             self._report()
         if self.lost > self._reported:
-            self._timer = self._clock.callLater(max(wait, FLUSH_AFTER), self._tick)
+            self._look = self._clock.callLater(max(wait, FLUSH_AFTER), self._look_at_writer)
         elif self.queued_bytes or self._reported_error:
-            self._timer = self._clock.callLater(LOOK_AFTER, self._tick)
+            self._look = self._clock.callLater(LOOK_AFTER, self._look_at_writer)
 
     def _pass_on(self) -> None:
         records, self._records = self._records, []

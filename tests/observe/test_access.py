@@ -97,6 +97,21 @@ def test_stalled_disk_costs_lines_which_are_counted_and_reported(
     assert [fields["lines"] for fields in warnings][1:] == [1]
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_lines_do_not_wait_until_it_is_time_to_look_what_became_of_those_before(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, warnings: list[dict[str, Any]], lost: int
+) -> None:
+    """A worker that is killed has lost what it had not passed on: some milliseconds, not a second or ten."""
+    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    log = AccessLog(clock, model.AccessLog(file="/x"))
+    for number in range(1, 5):
+        log._writer.lines_lost += lost
+        log.finished(record())
+        clock.advance(FLUSH_AFTER)
+        assert log._writer.handed == [1] * number  # type: ignore[attr-defined]
+    assert len(warnings) == lost  # the others when it is time
+
+
 def test_backlog_that_shrinks_takes_lines_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "FileWriter", StalledWriter)
     monkeypatch.setattr(access, "LONGEST_BACKLOG", 1000)
