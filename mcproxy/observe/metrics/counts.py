@@ -8,16 +8,32 @@ added up elsewhere (`add`), so the counts of several processes are those of one.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Container, Iterable, Mapping, Sized
+from typing import Any, Protocol
 
-from mcproxy.observe.metrics.families import COUNTED, Family
+from mcproxy.observe.metrics.families import COUNTED, REQUESTS, Family
 
 Labels = tuple[str, ...]
 Series = list[float]
 
 Changes = dict[str, list[Any]]
 """``{name of the family: [values of the labels, numbers, values of the labels, numbers, …]}``: JSON."""
+
+MAX_SERIES = 10_000
+"""Series of `mcproxy_requests_total` that verb, resource and code tell apart, in a process and in the sum of all."""
+OTHER = "other"
+
+
+class _Known(Sized, Container[Labels], Protocol):
+    """The labels that there are series of."""
+
+
+def within_bound(known: _Known, labels: Labels) -> Labels:
+    """Return under which labels a request is counted: beyond the bound, those that tell servers' errors apart."""
+    if len(known) < MAX_SERIES or labels in known:
+        return labels
+    server, cluster, _, _, code = labels
+    return server, cluster, OTHER, OTHER, code if code == OTHER else f"{code[0]}xx"
 
 
 def observe(series: Series, bounds: tuple[float, ...], value: float) -> None:
@@ -90,6 +106,8 @@ class Counts:
                 if len(numbers) != size:
                     continue
                 labels = tuple(labels)
+                if name == REQUESTS.name:
+                    labels = within_bound(found, labels)
                 mine = found.get(labels)
                 if mine is None:
                     found[labels] = list(numbers)

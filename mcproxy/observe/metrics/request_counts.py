@@ -5,8 +5,10 @@ caches hold something else. There is no timer: who reads the counts flushes befo
 
 The bound of the series: servers, clusters, endpoints and policies are the configuration's; a verb is one of
 Kubernetes', or of a path that is no resource's an HTTP method; a resource must have been seen to exist, and 200 of
-them are told apart; a status code is a registered one, or its class (5xx). Where these together would make more than
-10,000 series of `mcproxy_requests_total`, further ones are told apart by server and cluster alone.
+a cluster are told apart; a status code is a registered one, or its class (5xx). Where these together would make more
+than 10,000 series of `mcproxy_requests_total`, further ones are told apart by server, cluster and class of the code
+alone. So a cluster whose answers are false, or a tenant's server behind it, takes nothing from what is counted of
+others but detail: their errors still show.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from http import HTTPStatus
 from operator import attrgetter
 from typing import Any
 
-from mcproxy.observe.metrics.counts import Counts, Labels, Series
+from mcproxy.observe.metrics.counts import OTHER, Counts, Labels, Series, within_bound
 from mcproxy.observe.metrics.families import (
     AGGREGATE_READS,
     AUTHENTICATION,
@@ -37,11 +39,8 @@ from mcproxy.observe.record import AccessRecord
 BATCH = 64
 """Records that are counted at once."""
 MAX_RESOURCES = 200
-"""Resources (with group and subresource) that are told apart in a process."""
-MAX_SERIES = 10_000
-"""Series of `mcproxy_requests_total` that verb, resource and code tell apart."""
+"""Resources (with group and subresource) of a cluster that are told apart in a process."""
 
-OTHER = "other"
 SEVERAL = "*"
 """The cluster of a response that an aggregate has made of several members."""
 
@@ -101,7 +100,7 @@ class RequestCounts:
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
         self._records: list[AccessRecord] = []
-        self._resources: set[str] = set()
+        self._resources: dict[str, set[str]] = {}  # by cluster
         self._known: dict[tuple[Any, ...], _Alike] = {}
         self._unknown: list[_Alike] = []  # of the records that are being counted
 
@@ -160,15 +159,12 @@ class RequestCounts:
         server = record.server
         cluster = SEVERAL if "," in record.cluster else record.cluster
         verb = METHODS.get(record.method, OTHER) if not record.verb else record.verb if record.verb in VERBS else OTHER
-        resource = self._resource(record)
+        resource = self._resource(record, cluster)
         labels: Labels = (server, cluster, verb, resource, CODES.get(record.status, OTHER))
-        found = counts.of(REQUESTS)
-        if labels not in found and len(found) >= MAX_SERIES:
-            labels = (server, cluster, OTHER, OTHER, OTHER)
         counters = [
             counts.series(REQUEST_BYTES, (server, cluster)),
             counts.series(RESPONSE_BYTES, (server, cluster)),
-            counts.series(REQUESTS, labels),
+            counts.series(REQUESTS, within_bound(counts.of(REQUESTS), labels)),
             counts.series(OUTCOMES, (server, record.reason)),
         ]
         if record.policy:
@@ -196,13 +192,13 @@ class RequestCounts:
             self._known[key] = alike
         return alike
 
-    def _resource(self, record: AccessRecord) -> str:
+    def _resource(self, record: AccessRecord, cluster: str) -> str:
         """Return the label: a response that is no refusal has shown that the resource exists."""
-        resource = record.resource
-        if not resource or resource in self._resources:
+        resource, known = record.resource, self._resources.get(cluster, ())
+        if not resource or resource in known:
             return resource
         exists = 0 < record.status < 400 and len(resource) <= _LONGEST_RESOURCE
-        if not exists or len(self._resources) >= MAX_RESOURCES:
+        if not exists or len(known) >= MAX_RESOURCES:
             return OTHER
-        self._resources.add(resource)
+        self._resources.setdefault(cluster, set()).add(resource)
         return resource

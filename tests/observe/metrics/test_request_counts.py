@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.observe.metrics import families
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MAX_SERIES, Counts
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.observe.metrics.request_counts import CODES, MAX_RESOURCES, MAX_SERIES, METHODS, VERBS, RequestCounts
+from mcproxy.observe.metrics.request_counts import CODES, MAX_RESOURCES, METHODS, VERBS, RequestCounts
 from mcproxy.observe.record import AccessRecord
 from tests.observe.metrics.records import record
 
@@ -153,8 +153,34 @@ def test_series_are_bounded_when_all_that_is_bounded_together_is_too_much() -> N
         for status in (200, 404, 500)
     )
     found = requests_of(counted(*records))
-    assert MAX_SERIES < len(found) <= MAX_SERIES + 6
+    assert MAX_SERIES < len(found) <= MAX_SERIES + 6 * 3
     assert sum(found.values()) == 6 * MAX_RESOURCES * 3 * 3
+
+
+def test_a_cluster_that_answers_everything_hides_no_error_of_another() -> None:
+    """Its series may fill the bound; those of others keep their resources, and what errors are found by."""
+    resources = [f"r{number}.example.com" for number in range(MAX_RESOURCES + 1)]
+    hostile = [
+        record(cluster="hostile", resource=resource, verb=verb, status=status)
+        for resource in resources
+        for verb in ("get", "list", "watch")
+        for status in (200, *range(400, 418))
+    ]
+    found = requests_of(
+        counted(*(each for each in hostile if each.status == 200), record(), *hostile, record(status=503))
+    )
+    assert found["east", "c1", "list", record().resource, "200"] == 1
+    assert found["east", "c1", "other", "other", "5xx"] == 1
+
+
+def test_the_sum_of_processes_that_come_and_go_is_bounded() -> None:
+    total = Counts()
+    for process in range(3):
+        series = [("east", "c1", "list", f"r{process}-{number}", "200") for number in range(5000)]
+        total.add({families.REQUESTS.name: [part for labels in series for part in (labels, [1])]})
+    found = requests_of(total)
+    assert len(found) == MAX_SERIES + 1
+    assert found["east", "c1", "other", "other", "2xx"] == 5000
 
 
 def test_what_was_kept_of_hostile_requests_is_bounded() -> None:
