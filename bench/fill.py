@@ -21,6 +21,7 @@ from mcproxy.dispatch.flow_controls import FlowControls
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.kube.user import UserInfo
+from mcproxy.observe.metrics.metrics import Metrics
 
 _TOKEN_BYTES = 1000
 
@@ -42,7 +43,7 @@ def adds_tokens() -> Callable[[int], object]:
         (cast(Any, _Reviewer()),),
         allow_system_names=False,
         share_service_accounts=False,
-        shared=cast(Any, SimpleNamespace(reactor=Clock())),
+        shared=cast(Any, SimpleNamespace(reactor=Clock(), metrics=Metrics())),
     )
     return lambda number: chain.at_once(b"%08d" % number + b"t" * (_TOKEN_BYTES - 8))
 

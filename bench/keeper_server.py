@@ -87,8 +87,9 @@ def service(reactor: Any, make_aggregates: Callable[[Any, Any], Any]) -> Any:
     """Return the Service of a process, without an access log."""
     from mcproxy.daemon.process_parts import ProcessParts
     from mcproxy.daemon.service import Service
+    from mcproxy.observe.request_logs import RequestLogs
 
-    return Service(reactor, parts=ProcessParts(make_aggregates=make_aggregates), request_logs=cast(Any, None))
+    return Service(reactor, parts=ProcessParts(make_aggregates=make_aggregates), request_logs=RequestLogs(reactor))
 
 
 def watches(reactor: Any, watchers: int, rate: int, seconds: float) -> Callable[[Any], Awaitable[None]]:

@@ -303,8 +303,8 @@ def test_a_reviewer_that_is_down_is_503_for_tokens_that_only_it_can_review(envir
     wait_until("requests are judged again", lambda: ask(judged, under).status == 200)
     answer = ask(environment.address(), PODS, headers=bearer("unknown-5"))
     assert answer.status == 401
-    warnings = environment.daemon.lines("tokenReview by cluster judge fails", "level=warn")
-    causes = [re.sub(r"\d+", "N", line.partition(" fails: ")[2]) for line in warnings]
+    warnings = environment.daemon.lines("event=reviewer_out", "tokenReview", "judge", "level=warn")
+    causes = [re.sub(r"\d+", "N", line.partition(" cause=")[2]) for line in warnings]
     assert causes
     assert all(one != another for one, another in itertools.pairwise(causes))  # not a line for each request
 

@@ -498,7 +498,7 @@ class TestCredential:
         await harness.until(lambda: harness.records)
         assert [record.reason for record in harness.records] == ["credential_refused"]
         (line,) = warned
-        assert (line["cluster"], "valid credential" in line["todo"]) == ("east", True)
+        assert (line["cluster"], "credentials" in line["todo"]) == ("east", True), line["todo"]
         assert line["client"] == "127.0.0.1"  # by which such lines are limited
 
     @REFUSALS
