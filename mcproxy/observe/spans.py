@@ -106,7 +106,11 @@ def trace_id_of(span: Span) -> str:
 
 
 class _Complaints(logging.Handler):
-    """Takes what the SDK logs: it would write to stderr, with tracebacks."""
+    """Takes what the SDK logs: it would write to stderr, with tracebacks.
+
+    What the API logs is about what a client has sent, such as a `tracestate` that it takes no part in: clients must not
+    make a line that says that spans are lost, nor use up the one of a minute.
+    """
 
     def __init__(self, complain: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -120,4 +124,5 @@ class _Complaints(logging.Handler):
         logger.handlers = [cls(complain)]
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._complain(record.getMessage())
+        if record.name.startswith(("opentelemetry.sdk.", "opentelemetry.exporter.")):
+            self._complain(record.getMessage())

@@ -5,6 +5,7 @@ Without these variables nothing of OpenTelemetry is imported.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ log = Logger()
 COMPLAIN_EVERY = 60.0
 """Seconds between two lines about spans that are not exported."""
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_USER_INFO = re.compile(r"//[^/?#]*@")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
@@ -34,7 +36,7 @@ def start(reactor: Any, environ: Mapping[str, str], process: str = "") -> Spans 
     """Start tracing if the environment asks for it; what stands in the way is one line of the log."""
     if not configured(environ):
         return None
-    endpoint = next(environ[name] for name in _ENDPOINTS if environ.get(name))
+    endpoint = _USER_INFO.sub("//***@", next(environ[name] for name in _ENDPOINTS if environ.get(name)))
     protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "http/protobuf")
     if protocol != "http/protobuf":
         log.warn(

@@ -157,6 +157,27 @@ async def test_a_collector_that_is_away_is_one_line(
     assert [(each["event"], each["cause"]) for each in said] == [("spans_not_exported", "refused")]
 
 
+async def test_a_client_cannot_make_a_line_that_says_that_spans_are_lost(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(tracing.log, "warn", lambda text, **fields: said.append(fields))
+    await traced.serve()
+    for state in (b"1a=b", b"a@b@c=x", b"a="):  # the proxy takes them, the SDK does not
+        await traced.asks(get(POD, PARENT, b"tracestate: " + state))
+    await traced.span(2)
+    assert not said
+
+
+async def test_a_password_of_the_collector_is_not_in_the_log(
+    traced: Traced, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(tracing.log, "info", lambda text, **fields: said.append(fields))
+    await traced.serve(OTEL_EXPORTER_OTLP_ENDPOINT=collector.url.replace("//", "//user:p@ss@"))
+    assert [each["endpoint"] for each in said] == [collector.url.replace("//", "//***@")]
+
+
 @pytest.mark.parametrize(
     ("environ", "asked"),
     [
