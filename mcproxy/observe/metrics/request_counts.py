@@ -13,6 +13,7 @@ others but detail: their errors still show.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable
 from http import HTTPStatus
@@ -55,7 +56,7 @@ CODES = {
 """Labels of status codes: a tenant's own server, below `proxy`, may send any."""
 
 _RESULTS = {"unauthenticated": "refused", "authenticator_unavailable": "unavailable"}  # by a record's reason
-_LONGEST_RESOURCE = 200  # characters; names of resources and groups are far shorter
+_RESOURCE = re.compile(r"[A-Za-z0-9._/-]{1,200}")  # names of resources and groups are far shorter
 _KEPT = 4096  # combinations of what many requests have in common
 
 #: What decides which series a record belongs to.
@@ -197,7 +198,7 @@ class RequestCounts:
         resource, known = record.resource, self._resources.get(cluster, ())
         if not resource or resource in known:
             return resource
-        exists = 0 < record.status < 400 and len(resource) <= _LONGEST_RESOURCE
+        exists = 0 < record.status < 400 and _RESOURCE.fullmatch(resource)
         if not exists or len(known) >= MAX_RESOURCES:
             return OTHER
         self._resources.setdefault(cluster, set()).add(resource)

@@ -139,8 +139,9 @@ def test_resources_are_bounded_even_if_every_response_shows_that_they_exist() ->
     assert len(counts) < MAX_RESOURCES + 20
 
 
-def test_a_name_that_is_too_long_for_a_resource_is_other() -> None:
-    assert set(requests_of(counted(record(resource="r" * 201)))) == {("east", "c1", "list", "other", "200")}
+@pytest.mark.parametrize("resource", ["r" * 201, "<img src=x>", "pods\nforged", "{{ $labels.user }}", "é"])
+def test_what_is_no_name_of_a_resource_is_other(resource: str) -> None:
+    assert set(requests_of(counted(record(resource=resource)))) == {("east", "c1", "list", "other", "200")}
 
 
 def test_series_are_bounded_when_all_that_is_bounded_together_is_too_much() -> None:
