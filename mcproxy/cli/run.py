@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
     from mcproxy.daemon.config_process import ConfigReader
 
     reader = ConfigReader()
-    reader.start()  # it imports what it needs while this process imports the rest
+    if "MCPROXY_HANDOVER" not in os.environ:  # else this process forks, and may have no thread yet (daemon.handover)
+        reader.start()  # it imports what it needs while this process imports the rest
     from mcproxy.daemon.main import run as run_daemon
     from mcproxy.daemon.service import Service
 

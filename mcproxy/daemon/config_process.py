@@ -67,6 +67,9 @@ class ConfigReader:
         """
         with self._lock:
             process, self._waiting = self._waiting, None
+        if process is not None and not process.is_child:
+            process.close()
+            process = None
         answer = None
         if process is not None and not _names_descriptor(path):
             with contextlib.suppress(_Ended):  # it had waited for long enough just now
@@ -125,7 +128,17 @@ class _Process:
         finally:
             os.close(writer)
         self._answers = open(reader, "rb")  # noqa: SIM115
+        self._parent = os.getpid()
         threading.Thread(target=self._popen.wait, name="config process", daemon=True).start()  # it ends by itself
+
+    @property
+    def is_child(self) -> bool:
+        """Whether it is a child of this process.
+
+        The daemon that takes over in an upgrade forks after it has started one: that one is not its child, and the lock
+        of `Popen.wait` is held for ever by a thread that it does not have.
+        """
+        return self._parent == os.getpid()
 
     def ask(self, path: str) -> bytes:
         """Return the answer. Raises _Ended."""

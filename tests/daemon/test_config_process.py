@@ -117,3 +117,22 @@ def test_the_daemon_does_not_import_the_reader(path: str) -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "\n"
+
+
+FORKS = """
+import os, signal, sys
+from mcproxy.daemon.config_process import ConfigReader
+reader = ConfigReader()
+reader.start()
+if os.fork():
+    os._exit(0)
+os.kill(reader._waiting._popen.pid, signal.SIGKILL)
+print(reader.load(sys.argv[1]).config.listeners[0].name)
+"""
+
+
+def test_a_process_that_forked_meanwhile_starts_one_of_its_own(path: str) -> None:
+    """As in an upgrade: a reload after it waited for ever for the process that its parent had started."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)  # until the child has ended
+    assert done.stdout == "a\n", done.stderr
