@@ -122,7 +122,7 @@ def _of_certificates(status: Status) -> Iterator[Problem]:
         if days <= 0:
             yield _severe(f"{what} has expired, on {end}", "certificates")
         else:
-            yield _warning(f"{what} expires in {days:.0f} days, on {end}", "certificates")
+            yield _warning(f"{what} expires in {int(days)} days, on {end}", "certificates")
 
 
 def _use(certificate: Status) -> str:

@@ -81,7 +81,7 @@ def test_certificates_of_one_file_are_one_line() -> None:
         "severe: the certificate in /etc/mcproxy/tls/fleet.crt (server fleet, client east) has expired, "
         "on 2027-11-22T12:00:00Z"
     ]
-    assert words(certificates=[{**CERTIFICATE, "daysLeft": 12.3}]) == [
+    assert words(certificates=[{**CERTIFICATE, "daysLeft": 12.9}]) == [
         "warning: the certificate in /etc/mcproxy/tls/fleet.crt (server fleet) expires in 12 days, "
         "on 2027-11-22T12:00:00Z"
     ]
