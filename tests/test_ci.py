@@ -157,3 +157,11 @@ def test_no_test_at_all_is_no_success(tmp_path: Path) -> None:
     report = tmp_path / "3.13.xml"
     report.write_text(REPORT.format(tests=0, failures=0, errors=0))
     assert summary(str(report)).returncode == 1
+
+
+def test_a_night_goes_on_after_a_find_and_fails(tmp_path: Path, environ: dict[str, str]) -> None:
+    make, asked = tmp_path / "bin" / "make", tmp_path / "asked"
+    make.write_text(f'#!/bin/sh\necho "$*" >> {asked}\n[ "$1" != fuzz ]\n')
+    make.chmod(0o755)
+    assert subprocess.run([ROOT / ".ci/night"], env=environ, timeout=10).returncode == 1
+    assert asked.read_text().splitlines() == ["fuzz RUNS=1000000", "soak TIME=30m"]
