@@ -5,7 +5,8 @@ program. It blocks, for half a minute if the name server is dead: so it runs in 
 reactor's pool, which has other work; one look-up for a name is shared by all who wait for it.
 
 A name server that fails, or is slow, is no reason to lose a cluster that was reached a moment ago: the last known
-addresses stay in use for as long. An answer is used for `FRESH` seconds; who changes a name waits that long.
+addresses stay in use for as long. A name server that answers, and says that there is no such name, ends their use: the
+address may be somebody else's by now. An answer is used for `FRESH` seconds; who changes a name waits that long.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ MAX_THREADS = 16
 """Look-ups at the same time; further ones wait for a thread."""
 MAX_NAMES = 4096
 """Names that are remembered; beyond, the one that was not asked for the longest time is forgotten."""
+
+_NO_SUCH_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
+"""What getaddrinfo(3) says where a name server has answered that there is no such name, or no address of it."""
 
 LookUp = Callable[[str], Sequence[str]]
 """Returns addresses, blocking. Raises OSError."""
@@ -150,23 +154,28 @@ class Resolver:
 
         def work() -> None:
             found: tuple[str, ...] = ()
-            cause = ""
+            cause, exists = "", True
             try:
                 found = tuple(self._look_up(host))
+            except socket.gaierror as error:
+                cause, exists = error.strerror or str(error), error.errno not in _NO_SUCH_NAME
             except OSError as error:
                 cause = error.strerror or str(error)
             except Exception as error:
                 cause = f"{type(error).__name__}: {error}"
-            self._reactor.callFromThread(self._done, host, name, found, cause or ("" if found else "it has no address"))
+            cause = cause or ("" if found else "it has no address")
+            self._reactor.callFromThread(self._done, host, name, found, cause, exists)
 
         try:
             self._start(work)
         except RuntimeError as error:  # no further thread can be had now
             self._done(host, name, (), str(error))
 
-    def _done(self, host: str, name: _Name, found: tuple[str, ...], cause: str) -> None:
+    def _done(self, host: str, name: _Name, found: tuple[str, ...], cause: str, exists: bool = True) -> None:
         self._threads -= 1
         name.running = False
+        if not exists:
+            name.addresses = ()
         if found:
             name.addresses, name.at = found, self._reactor.seconds()
         self._tell(host, name, cause)

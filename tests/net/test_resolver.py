@@ -107,6 +107,15 @@ def test_the_last_known_addresses_stay_in_use_while_it_fails(names: Names, failu
     assert logged[0]["cause"]
 
 
+def test_addresses_of_a_name_that_is_no_more_are_not_used(names: Names) -> None:
+    names.known("192.0.2.1")
+    names.table["api.test"] = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    asked = names.ask()
+    names.answer()
+    (error,) = asked
+    assert str(error) == "Name or service not known"
+
+
 def test_a_slow_one_holds_up_only_who_knows_nothing(names: Names) -> None:
     names.known("192.0.2.1")
     asked, stranger = names.ask(), names.ask("other.test")
