@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from mcproxy.config.loaded import Loaded
 
 MODULE = "mcproxy.daemon.config_process"
+ANSWERS_WITHIN = 60.0
+"""Seconds that reading may take: a reload that never came to its end would hold up all that follow."""
 STAYS = 10.0
 """Seconds that the process waits for another file to read before it ends."""
 
@@ -99,12 +101,12 @@ class ConfigReader:
 
 
 class _Ended(Exception):
-    """The process has ended without an answer."""
+    """The process has ended without an answer, or was ended because it gave none."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.words = fresh_interpreter.describe_end(status)
-        self.todo = fresh_interpreter.remedy_of_end(status)
+    def __init__(self, words: str, *, todo: str) -> None:
+        super().__init__(words)
+        self.words = words
+        self.todo = todo
 
 
 class _Process:
@@ -146,13 +148,21 @@ class _Process:
         try:
             self._popen.stdin.write(json.dumps(path).encode() + b"\n")
             self._popen.stdin.flush()
+            if not select.select([self._answers], [], [], ANSWERS_WITHIN)[0]:
+                self._popen.kill()
+                self.close()
+                raise _Ended(
+                    f"it has not read the files within {ANSWERS_WITHIN:g} s",
+                    todo="see whether a file is on a file system that is away, or a pipe that nobody writes to",
+                )
             head = self._answers.read(_LENGTH.size)
             answer = self._answers.read(_LENGTH.unpack(head)[0])
         except (BrokenPipeError, struct.error):
             answer = b""
         if not answer:
             self.close()
-            raise _Ended(self._popen.wait())
+            status = self._popen.wait()
+            raise _Ended(fresh_interpreter.describe_end(status), todo=fresh_interpreter.remedy_of_end(status))
         return answer
 
     def close(self) -> None:

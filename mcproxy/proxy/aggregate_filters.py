@@ -176,7 +176,7 @@ async def _impersonate(
             real = outcomes.users[name]
             user = await impersonated_user(request, authorizer, cluster, real, from_cache=backend is not None)
         except StatusError as refusal:
-            if refusal.code < 500:
+            if refusal.code == 403:  # of a 400 there is `request_malformed`
                 log_refusal("impersonation refused", request, name, refusal, event="impersonation_refused")
             raise
         if user is not None:

@@ -112,7 +112,7 @@ async def impersonate(request: Request, server: VirtualServer, cluster: Cluster)
     try:
         user = await _until_answered(request, impersonated_user(request, server.impersonation, cluster, real))
     except StatusError as refusal:
-        if refusal.code < 500:  # else the reviewer has logged why
+        if refusal.code == 403:  # of a 400 there is `request_malformed`; of a 503 the reviewer has logged why
             log_refusal("impersonation refused", request, cluster.name, refusal, event="impersonation_refused")
         raise
     if user is not None:

@@ -90,6 +90,14 @@ def test_a_process_that_is_killed_while_it_reads_is_an_error_with_words(tmp_path
     assert found.value.todo.startswith("if nobody killed it")
 
 
+def test_a_process_that_does_not_come_to_an_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "f.yaml")
+    monkeypatch.setattr(config_process, "ANSWERS_WITHIN", 0.2)
+    with pytest.raises(ConfigProcessError, match=r"it has not read the files within 0\.2 s") as found:
+        ConfigReader().load(str(tmp_path / "f.yaml"))
+    assert "file system that is away" in found.value.todo
+
+
 def test_files_read_by_another_version_are_refused(
     reader: ConfigReader, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,6 +199,7 @@ DATES = {
     "daemon/aggregates.py": "ages of saved decisions, which outlive the process",
     "daemon/log_terminal.py": "the time of a log line, as the terminal's user has it",
     "daemon/logging.py": "the time of a log line",
+    "daemon/main.py": "the time of a line before there is a log",
     "net/reactor.py": "the source of wall_seconds",
 }
 _ASKED = re.compile(r"\btime\.(?:time|time_ns|localtime)\b|\bdatetime\.(?:now|utcnow|today)\b|^from time import", re.M)
