@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
@@ -22,8 +22,8 @@ from mcproxy.observe.audit.event import (
     PANIC,
     RECEIVED,
     STARTED,
-    Annotations,
     Event,
+    annotations_of,
     later,
 )
 
@@ -35,17 +35,16 @@ if TYPE_CHECKING:
 
 _LONGEST_KEPT = 512  # bytes of a target whose text is remembered
 _USERS = 512  # remembered
+_ANNOTATIONS = 512  # remembered
 
 
-class AuditTrail:
+class AuditTrail(Struct, gc=False):
     """What the events of one request have in common, and how far it has got."""
 
-    __slots__ = ("first", "info", "started")
-
-    def __init__(self, first: Event, info: RequestInfo | None) -> None:
-        self.first = first
-        self.info = info
-        self.started = False  # ResponseStarted was written
+    first: Event
+    info: RequestInfo | None
+    started: bool = False
+    """ResponseStarted was written."""
 
 
 class Auditor:
@@ -54,6 +53,7 @@ class Auditor:
     def __init__(self, log: AuditLog) -> None:
         self._log = log
         self._users: dict[int, tuple[UserInfo, Raw]] = {}  # by identity: most requests have a user that is known
+        self._known_annotations: dict[tuple[object, ...], Raw] = {}  # by what they are made from, which many share
 
     def begun(self, request: Request, offset: float) -> None:
         """Write RequestReceived. A request that begins again (`Request.restart`) has done so."""
@@ -150,24 +150,38 @@ class Auditor:
     def _add(self, stage: str, request: Request, trail: AuditTrail, status: Raw, when: float) -> None:
         log = self._log
         impersonated: Raw | UnsetType = self._user(request.user) if request.impersonates else UNSET
+        annotations = self._annotations(request, "" if stage is STARTED and not request.reason else request.outcome)
+        log.add(later(trail.first, stage, impersonated, status, log.micro_time(when), annotations))
+
+    def _annotations(self, request: Request, outcome: str) -> Raw:
+        """Return the annotations of an event; `outcome` is "" before the end."""
+        served = request.served
+        key = (request.decision, request.cluster, request.endpoint, request.plan, request.server, outcome)
+        known = self._known_annotations
+        found = known.get(key) if served is None else None  # what an aggregate serves has annotations of its own
+        if found is None:
+            found = self._annotations_of(request, outcome)
+            if served is None:
+                if len(known) >= _ANNOTATIONS:
+                    known.clear()
+                known[key] = found
+        return found
+
+    def _annotations_of(self, request: Request, outcome: str) -> Raw:
         decision, cluster, endpoint = request.decision, request.cluster, request.endpoint
         plan, served, server = request.plan, request.served, request.server
-        policy: object = plan.policy if plan is not None else served.policy if served is not None else None
-        annotations = Annotations(
+        policy = plan.policy if plan is not None else served.policy if served is not None else ""
+        members = ",".join(served.clusters) if served is not None else ""
+        return annotations_of(
             None if decision is None else "allow" if decision.allowed else "forbid",
-            None if decision is None else log.text(decision.reason),
-            cluster.name
-            if cluster is not None
-            else (",".join(served.clusters) or None)
-            if served is not None
-            else None,
+            None if decision is None else decision.reason,
+            cluster.name if cluster is not None else members or None,
             None if endpoint is None else endpoint.name,
-            log.text(policy) if policy else None,
-            log.process,
-            None if stage is STARTED and request.reason == "" else request.outcome,
+            policy or None,
+            self._log.process,
+            outcome or None,
             None if server is None else server.name,
         )
-        log.add(later(trail.first, stage, impersonated, status, log.micro_time(when), annotations))
 
 
 def _info(request: Request) -> RequestInfo | None:

@@ -177,6 +177,22 @@ async def test_who_may_not_impersonate_is_forbidden(stage: Stage) -> None:
     assert last["annotations"]["mcproxy.io/reason"] == "impersonation_refused"
 
 
+async def test_what_is_remembered_for_one_request_is_not_that_of_another(stage: Stage) -> None:
+    await stage.serve(policy("nodes", rule(resources=("nodes",))), policy("rest", rule()))
+    node, count = b"/api/v1/nodes/n", 0
+    seen: list[dict[str, str]] = []
+    for target, fields in ((POD, ()), (node, ()), (POD, (b"Impersonate-User: root",)), (node, ()), (POD, ())):
+        stage.upstream.forget()
+        stage.upstream.reply = reviewing(always(NOBODY), lambda _: True)
+        await stage.harness.asks(get(target, ALICE, *fields))
+        count += 2
+        seen.append((await stage.events(count))[-1]["annotations"])
+    pod, of_node, refused, *again = seen
+    assert again == [of_node, pod]
+    assert [each.get("mcproxy.io/policy") for each in (pod, of_node, refused)] == ["rest", "nodes", None]
+    assert [each["mcproxy.io/reason"] for each in (pod, of_node, refused)] == ["ok", "ok", "impersonation_refused"]
+
+
 async def test_an_impersonated_user_is_beside_the_real_one(stage: Stage) -> None:
     lent = model.Credentials(token=model.Secret("lent"))
     stage.cluster_fields = {"identity": model.Identity.IMPERSONATE, "credentials": lent}

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from mcproxy.observe.audit.values import text
+
 KIND = "Event"
 API_VERSION = "audit.k8s.io/v1"
 METADATA = "Metadata"
@@ -27,33 +29,32 @@ PANIC = "Panic"
 STAGES = (RECEIVED, STARTED, COMPLETE, PANIC)
 
 
-class Annotations(
-    msgspec.Struct,
-    gc=False,
-    omit_defaults=True,
-    rename={
-        "decision": "authorization.k8s.io/decision",
-        "decision_reason": "authorization.k8s.io/reason",
-        "cluster": "mcproxy.io/cluster",
-        "endpoint": "mcproxy.io/endpoint",
-        "policy": "mcproxy.io/policy",
-        "process": "mcproxy.io/process",
-        "reason": "mcproxy.io/reason",
-        "server": "mcproxy.io/server",
-    },
-):
-    """What the proxy adds to an event. A value is None if it is not known."""
+def annotations_of(
+    decision: str | None = None,
+    decision_reason: str | None = None,
+    cluster: str | None = None,
+    endpoint: str | None = None,
+    policy: str | None = None,
+    process: str | None = None,
+    reason: str | None = None,
+    server: str | None = None,
+) -> msgspec.Raw:
+    """Return what the proxy adds to an event. A value is None if it is not known.
 
-    decision: str | None = None
-    """allow or forbid, where the server's authorizer has decided."""
-    decision_reason: Any = None
-    cluster: Any = None
-    endpoint: Any = None
-    policy: Any = None
-    process: str | None = None
-    reason: str | None = None
-    """How the request ended (`proxy.reasons`), as in the access log."""
-    server: Any = None
+    `decision` is allow or forbid, where the server's authorizer has decided; `reason` is how the request ended
+    (`proxy.reasons`), as in the access log.
+    """
+    known = {
+        "authorization.k8s.io/decision": decision,
+        "authorization.k8s.io/reason": None if decision_reason is None else text(decision_reason),
+        "mcproxy.io/cluster": cluster,
+        "mcproxy.io/endpoint": endpoint,
+        "mcproxy.io/policy": None if policy is None else text(policy),
+        "mcproxy.io/process": process,
+        "mcproxy.io/reason": reason,
+        "mcproxy.io/server": server,
+    }
+    return msgspec.Raw(msgspec.json.encode({key: value for key, value in known.items() if value is not None}))
 
 
 class Event(msgspec.Struct, gc=False, rename="camel"):
@@ -74,7 +75,7 @@ class Event(msgspec.Struct, gc=False, rename="camel"):
     response_status: msgspec.Raw | UnsetType
     request_received_timestamp: str
     stage_timestamp: str
-    annotations: Annotations | UnsetType
+    annotations: msgspec.Raw | UnsetType
 
 
 def received(
@@ -114,24 +115,13 @@ def later(
     impersonated: msgspec.Raw | UnsetType,
     status: msgspec.Raw,
     timestamp: str,
-    annotations: Annotations,
+    annotations: msgspec.Raw,
 ) -> Event:
     """Return a later event of the request whose first event is `first`."""
-    return Event(
-        KIND,
-        API_VERSION,
-        METADATA,
-        first.audit_id,
-        stage,
-        first.request_uri,
-        first.verb,
-        first.user,
-        impersonated,
-        first.source_ips,
-        first.user_agent,
-        first.object_ref,
-        status,
-        first.request_received_timestamp,
-        timestamp,
-        annotations,
-    )
+    event: Event = first.__copy__()  # type: ignore[attr-defined] # in C: a third of the time of making one
+    event.stage = stage
+    event.impersonated_user = impersonated
+    event.response_status = status
+    event.stage_timestamp = timestamp
+    event.annotations = annotations
+    return event

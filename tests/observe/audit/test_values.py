@@ -14,7 +14,7 @@ from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.audit import values
-from mcproxy.observe.audit.event import COMPLETE, Annotations, later, received
+from mcproxy.observe.audit.event import COMPLETE, annotations_of, later, received
 from mcproxy.observe.audit.log import encode
 
 
@@ -107,7 +107,7 @@ def test_an_event_is_one_ascii_line_whatever_a_client_chose(agent: str, name: st
         UNSET,
         "t",
     )
-    last = later(first, COMPLETE, UNSET, values.status_of(200, None), "t", Annotations("allow", values.text(reason)))
+    last = later(first, COMPLETE, UNSET, values.status_of(200, None), "t", annotations_of("allow", reason))
     data = encode([first, last])
     assert data.isascii()
     one, two = data.decode("ascii").splitlines()
