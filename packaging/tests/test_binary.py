@@ -309,11 +309,12 @@ def daemon(site: Site) -> Iterator[Path]:
 
 
 def processes_of(root: EmptyRoot) -> list[int]:
-    """Return the processes whose root is this one."""
+    """Return the processes whose root is this one, but for that which reads files, which stays for a while."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if os.readlink(f"/proc/{pid}/root") == str(root.path):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if os.readlink(f"/proc/{pid}/root") == str(root.path) and b"config_process" not in command:
                 found.append(int(pid))
         except OSError:
             continue
