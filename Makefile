@@ -39,7 +39,7 @@ test: lint suite
 
 suite: $(VENV)/made-for-test
 	@.ci/tools kubectl chromium redis-server zsh fish systemd-analyze promtool man mandoc jq || echo "make $@: going on without; the tests that need it will fail" >&2
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15 $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=15 $(ARGS)
 
 lint: $(VENV)/made-for-test
 	$(BIN)/ruff check mcproxy tests bench man packaging

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
@@ -32,6 +32,7 @@ class RequestLogs:
         self._process = process
         self.access = AccessLogs(clock, process)
         self._audit: AuditLogs | None = None
+        self._take_all: Callable[[], None] = lambda: None
 
     def open_access(self, config: model.AccessLog) -> AccessLog:
         """Open an access log; the caller closes it. Raises OSError."""
@@ -62,10 +63,12 @@ class RequestLogs:
         metrics.follow(ACCESS_LOG_LOST, (), lambda: self.access.lost)
         metrics.follow(AUDIT_EVENTS, (), lambda: 0 if self._audit is None else self._audit.written)
         metrics.follow(AUDIT_EVENTS_LOST, (), lambda: 0 if self._audit is None else self._audit.lost)
+        self._take_all = metrics.flush  # which lets the logs have the requests that have ended, too
         metrics.audit_queue = lambda: 0 if self._audit is None else self._audit.queued_bytes
 
     def reopen(self) -> None:
-        """Reopen every file (log rotation)."""
+        """Reopen every file (log rotation). Requests that ended before are in the old one."""
+        self._take_all()
         self.access.reopen()
         if self._audit is not None:
             self._audit.reopen()
