@@ -173,7 +173,7 @@ def summarise(rounds: Sequence[Round]) -> Section:
     for name in (BARE, SENT, TOKEN, CERTIFICATE, CHAIN, LOGGED, LOG):
         samples = [taken[name] for taken in good if name in taken]
         ratios = [paired_ratios(values, name, BARE) for values in (rates, costs)]
-        section.rows.append(_row(name, samples, ratios))
+        section.rows.append(row(name, samples, ratios))
         errors = {taken[name].report.errors for taken in rounds if name in taken} - {""}
         section.comparisons.extend(f"errors of {name}: {text}" for text in sorted(errors))
     added = [{name: cost - taken[BARE] for name, cost in taken.items()} for taken in costs if BARE in taken]
@@ -189,7 +189,8 @@ def summarise(rounds: Sequence[Round]) -> Section:
     return section
 
 
-def _row(name: str, samples: Sequence[Sample], ratios: Sequence[Sequence[float]]) -> list[str]:
+def row(name: str, samples: Sequence[Sample], ratios: Sequence[Sequence[float]]) -> list[str]:
+    """Return the cells of a subject: rate, p99, processor time, how busy the core was, and its ratios to others."""
     if not samples:
         return [name, *["-"] * 6]
     rate = spread([one.report.rate for one in samples]).show(0)

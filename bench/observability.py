@@ -23,7 +23,7 @@ from typing import Any
 
 from bench import configs, identity, load, pki, wrk
 from bench.client import check_subject, client_context
-from bench.identity import CONNECTIONS, Sample, Setting
+from bench.identity import CONNECTIONS, Sample, Setting, row
 from bench.lab import Lab, Running
 from bench.meter import Meter
 from bench.observed import SERIES
@@ -146,7 +146,7 @@ def summarise(rounds: Sequence[Round]) -> Section:
     for name in (OFF, METRICS, ACCESS, AUDIT, ALL):
         samples = [taken[name] for taken in good if name in taken]
         ratios = [paired_ratios(values, name, OFF) for values in (rates, costs)]
-        section.rows.append(_row(name, samples, ratios))
+        section.rows.append(row(name, samples, ratios))
         errors = {taken[name].report.errors for taken in rounds if name in taken} - {""}
         section.comparisons.extend(f"errors of {name}: {text}" for text in sorted(errors))
     added = [{name: cost - taken[OFF] for name, cost in taken.items()} for taken in costs if OFF in taken]
@@ -159,16 +159,6 @@ def summarise(rounds: Sequence[Round]) -> Section:
         limit(f"CPU per request, {ALL} / {OFF}", paired_ratios(costs, ALL, OFF), at_most=MOST),
     ]
     return section
-
-
-def _row(name: str, samples: Sequence[Sample], ratios: Sequence[Sequence[float]]) -> list[str]:
-    if not samples:
-        return [name, *["-"] * 6]
-    rate = spread([one.report.rate for one in samples]).show(0)
-    p99 = spread([one.report.p99 for one in samples]).show(2, 1e-3)
-    cost = spread([one.cost for one in samples]).show(1, 1e-6)
-    busy = spread([one.usage.busy for one in samples]).show(0, 0.01)
-    return [name, rate, p99, cost, busy, *(spread(values).show() if values else "-" for values in ratios)]
 
 
 @dataclass(frozen=True, slots=True)
